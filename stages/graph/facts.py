@@ -1,0 +1,48 @@
+"""What a graph is made of: the counts that reports show for every hop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir as ir
+
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Nodes of the graph and of its subgraphs, in order."""
+    yield from ir.traversal.RecursiveGraphIterator(model.graph)
+
+
+def model_facts(model: ir.Model) -> dict[str, Any]:
+    """Counts of a model whose value types are known (run shape inference first).
+
+    Returns:
+        nodes; casts (all Cast nodes); float_nodes (nodes other than Cast and Constant with a floating-point output);
+        fp16_nodes (those whose floating-point outputs are all FLOAT16); fp16_fraction (None without float nodes);
+        untyped_nodes (outputs of unknown type: counted in none of the others); ops by type.
+    """
+    ops: Counter[str] = Counter()
+    float_nodes = fp16_nodes = untyped = 0
+    for node in all_nodes(model):
+        ops[node.op_type] += 1
+        if node.op_type in ("Cast", "Constant"):
+            continue
+        types = [output.dtype for output in node.outputs if output.name]
+        if any(dtype is None for dtype in types):
+            untyped += 1
+            continue
+        floats = [dtype for dtype in types if dtype in _FLOATS]
+        float_nodes += bool(floats)
+        fp16_nodes += bool(floats) and all(dtype == ir.DataType.FLOAT16 for dtype in floats)
+    return {
+        "nodes": sum(ops.values()),
+        "casts": ops["Cast"],
+        "float_nodes": float_nodes,
+        "fp16_nodes": fp16_nodes,
+        "fp16_fraction": fp16_nodes / float_nodes if float_nodes else None,
+        "untyped_nodes": untyped,
+        "ops": dict(sorted(ops.items())),
+    }

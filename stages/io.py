@@ -1,0 +1,304 @@
+"""What every stage shares and nothing else: its configuration, its files, its errors.
+
+A stage's body gets a `Stage`, writes into `stage.out()` and returns its report. The files appear under artifacts/ and
+reports/ only when the body has ended well: until then they lie in a temporary folder beside their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from conf.schema import CONF, Config, ConfigErrors, validate
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+MODEL_FILE = "model.onnx"
+_TEMPORARY = ".partial"
+_REPLACED = ".replaced"
+_EXTERNAL_DATA_FROM = 1_500_000_000  # bytes; protobuf files end at 2 GiB
+
+
+class StageError(Exception):
+    """A fault that the user can mend: its text says what, where, expected, got, and what to do."""
+
+
+# --- the frame of a stage ---------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """One run of one stage: the workspace it works in, its configuration, and the outs it is building.
+
+    Attributes:
+        name: as in dvc.yaml.
+        root: the workspace, an absolute path.
+        config: the validated content of params.yaml.
+    """
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = root
+        self.digest = params_digest(root)
+        self.config: Config = load_params(root)
+        self._outs: dict[str, Path] = {}
+
+    def artifact(self, stage: str, file: str = MODEL_FILE) -> Path:
+        """A file that an earlier stage wrote.
+
+        Raises:
+            StageError: when it is not there.
+        """
+        path = self.root / "artifacts" / stage / file
+        if not path.exists():
+            raise StageError(f"artifacts/{stage}/{file} is missing; run `dvc repro {stage}` first")
+        return path
+
+    def out(self, name: str | None = None) -> Path:
+        """The folder to build artifacts/<name> in (default: the stage's own), empty at first."""
+        name = name or self.name
+        if name not in self._outs:
+            folder = self.root / "artifacts" / f"{name}{_TEMPORARY}"
+            _remove(folder)
+            folder.mkdir(parents=True)
+            self._outs[name] = folder
+        return self._outs[name]
+
+    def finish(self, report: Mapping[str, Any], seconds: float) -> None:
+        """Move the outs into place and write reports/<stage>.json."""
+        if params_digest(self.root) != self.digest:
+            raise StageError(
+                "params.yaml changed while this stage ran, so its result belongs to neither version; "
+                "run again, one run at a time in a workspace"
+            )
+        for name, folder in self._outs.items():
+            swap_in(folder, self.root / "artifacts" / name)
+        content = {"stage": self.name, "status": "done"} | dict(report) | {"seconds": round(seconds, 3)}
+        write_json(self.root / "reports" / f"{self.name}.json", content)
+
+    def discard(self) -> None:
+        for folder in self._outs.values():
+            _remove(folder)
+
+
+def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]]) -> None:
+    """Run a stage's body in the workspace and end the process: 0 when it ended well, 1 on a fault, 130 on Ctrl-C.
+
+    The body returns the content of reports/<name>.json; `stage`, `seconds` and, unless given, `status: done` are added.
+    """
+    stage = None
+    try:
+        stage = Stage(name, workspace())
+        started = time.perf_counter()
+        report = body(stage)
+        stage.finish(report, time.perf_counter() - started)
+    except (StageError, ConfigErrors) as error:
+        _end(stage, f"{name}: {error}", 1)
+    except KeyboardInterrupt:
+        _end(stage, f"{name}: stopped; earlier artifacts are untouched", 130)
+    except OSError as error:
+        _end(stage, f"{name}: {_explain(error)}", 1)
+    except BaseException:
+        if stage:
+            stage.discard()
+        raise
+
+
+def _end(stage: Stage | None, message: str, code: int) -> None:
+    if stage:
+        stage.discard()
+    print(message, file=sys.stderr)
+    sys.exit(code)
+
+
+def _explain(error: OSError) -> str:
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}; nothing was replaced (check free space and write permission)"
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def workspace() -> Path:
+    """The current folder when it holds a params.yaml, else the project that this code belongs to."""
+    here = Path.cwd()
+    return here if (here / "params.yaml").exists() else CONF.parent
+
+
+def load_params(root: Path) -> Config:
+    """The validated params.yaml of a workspace.
+
+    Raises:
+        StageError: when it is missing or no YAML.
+        ConfigErrors: listing everything that is wrong in it.
+    """
+    return validate(_read_params(root))
+
+
+def params_digest(root: Path) -> str:
+    """SHA-256 of what params.yaml says (not of how it is written)."""
+    text = json.dumps(_read_params(root), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_params(root: Path) -> dict[str, Any]:
+    path = root / "params.yaml"
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise StageError(f"{path} is missing; `python -m pipeline` writes it") from error
+    except yaml.YAMLError as error:
+        raise StageError(f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew") from error
+    if not isinstance(values, dict):
+        raise StageError(
+            f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew"
+        )
+    return values
+
+
+def defaults(choice: str) -> dict[str, Any]:
+    """The content of a YAML under conf/ ("precision/fp16"): what a library door does when it is told nothing."""
+    content = yaml.safe_load((CONF / f"{choice}.yaml").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def swap_in(folder: Path, place: Path) -> None:
+    """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
+    replaced = place.with_name(place.name + _REPLACED)
+    _remove(replaced)
+    if place.exists():
+        os.rename(place, replaced)
+    os.rename(folder, place)
+    _remove(replaced)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON under a temporary name and move it into place. NaN and Inf are written as text, so that any reader can read."""
+    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file under a temporary name and move it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + _TEMPORARY)
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of ours.
+
+    Raises:
+        StageError: when it is missing or broken.
+    """
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise StageError(f"{path} is missing; run the stage that writes it") from error
+    except json.JSONDecodeError as error:
+        raise StageError(f"{path} is no valid JSON ({error}); run the stage that writes it again") from error
+
+
+def _plain(value: Any) -> Any:
+    """numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy
+        return _plain(value.tolist())
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return str(value)
+    return value
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def load_model(path: Path | str) -> ir.Model:
+    """Load an ONNX file; external data stays on disk until it is read.
+
+    Raises:
+        StageError: when the file is missing, truncated or no ONNX model, or its external data is missing.
+    """
+    import onnx_ir as ir
+    from google.protobuf.message import DecodeError
+
+    path = Path(path)
+    if not path.is_file():
+        raise StageError(f"{path}: no such file; expected an ONNX model")
+    try:
+        model = ir.load(path)
+    except (DecodeError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise StageError(
+            f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
+            f"({path.stat().st_size} bytes): {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error
+    if not len(model.graph) and not model.graph.outputs:
+        raise StageError(f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)")
+    for tensor in model.graph.initializers.values():
+        value = tensor.const_value
+        if isinstance(value, ir.ExternalTensor) and not Path(value.path).is_file():
+            raise StageError(f"{path}: external data file {value.location} of tensor {tensor.name!r} is missing")
+    return model
+
+
+def save_model(model: ir.Model, path: Path | str) -> None:
+    """Write an ONNX file under a temporary name, check it fully, and move it into place.
+
+    Weights go to <name>.data beside it when they exceed 1.5 GB.
+
+    Raises:
+        StageError: when the checker refuses the model; the file at `path` is then untouched.
+    """
+    import onnx
+    import onnx_ir as ir
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = path.parent / f".{path.name}{_TEMPORARY}"
+    _remove(building)
+    building.mkdir()
+    try:
+        weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+        external = f"{path.name}.data" if weights > _EXTERNAL_DATA_FROM else None
+        ir.save(model, building / path.name, external_data=external)
+        try:
+            onnx.checker.check_model(str(building / path.name), full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            raise StageError(f"the checker of onnx refuses the model for {path.name}: {error}") from error
+        for file in building.iterdir():
+            os.replace(file, path.parent / file.name)
+    finally:
+        _remove(building)
+
+
+def model_size_mb(path: Path | str) -> float:
+    """Size of a model file with its external data, in 10^6 bytes."""
+    path = Path(path)
+    files = [path, path.with_name(f"{path.name}.data")]
+    return sum(file.stat().st_size for file in files if file.exists()) / 1e6

@@ -1,0 +1,78 @@
+"""ONNX Runtime sessions whose provider is chosen, read back and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+
+class Session:
+    """A loaded model.
+
+    Attributes:
+        provider: the execution provider that runs it, read back from ONNX Runtime.
+        input_names, output_names: in the model's order.
+    """
+
+    def __init__(self, model: Path | str | bytes, provider: str = CPU, optimize: bool = True, **options: Any) -> None:
+        """Load a model from a file or from serialized bytes.
+
+        Args:
+            model: path (needed when weights are external) or bytes.
+            provider: CPU or CUDA; CUDA is never replaced by CPU.
+            optimize: graph optimisations, all or none.
+            options: further attributes of onnxruntime.SessionOptions.
+
+        Raises:
+            StageError: when ONNX Runtime cannot load the model, or the provider is not the one asked for.
+        """
+        import onnxruntime as ort
+
+        level = ort.GraphOptimizationLevel
+        settings = ort.SessionOptions()
+        settings.log_severity_level = 3
+        settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+        for name, value in options.items():
+            setattr(settings, name, value)
+        what = "the model" if isinstance(model, bytes) else str(model)
+        if provider not in ort.get_available_providers():
+            raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
+        try:
+            self._session = ort.InferenceSession(
+                model if isinstance(model, bytes) else str(model), settings, providers=[provider]
+            )
+        except Exception as error:  # ONNX Runtime's own exception types share no base but Exception
+            raise StageError(f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
+        self.provider: str = self._session.get_providers()[0]
+        if self.provider != provider:
+            raise StageError(
+                f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
+            )
+        self.input_names = [value.name for value in self._session.get_inputs()]
+        self.output_names = [value.name for value in self._session.get_outputs()]
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name.
+
+        Raises:
+            StageError: when the run fails, with ONNX Runtime's first line.
+        """
+        names = list(outputs) if outputs is not None else self.output_names
+        try:
+            values = self._session.run(names, dict(feeds))
+        except Exception as error:
+            raise StageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
+        return dict(zip(names, values, strict=True))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:400] if lines else type(error).__name__
