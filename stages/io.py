@@ -6,6 +6,7 @@ reports/ only when the body has ended well: until then they lie in a temporary f
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -73,7 +74,7 @@ class Stage:
             self._outs[name] = folder
         return self._outs[name]
 
-    def finish(self, report: Mapping[str, Any], seconds: float) -> None:
+    def finish(self, report: Mapping[str, Any]) -> None:
         """Move the outs into place and write reports/<stage>.json."""
         if params_digest(self.root) != self.digest:
             raise StageError(
@@ -82,41 +83,43 @@ class Stage:
             )
         for name, folder in self._outs.items():
             swap_in(folder, self.root / "artifacts" / name)
-        content = {"stage": self.name, "status": "done"} | dict(report) | {"seconds": round(seconds, 3)}
-        write_json(self.root / "reports" / f"{self.name}.json", content)
+        write_json(self.root / "reports" / f"{self.name}.json", {"stage": self.name, "status": "done"} | dict(report))
 
     def discard(self) -> None:
         for folder in self._outs.values():
             _remove(folder)
 
 
-def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]]) -> None:
+def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
     """Run a stage's body in the workspace and end the process: 0 when it ended well, 1 on a fault, 130 on Ctrl-C.
 
-    The body returns the content of reports/<name>.json; `stage`, `seconds` and, unless given, `status: done` are added.
+    The body returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,
+    `status: done` are added. A fault goes to stderr and, for `python -m pipeline`, to reports/error.json.
     """
-    stage = None
+    root, stage = workspace(), None
     try:
-        stage = Stage(name, workspace())
+        stage = Stage(name, root)
         started = time.perf_counter()
-        report = body(stage)
-        stage.finish(report, time.perf_counter() - started)
+        report = dict(body(stage))
+        stage.finish(report | {"seconds": round(time.perf_counter() - started, 3)} if timed else report)
     except (StageError, ConfigErrors) as error:
-        _end(stage, f"{name}: {error}", 1)
+        _end(stage, root, name, str(error), 1)
     except KeyboardInterrupt:
-        _end(stage, f"{name}: stopped; earlier artifacts are untouched", 130)
+        _end(stage, root, name, "stopped; earlier artifacts are untouched", 130)
     except OSError as error:
-        _end(stage, f"{name}: {_explain(error)}", 1)
-    except BaseException:
+        _end(stage, root, name, _explain(error), 1)
+    except BaseException:  # a fault of ours: with its traceback
         if stage:
             stage.discard()
         raise
 
 
-def _end(stage: Stage | None, message: str, code: int) -> None:
-    if stage:
-        stage.discard()
-    print(message, file=sys.stderr)
+def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
+    with contextlib.suppress(OSError):  # the message matters more than tidying up on a full disk
+        if stage:
+            stage.discard()
+        write_json(root / "reports" / "error.json", {"stage": name, "message": message})
+    print(f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
 
 
