@@ -1,11 +1,25 @@
-"""Detections: from raw outputs to scored boxes, and average precision by a library."""
+"""Detections: from raw outputs to scored boxes, matching one to one, and average precision by a library.
+
+DETR outputs come in the order of their scores, so a rounding error moves whole rows: elementwise comparison says
+nothing. What is compared is which objects were found. For score threshold t, overlap threshold u and floor f = 0.8 t:
+
+    found again: a reference detection with score >= t, paired with a candidate of the same class, IoU >= u, score >= f
+    missed:      a reference detection with score >= t and no partner
+    extra:       a candidate with score >= t and no partner among the reference detections with score >= f
+
+Pairs are one to one, as many as possible, and among those the best in overlap and score. The floor keeps 0.501 against
+0.499 from being a miss and an extra; a detection that falls below it is lost for whoever uses the threshold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+SCORE_FLOOR = 0.8  # of the score threshold: the least score of a partner
 
 
 @dataclass(frozen=True)
@@ -21,6 +35,38 @@ class Detections:
     boxes: np.ndarray
     labels: np.ndarray
     scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How the detections of one picture were found again; numbers are positions in the two `Detections`.
+
+    Attributes:
+        reference, candidate: detections with a score at or above the threshold.
+        pairs: int64 [m, 2], (reference, candidate) of each reference detection that was found again.
+        iou: float64 [m] of the pairs.
+        box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
+        score_error: float64 [m], candidate minus reference.
+        relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
+        moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
+        gone: missed, and nothing of the kind was left.
+        extra: candidates without partner.
+    """
+
+    reference: int
+    candidate: int
+    pairs: np.ndarray
+    iou: np.ndarray
+    box_error_px: np.ndarray
+    score_error: np.ndarray
+    relabelled: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[tuple[int, int]] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    extra: list[int] = field(default_factory=list)
+
+    @property
+    def missed(self) -> int:
+        return len(self.relabelled) + len(self.moved) + len(self.gone)
 
 
 def decode(logits: np.ndarray, boxes: np.ndarray, width: int, height: int, top_k: int) -> list[Detections]:
@@ -52,7 +98,7 @@ def decode(logits: np.ndarray, boxes: np.ndarray, width: int, height: int, top_k
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
-        return 1.0 / (1.0 + np.exp(-x))
+        return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
 def average_precision(
@@ -75,7 +121,7 @@ def average_precision(
         raise ValueError(f"average_precision: {len(found)} pictures with detections, {len(truth)} with true boxes")
     if not any(len(t.labels) for t in truth):
         raise ValueError("average_precision: the true labels hold no box, so average precision is undefined")
-    annotations = []
+    annotations: list[dict[str, Any]] = []
     for image_id, picture in enumerate(truth):
         for box, label in zip(picture.boxes, picture.labels, strict=True):
             x, y, w, h = _xywh(box)
@@ -107,3 +153,121 @@ def average_precision(
 
 def _xywh(box: np.ndarray) -> tuple[float, float, float, float]:
     return float(box[0]), float(box[1]), float(box[2] - box[0]), float(box[3] - box[1])
+
+
+# --- matching ---------------------------------------------------------------------------------------------------------
+
+
+def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Intersection over union of xyxy boxes [n, 4] and [m, 4] -> [n, m]; 0 where a box has no area."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    intersection = np.prod(np.clip(high - low, 0.0, None), axis=2)
+    areas = [np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None), axis=1) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1][None, :] - intersection
+    return np.asarray(np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0))
+
+
+def match(
+    reference: Detections, candidate: Detections, score_threshold: float = 0.5, iou_threshold: float = 0.9
+) -> Matching:
+    """Find the detections of one picture again (the rule stands at the top of this module).
+
+    A detection that is missed is `relabelled`, `moved` or `gone`, so a swapped label counts once as missed, and the
+    candidate that carries the wrong label once as extra.
+    """
+    floor = SCORE_FLOOR * score_threshold
+    pool_r = np.flatnonzero(reference.scores >= floor)
+    pool_c = np.flatnonzero(candidate.scores >= floor)
+    counts_r = reference.scores[pool_r] >= score_threshold
+    counts_c = candidate.scores[pool_c] >= score_threshold
+    iou = box_iou(reference.boxes[pool_r], candidate.boxes[pool_c])
+    same = reference.labels[pool_r][:, None] == candidate.labels[pool_c][None, :]
+    score_error = candidate.scores[pool_c][None, :].astype(np.float64) - reference.scores[pool_r][:, None]
+    likeness = iou - np.abs(score_error)
+
+    found = _assign(likeness, same & (iou >= iou_threshold))
+    free_r, free_c = counts_r.copy(), np.ones(len(pool_c), bool)
+    for r, c in found:
+        free_r[r], free_c[c] = False, False
+    relabelled = _assign(likeness, free_r[:, None] & free_c[None, :] & ~same & (iou >= iou_threshold))
+    still_r, still_c = free_r.copy(), free_c.copy()
+    for r, c in relabelled:
+        still_r[r], still_c[c] = False, False
+    moved = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0))
+    for r, _ in moved:
+        still_r[r] = False
+
+    kept = np.array([pair for pair in found if counts_r[pair[0]]], np.int64).reshape(-1, 2)
+    pairs = np.stack([pool_r[kept[:, 0]], pool_c[kept[:, 1]]], axis=1)
+    corners = np.abs(reference.boxes[pairs[:, 0]].astype(np.float64) - candidate.boxes[pairs[:, 1]])
+    return Matching(
+        reference=int(counts_r.sum()),
+        candidate=int(counts_c.sum()),
+        pairs=pairs,
+        iou=iou[kept[:, 0], kept[:, 1]],
+        box_error_px=corners.max(axis=1, initial=0.0),
+        score_error=score_error[kept[:, 0], kept[:, 1]],
+        relabelled=[(int(pool_r[r]), int(pool_c[c])) for r, c in relabelled],
+        moved=[(int(pool_r[r]), int(pool_c[c])) for r, c in moved],
+        gone=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
+        extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
+    )
+
+
+def _assign(value: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
+    """One-to-one pairs among the allowed ones: as many as possible, then of the largest total value (each in -1..1)."""
+    from scipy.optimize import linear_sum_assignment
+
+    if not allowed.any():
+        return []
+    one_more_pair = 2.0 * min(value.shape) + 1.0  # outweighs any change of the values
+    rows, columns = linear_sum_assignment(np.where(allowed, one_more_pair + value, 0.0), maximize=True)
+    return [(int(r), int(c)) for r, c in zip(rows, columns, strict=True) if allowed[r, c]]
+
+
+def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
+    """The metrics of a set of pictures.
+
+    Returns:
+        pictures; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
+        moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
+        iou {min, p01, p50}; box_error_px and score_error (absolute) {p50, p99, max}.
+        Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
+    """
+    count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
+    lists = {name: sum(len(getattr(m, name)) for m in matchings) for name in ("relabelled", "moved", "gone", "extra")}
+    matched = count["reference"] - count["missed"]
+    iou = _joined([m.iou for m in matchings])
+    summary: dict[str, Any] = {
+        "pictures": len(matchings),
+        "reference": count["reference"],
+        "candidate": count["candidate"],
+        "matched": matched,
+        "missed": count["missed"],
+        "label_flips": lists["relabelled"],
+        "moved": lists["moved"],
+        "gone": lists["gone"],
+        "extra": lists["extra"],
+        "matched_fraction": matched / count["reference"] if count["reference"] else None,
+        "extra_fraction": lists["extra"] / max(count["candidate"], 1) if count["reference"] else None,
+        "iou": {"min": float(iou.min()), "p01": float(np.quantile(iou, 0.01)), "p50": float(np.median(iou))}
+        if len(iou)
+        else None,
+        "box_error_px": _spread(_joined([m.box_error_px for m in matchings])),
+        "score_error": _spread(np.abs(_joined([m.score_error for m in matchings]))),
+    }
+    if not count["reference"]:
+        summary["reason"] = "the reference has no detection above the score threshold: nothing was compared"
+    return summary
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0), *arrays])
+
+
+def _spread(values: np.ndarray) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {"p50": float(np.median(values)), "p99": float(np.quantile(values, 0.99)), "max": float(values.max())}

@@ -1,0 +1,79 @@
+"""Gates: measured values against declared limits. A gate holds, fails or was not verified; the third is no pass.
+
+ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
+matched_fraction >= matched_fraction_min       reference detections found again
+extra_fraction   <= 1 - matched_fraction_min   detections that the reference does not have: the same limit, the other
+                                               way round, so that repeated or invented detections fail too
+nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
+
+verdict: failed when a gate fails, else not verified when a gate has no value, else passed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PASSED, FAILED, NOT_VERIFIED = "passed", "failed", "not verified"
+WORST = 3  # outputs that a failed gate names
+_NO_VALUE = "no value was measured"
+
+
+def evaluate(
+    limits: Mapping[str, float],
+    values: Mapping[str, float | None],
+    reasons: Mapping[str, str] | None = None,
+    worst: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> list[dict[str, Any]]:
+    """Hold each value against its limit.
+
+    Args:
+        limits: ap50_95_drop_max, matched_fraction_min, nonfinite_max.
+        values: ap50_95_drop, matched_fraction, extra_fraction, nonfinite; None or absent: not measured.
+        reasons: by value name, why it was not measured.
+        worst: by value name, the worst outputs first: {sample, output, error}.
+
+    Returns:
+        one {gate, measures, threshold, value, passed: True | False | None, reason} per gate; a failed one has `worst`.
+    """
+    at_most = "at most"
+    at_least = "at least"
+    rules = (
+        ("ap50_95_drop_max", "ap50_95_drop", at_most, limits["ap50_95_drop_max"]),
+        ("matched_fraction_min", "matched_fraction", at_least, limits["matched_fraction_min"]),
+        ("extra_fraction_max", "extra_fraction", at_most, round(1.0 - limits["matched_fraction_min"], 12)),
+        ("nonfinite_max", "nonfinite", at_most, limits["nonfinite_max"]),
+    )
+    gates = []
+    for gate, name, bound, threshold in rules:
+        value = values.get(name)
+        result: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
+        if value is None:
+            why = (reasons or {}).get(name, _NO_VALUE)
+            gates.append(result | {"passed": None, "reason": f"{name} was not verified: {why}"})
+            continue
+        # written so that NaN holds neither
+        passed = bool(value <= threshold) if bound == at_most else bool(value >= threshold)
+        reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
+        result |= {"passed": passed, "reason": reason}
+        if not passed:
+            result["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
+        gates.append(result)
+    return gates
+
+
+def verdict(gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """{verdict: passed | failed | not verified, reasons: what failed, then what was not verified}."""
+    failed = [gate["reason"] for gate in gates if gate["passed"] is False]
+    unknown = [gate["reason"] for gate in gates if gate["passed"] is None]
+    if failed:
+        outcome = FAILED
+    elif unknown or not gates:
+        outcome = NOT_VERIFIED
+    else:
+        outcome = PASSED
+    return {"verdict": outcome, "reasons": failed + unknown or ([] if gates else ["no gate was evaluated"])}
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

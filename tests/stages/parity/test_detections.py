@@ -1,0 +1,182 @@
+"""The verifier is tested with outputs that are known to be bad: each must show in the metric that is there for it."""
+
+import numpy as np
+import pytest
+
+from stages.parity.detections import Detections, average_precision, box_iou, decode, match, summarize
+
+SIZE = 128
+
+
+def detections(*rows: tuple[float, float, float, float, int, float]) -> Detections:
+    values = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(values[:, :4], values[:, 4].astype(np.int64), values[:, 5])
+
+
+REFERENCE = detections(
+    (10, 10, 50, 60, 3, 0.95),
+    (60, 20, 90, 50, 7, 0.80),
+    (70, 80, 120, 120, 3, 0.60),
+    (5, 90, 30, 120, 1, 0.10),
+)
+
+
+def edited(index: int, **changes) -> Detections:
+    boxes, labels, scores = REFERENCE.boxes.copy(), REFERENCE.labels.copy(), REFERENCE.scores.copy()
+    boxes[index] += changes.get("shift", 0.0)
+    labels[index] = changes.get("label", labels[index])
+    scores[index] = changes.get("score", scores[index])
+    return Detections(boxes, labels, scores)
+
+
+def joined(a: Detections, b: Detections) -> Detections:
+    return Detections(*(np.concatenate([getattr(a, n), getattr(b, n)]) for n in ("boxes", "labels", "scores")))
+
+
+def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: int = 10):
+    """Logits and boxes of a confident model: three clear detections a picture, the rest far below the threshold."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-6, 0.5, (pictures, queries, classes)).astype(np.float32)
+    boxes = rng.uniform(0.3, 0.7, (pictures, queries, 4)).astype(np.float32)
+    boxes[:, :, 2:] = rng.uniform(0.2, 0.4, (pictures, queries, 2))
+    for picture in logits:
+        picture[[0, 1, 2], rng.integers(0, classes, 3)] = [3.0, 2.0, 1.0]
+    return logits, boxes
+
+
+def compared(reference, candidate) -> dict:
+    found = [decode(*outputs, SIZE, SIZE, top_k=20) for outputs in (reference, candidate)]
+    return summarize([match(r, c) for r, c in zip(*found, strict=True)])
+
+
+def test_iou_of_known_boxes():
+    a = np.array([[0, 0, 10, 10], [0, 0, 0, 0]], np.float32)
+    b = np.array([[0, 0, 10, 10], [5, 0, 15, 10], [20, 20, 30, 30]], np.float32)
+    np.testing.assert_allclose(box_iou(a, b), [[1, 1 / 3, 0], [0, 0, 0]])
+
+
+def test_equal_outputs_match_fully():
+    result = summarize([match(REFERENCE, REFERENCE)])
+    assert (result["reference"], result["matched"], result["missed"], result["extra"]) == (3, 3, 0, 0)
+    assert result["matched_fraction"] == 1.0 and result["extra_fraction"] == 0.0
+    assert result["box_error_px"]["max"] == 0.0 and result["score_error"]["max"] == 0.0 and result["iou"]["min"] == 1.0
+
+
+def test_one_swapped_label_is_a_miss_an_extra_and_a_flip():
+    result = summarize([match(REFERENCE, edited(1, label=4))])
+    assert (result["missed"], result["label_flips"], result["extra"], result["gone"]) == (1, 1, 1, 0)
+    assert result["matched_fraction"] == pytest.approx(2 / 3)
+
+
+def test_small_box_shifted_by_two_pixels_is_missed_as_moved():
+    found = match(REFERENCE, edited(1, shift=2.0))  # 30 px wide: IoU (28 * 28) / (2 * 900 - 784) = 0.77
+    assert found.moved == [(1, 1)] and found.missed == 1 and found.extra == [1]
+
+
+def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
+    large = detections((0, 0, 120, 120, 3, 0.9))
+    shifted = Detections(large.boxes + np.float32(2), large.labels, large.scores)
+    result = summarize([match(large, shifted)])
+    assert result["missed"] == 0 and result["box_error_px"]["max"] == pytest.approx(2.0)
+
+
+def test_a_lost_detection_is_gone():
+    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    found = match(REFERENCE, kept)
+    assert found.gone == [0] and found.missed == 1 and not found.extra
+
+
+def test_duplicated_detections_are_extra():
+    result = summarize([match(REFERENCE, joined(REFERENCE, REFERENCE))])
+    assert result["matched_fraction"] == 1.0 and result["extra"] == 3 and result["extra_fraction"] == 0.5
+
+
+def test_duplicates_of_the_reference_must_be_found_twice():
+    result = summarize([match(joined(REFERENCE, REFERENCE), REFERENCE)])
+    assert result["reference"] == 6 and result["missed"] == 3
+
+
+def test_scores_on_either_side_of_the_threshold_are_no_miss_and_no_extra():
+    above, below = edited(2, score=0.501), edited(2, score=0.499)
+    for reference, candidate in ((above, below), (below, above)):
+        result = summarize([match(reference, candidate)])
+        assert result["missed"] == 0 and result["extra"] == 0
+    assert summarize([match(above, below)])["score_error"]["max"] == pytest.approx(0.002, abs=1e-6)
+
+
+def test_a_score_far_below_the_threshold_is_a_miss():
+    assert match(REFERENCE, edited(0, score=0.35)).gone == [0]
+
+
+def test_candidate_in_an_empty_picture_is_extra():
+    found = match(detections(), detections((10, 10, 50, 60, 3, 0.9)))
+    assert found.extra == [0] and found.reference == 0 and found.missed == 0
+
+
+def test_empty_picture_among_others_changes_no_fraction():
+    result = summarize([match(REFERENCE, REFERENCE), match(detections(), detections())])
+    assert result["pictures"] == 2 and result["matched_fraction"] == 1.0
+
+
+def test_nothing_in_the_reference_means_nothing_was_compared():
+    result = summarize([match(detections(), detections((10, 10, 50, 60, 3, 0.9)))])
+    assert result["matched_fraction"] is None and result["extra_fraction"] is None and result["box_error_px"] is None
+    assert "nothing was compared" in result["reason"] and result["extra"] == 1
+
+
+def test_assignment_is_by_likeness_not_by_order():
+    # two of one class over each other, written in the other order: the nearer box wins
+    a = detections((10, 10, 110, 110, 3, 0.9), (12, 10, 112, 110, 3, 0.8))
+    b = detections((12, 10, 112, 110, 3, 0.8), (10, 10, 110, 110, 3, 0.9))
+    found = match(a, b)
+    assert found.pairs.tolist() == [[0, 1], [1, 0]] and found.box_error_px.max() == 0
+
+
+def test_as_many_pairs_as_possible():
+    # the best single pair (0 with 0) would leave 1 without partner; both can be found again
+    a = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 92, 3, 0.9))
+    b = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 108, 3, 0.9))
+    assert match(a, b).missed == 0
+
+
+def test_permuted_queries_pass():
+    logits, boxes = raw_outputs()
+    order = np.random.default_rng(1).permutation(logits.shape[1])
+    result = compared((logits, boxes), (logits[:, order], boxes[:, order]))
+    assert result["matched_fraction"] == 1.0 and result["extra"] == 0 and result["score_error"]["max"] == 0.0
+
+
+def test_outputs_of_equal_sums_fail():
+    logits, boxes = raw_outputs()
+    swapped = logits[:, :, ::-1]  # [0, 2] against [2, 0]: every sum over classes or queries is the same
+    assert np.allclose(swapped.sum((1, 2)), logits.sum((1, 2)), rtol=1e-5)
+    result = compared((logits, boxes), (swapped, boxes))
+    assert result["matched_fraction"] == 0.0 and result["label_flips"] == result["reference"] > 0
+
+
+def test_all_nan_outputs_find_nothing():
+    logits, boxes = raw_outputs()
+    result = compared((logits, boxes), (np.full_like(logits, np.nan), np.full_like(boxes, np.nan)))
+    assert result["matched_fraction"] == 0.0 and result["gone"] == result["reference"] > 0
+
+
+def test_nan_boxes_alone_find_nothing():
+    logits, boxes = raw_outputs()
+    assert compared((logits, boxes), (logits, np.full_like(boxes, np.nan)))["matched_fraction"] == 0.0
+
+
+def test_average_precision_by_hand():
+    # Three true boxes of one class; found by score: right, wrong, right. Precision at recall 1/3 is 1, at 2/3 is 2/3.
+    # COCO reads the precision at recall 0, 0.01 ... 1: 34 points at 1, 33 at 2/3, 34 at 0.
+    truth = detections((0, 0, 40, 40, 0, 1), (50, 0, 90, 40, 0, 1), (0, 50, 40, 90, 0, 1))
+    found = detections((0, 0, 40, 40, 0, 0.9), (80, 80, 120, 120, 0, 0.8), (50, 0, 90, 40, 0, 0.7))
+    expected = (34 * 1 + 33 * 2 / 3) / 101
+    ap = average_precision([found], [truth], num_classes=1)
+    assert ap["ap50"] == pytest.approx(expected, abs=1e-6) and ap["ap50_95"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_average_precision_counts_overlap():
+    # IoU 0.72: right at 0.50 ... 0.70, wrong at 0.75 ... 0.95: five of ten thresholds
+    truth, found = detections((0, 0, 100, 100, 0, 1)), detections((0, 0, 100, 72, 0, 0.9))
+    ap = average_precision([found], [truth], num_classes=1)
+    assert ap["ap50"] == pytest.approx(1.0) and ap["ap50_95"] == pytest.approx(0.5)
