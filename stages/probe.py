@@ -1,4 +1,7 @@
-"""probe: what this machine can run. An engine is bound to its GPU, driver and TensorRT; so `engine` depends on these facts."""
+"""probe: what this machine can run.
+
+An engine is bound to its GPU, driver and TensorRT; so `engine` depends on these facts.
+"""
 
 from __future__ import annotations
 

@@ -76,3 +76,17 @@ class Session:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:400] if lines else type(error).__name__
+
+
+def runtime_version() -> str:
+    """Version of the installed ONNX Runtime."""
+    import onnxruntime as ort
+
+    return str(ort.__version__)
+
+
+def built_providers() -> list[str]:
+    """Execution providers that the installed ONNX Runtime was built with; whether one loads, only a session tells."""
+    import onnxruntime as ort
+
+    return list(ort.get_available_providers())

@@ -1,0 +1,41 @@
+"""python -m pipeline [group=choice ...] [key=value ...]: compose, validate, write params.yaml, `dvc repro`."""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from conf.schema import CONF, ConfigErrors, validate
+from pipeline.run import run
+from pipeline.workspace import root
+
+_exit_codes: list[int] = []
+
+
+@hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+def job(config: DictConfig) -> None:
+    """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
+    try:
+        values = OmegaConf.to_container(config, resolve=True)
+        assert isinstance(values, dict)
+        validate(values)
+    except (ConfigErrors, OmegaConfBaseException) as error:
+        print(error, file=sys.stderr)
+        _exit_codes.append(2)
+        return
+    _exit_codes.append(run(root(), values))
+
+
+def main() -> None:
+    job()
+    if len(_exit_codes) > 1 and any(_exit_codes):
+        failed = [str(number) for number, code in enumerate(_exit_codes) if code]
+        print(f"sweep: {len(failed)} of {len(_exit_codes)} jobs failed: #{', #'.join(failed)}", file=sys.stderr)
+    sys.exit(max(_exit_codes, default=0))
+
+
+if __name__ == "__main__":
+    main()

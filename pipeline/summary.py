@@ -1,0 +1,77 @@
+"""The table at the end of every run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Any
+
+from pipeline.workspace import STAGES
+
+
+def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> None:
+    """Print per stage: status, seconds, nodes, casts, FP16 share, size; then what was verified and what was not."""
+    from rich.console import Console
+    from rich.table import Table
+
+    width = None if sys.stdout.isatty() else max(100, shutil.get_terminal_size().columns)
+    console = Console(width=width, highlight=False)
+    title = f"{params['model']['name']} · {params['decoder']['name']} · {params['precision']['dtype']}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("stage")
+    table.add_column("status")
+    for name in ("seconds", "nodes", "casts", "FP16 nodes", "size MB"):
+        table.add_column(name, justify="right")
+    for stage in STAGES:
+        table.add_row(*_row(stage, reports.get(stage)))
+    console.print(table)
+    for line in _sentences(reports, tracked):
+        console.print(line, markup=False)
+
+
+def _row(stage: str, report: dict[str, Any] | None) -> list[str]:
+    if report is None:
+        return [stage, "not run", "", "", "", "", ""]
+    model = report.get("model") or {}
+    fraction = model.get("fp16_fraction")
+    return [
+        stage,
+        str(report["status"]),
+        f"{report['seconds']:.1f}" if "seconds" in report else "",
+        str(model.get("nodes", "")),
+        str(model.get("casts", "")),
+        f"{100 * fraction:.1f} %" if fraction else "",
+        f"{model['size_mb']:.2f}" if "size_mb" in model else "",
+    ]
+
+
+def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> list[str]:
+    lines = []
+    verify = reports.get("verify")
+    if verify:
+        lines.append(f"verdict: {verify['verdict']} (evaluation: {verify.get('evaluation', 'none')})")
+        if verify.get("ap50_95") is not None:
+            lines.append(
+                f"AP50-95 {verify['ap50_95_fp32']:.4f} in FP32, {verify['ap50_95']:.4f} in the final file; "
+                f"AP50 {verify['ap50_fp32']:.4f}, {verify['ap50']:.4f}"
+            )
+        if verify.get("matched_fraction") is not None:
+            lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections found again")
+        lines += [f"not verified: {item}" for item in verify.get("not_verified", [])]
+    engine = reports.get("engine")
+    if engine:
+        lines.append(_engine_sentence(engine))
+        lines += [f"not verified: {item}" for item in engine.get("not_verified", [])]
+    lines.append("report: reports/report.html")
+    if tracked:
+        lines.append(f"MLflow: {tracked['message']}")
+    return lines
+
+
+def _engine_sentence(engine: dict[str, Any]) -> str:
+    status, reason = engine["status"], engine.get("reason", "")
+    if status == "built":
+        return f"engine: built with TensorRT {engine['tensorrt']}, {engine['engine_mb']:.2f} MB"
+    if status == "planned":
+        return f"engine: NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
+    return f"engine: NO ENGINE WAS BUILT ({status}): {reason}"

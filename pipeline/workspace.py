@@ -1,0 +1,76 @@
+"""The workspace of a run: its lock, its params.yaml, its reports."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from conf.schema import CONF
+
+STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
+_HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
+
+
+def root() -> Path:
+    """The current folder when it holds a dvc.yaml, else the project that this code belongs to."""
+    here = Path.cwd()
+    return here if (here / "dvc.yaml").exists() else CONF.parent
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: str) -> Iterator[int]:
+    """Hold an exclusive lock on a file; while another process has it, print `waiting` once and wait.
+
+    Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
+    second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(waiting, file=sys.stderr, flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_params(folder: Path, values: Mapping[str, Any]) -> None:
+    """Write params.yaml atomically, and only when it would say something else."""
+    path = folder / "params.yaml"
+    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
+        if yaml.safe_load(path.read_text()) == values:
+            return
+    write_text(path, _HEADER + yaml.safe_dump(dict(values), sort_keys=False))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and move it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.partial")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def read_params(folder: Path) -> dict[str, Any]:
+    values = yaml.safe_load((folder / "params.yaml").read_text())
+    assert isinstance(values, dict)
+    return values
+
+
+def read_reports(folder: Path) -> dict[str, dict[str, Any]]:
+    """reports/<stage>.json of every stage that has one, in the order of the chain; broken files are left out."""
+    found = {}
+    for stage in (*STAGES, "probe", "inputs"):
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            found[stage] = json.loads((folder / "reports" / f"{stage}.json").read_text())
+    return found
