@@ -22,10 +22,13 @@ from pipeline.workspace import STAGES, locked, read_params, read_reports, root, 
 
 DIGEST_TAG = "truehalf.digest"
 _WITHOUT_EFFECT_IN_FP32 = ("op_block_list", "node_block_list", "keep_io_types", "data_max", "init_max")
-_VERIFY_METRICS = """
-    ap50 ap50_fp32 ap50_95 ap50_95_fp32 ap50_95_drop matched_fraction missed extra label_flips
-    box_error_px_p50 box_error_px_p99 box_error_px_max score_error_p50 score_error_p99 score_error_max nan inf
-""".split()
+_VERIFY_METRICS = (
+    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop"),
+    *("matched_fraction", "missed", "extra", "label_flips"),
+    *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
+    *("score_error_p50", "score_error_p99", "score_error_max"),
+    *("nan", "inf"),
+)
 
 
 def main() -> None:

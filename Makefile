@@ -1,0 +1,38 @@
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-gpu lint ui report clean
+
+help: ## show this help
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## make .venv and install the pinned dependencies
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else f"truehalf needs Python 3.11 to 3.13, got {sys.version.split()[0]}; use make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: setup ## run the whole chain on the embedded detector and print the result
+	$(BIN)/python -m pipeline
+
+test: setup ## run the test suite
+	$(BIN)/python -m pytest -m "not gpu"
+
+test-gpu: setup ## run the tests that need an NVIDIA GPU
+	$(BIN)/python -m pytest -m gpu
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+ui: setup ## MLflow's UI over the local runs
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db --port 5000
+
+report: setup ## draw reports/report.html again
+	$(BIN)/python -m pipeline.report
+
+clean: ## remove artifacts, reports and caches; keep the environment and MLflow's runs
+	rm -rf artifacts reports runs .dvc/cache .dvc/tmp dvc.lock .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,117 @@
+"""Every fault in a configuration is found, all at once, with its place and a way out."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conf.schema import CONF, ConfigErrors, validate
+from tests.conftest import composed
+
+EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+CHOICES = [
+    f"{group}={path.stem}"
+    for group in ("model", "decoder", "precision", "data", "verify", "engine", "tracking", "experiment")
+    for path in sorted((CONF / group).glob("*.yaml"))
+]
+
+
+def errors_of(*overrides: str, **changes: object) -> list[str]:
+    values = composed(*overrides)
+    for path, value in changes.items():
+        section = values
+        *parents, key = path.split("__")
+        for parent in parents:
+            section = section[parent]
+        section[key] = value
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    return caught.value.errors
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -> None:
+    validate(composed(f"decoder={decoder}", choice))
+
+
+def test_params_yaml_is_the_default_configuration() -> None:
+    assert yaml.safe_load((CONF.parent / "params.yaml").read_text()) == composed()
+
+
+def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
+    (error,) = errors_of("simplify=false")
+    assert "needs simplify=true" in error and "constants" in error
+    validate(composed("simplify=false", "precision=fp32"))
+
+
+def test_all_errors_come_at_once() -> None:
+    errors = errors_of(
+        "trace.opset=99",
+        "verify.score_threshold=2",
+        precision__data_max="much",
+        unknown_section={},
+        trace__exporter="magic",
+        model__classes=[],
+    )
+    text = "\n".join(errors)
+    for part in ("trace.opset", "verify.score_threshold", "precision.data_max", "unknown_section", "model.classes"):
+        assert part in text
+    assert "trace.exporter: expected one of torchscript, dynamo, got 'magic'" in errors
+
+
+@pytest.mark.parametrize("precision", ["auto", "bf16", "int8"])
+def test_other_precisions_are_refused_with_the_options(precision: str) -> None:
+    (error,) = errors_of(precision__dtype=precision)
+    assert error == f"precision.dtype: expected one of fp32, fp16, got '{precision}'"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ({"min": [2, 3, 128, 128], "opt": [1, 3, 128, 128], "max": [4, 3, 128, 128]}, "min <= opt <= max on axis 0"),
+        ({"min": [1, 3, 64, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}, "axis 2 is static (128)"),
+        ({"min": [1, 3, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}, "expected 4 axes"),
+        ({"min": [0, 3, 128, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}, "positive integers"),
+    ],
+)
+def test_profiles_are_checked_against_the_traced_input(shapes: dict[str, list[int]], expected: str) -> None:
+    assert any(expected in error for error in errors_of(engine__profiles=[{"images": shapes}]))
+
+
+def test_a_profile_names_the_models_inputs() -> None:
+    shape = {"min": [1, 3, 128, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}
+    errors = errors_of(engine__profiles=[{"image": shape}])
+    assert any("engine.profiles[0].image" in error for error in errors)
+
+
+def test_block_lists_are_checked() -> None:
+    errors = errors_of("precision.node_block_list=['(']", "precision.op_block_list=['Soft.*']")
+    assert any("no regular expression" in error for error in errors)
+    assert any("is no op type" in error for error in errors)
+
+
+def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
+    config = validate(
+        composed(
+            "precision.op_block_list=[Softmax]",
+            "model.fp32_pins.op_block_list=[Softmax,Exp]",
+            "decoder.fp32_pins.node_block_list=['/dec']",
+        )
+    )
+    assert config.pins.op_block_list == ["Softmax", "Exp"]
+    assert config.pins.node_block_list == ["/dec"]
+
+
+def test_fp32_carries_the_keys_of_fp16() -> None:
+    fp16, fp32 = (yaml.safe_load((CONF / f"precision/{name}.yaml").read_text()) for name in ("fp16", "fp32"))
+    assert set(fp16) == set(fp32)
+
+
+@pytest.mark.parametrize("file", sorted(CONF.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONF)))
+def test_each_yaml_says_what_when_and_how_and_reads_no_environment(file: Path) -> None:
+    text = file.read_text()
+    head = [line for line in text.splitlines() if line.startswith("#")]
+    assert any(line.startswith("# When:") for line in head) and any(line.startswith("# Use:") for line in head)
+    assert not re.search(r"\$\{\s*oc\.", text), "values come from conf/, not from the environment"

@@ -1,0 +1,63 @@
+"""Shared fixtures: a composed configuration, and workspaces in which the real chain runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """conf/ composed with overrides, fully resolved."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        values = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
+    assert isinstance(values, dict)
+    return values
+
+
+def make_workspace(folder: Path) -> Path:
+    """A copy of the project's files (committed or not) as a git repository of its own."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listed.stdout.splitlines():
+        source = ROOT / name
+        if source.is_file() and name != "dvc.lock":
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.invalid"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a workspace"]):
+        subprocess.run([*git, *command], cwd=folder, check=True)
+    return folder
+
+
+def in_workspace(folder: Path, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a workspace with this environment's python first on the path."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment |= options.pop("env", {})
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, **options)
+
+
+def write_params(folder: Path, *overrides: str) -> None:
+    """params.yaml of a scratch workspace, without the pipeline."""
+    (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return make_workspace(tmp_path / "workspace")
