@@ -1,0 +1,176 @@
+"""Errors between tensors, and the rule by which two runs of one network are the same.
+
+Value rule      |o - r| <= atol + rtol * |r|        r: reference, o: other; a NaN equals nothing, not even a NaN
+Run rule        the value rule holds for at least SHARE of all values
+Query rule      detectors of the DETR family put their queries in top-k order, so two correct runs may hold the same
+                query in different rows. Rows are therefore paired one to one in each picture before values are
+                compared: the pairing p -> q with the least total of
+                    distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
+                A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
+                A query is matched when the value rule holds for all its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+
+SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
+_QUERY_KINDS = ("logits", "boxes")
+Outputs = Mapping[str, np.ndarray]
+
+
+def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None = None) -> dict[str, Any]:
+    """How far a tensor is from its reference, element by element.
+
+    Args:
+        reference, other: numbers of one shape; compared in float64.
+        floor: least magnitude that an error is divided by in max_rel; default 1e-3 of the reference's largest.
+
+    Returns:
+        elements; max_abs, p99_abs, mean_abs of |other - reference|; max_rel of |other - reference| / max(|reference|,
+        floor); nan_reference, inf_reference, nan_other, inf_other. Equal infinities differ by 0; a NaN on either side,
+        or an infinity on one, by infinity. All errors of empty tensors are 0.
+
+    Raises:
+        StageError: when the shapes differ.
+    """
+    error = _absolute_error("tensor", reference, other)
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    finite = magnitude[np.isfinite(magnitude)]
+    if floor is None:
+        floor = 1e-3 * float(finite.max(initial=0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(error == 0, 0.0, error / np.maximum(magnitude, floor))
+    relative = np.where(np.isnan(relative), np.inf, relative)
+    return {
+        "elements": int(error.size),
+        "max_abs": float(error.max(initial=0.0)),
+        "p99_abs": float(np.percentile(error, 99, method="higher")) if error.size else 0.0,
+        "mean_abs": float(error.mean()) if error.size else 0.0,
+        "max_rel": float(relative.max(initial=0.0)),
+        "nan_reference": int(np.isnan(reference).sum()),
+        "inf_reference": int(np.isinf(reference).sum()),
+        "nan_other": int(np.isnan(other).sum()),
+        "inf_other": int(np.isinf(other).sum()),
+    }
+
+
+def query_outputs(spec: Mapping[str, Any]) -> list[str]:
+    """Outputs of an I/O spec whose axis 1 counts queries."""
+    return [output["name"] for output in spec["outputs"] if output.get("kind") in _QUERY_KINDS]
+
+
+def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
+    """The row of `other` that belongs to each row of `reference`, by the query rule.
+
+    Args:
+        reference, other: [pictures, queries, values] by name; non-finite values count as far away.
+        names: the outputs that take part.
+
+    Returns:
+        int64 [pictures, queries].
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    pictures, queries = reference[names[0]].shape[:2]
+    rows = np.empty((pictures, queries), np.int64)
+    for picture in range(pictures):
+        distance = np.zeros((queries, queries))
+        for name in names:
+            distance += _distances(reference[name][picture], other[name][picture])
+        rows[picture] = linear_sum_assignment(distance)[1]
+    return rows
+
+
+def compare_runs(
+    runs: Sequence[tuple[Outputs, Outputs]], *, atol: float, rtol: float, queries: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compare outputs of two networks, run by run (one run: one batch).
+
+    Args:
+        runs: (reference, other) outputs by name.
+        atol, rtol: of the value rule.
+        queries: outputs whose rows are queries, paired before values are compared.
+
+    Returns:
+        agree: whether the run rule holds (False where nothing was compared); share: of the values for which the value
+        rule holds; max_abs by output; errors: tensor_errors by output; nonfinite: NaN and Inf values in the other;
+        nonfinite_reference; and with `queries` matched_queries: share of them, and moved_queries: share found in
+        another row.
+
+    Raises:
+        StageError: when names or shapes differ.
+    """
+    references: dict[str, list[np.ndarray]] = {}
+    others: dict[str, list[np.ndarray]] = {}
+    matched: list[np.ndarray] = []
+    moved: list[np.ndarray] = []
+    for reference, other in runs:
+        _check_alike(reference, other)
+        aligned = dict(other)
+        if queries:
+            rows = pair_queries(reference, other, queries)
+            for name in queries:
+                aligned[name] = np.take_along_axis(other[name], rows[..., None], axis=1)
+            matched.append(_matched(reference, aligned, queries, atol, rtol).ravel())
+            moved.append((rows != np.arange(rows.shape[1])).ravel())
+        for name in reference:
+            references.setdefault(name, []).append(np.ravel(reference[name]))
+            others.setdefault(name, []).append(np.ravel(aligned[name]))
+    joined = {name: (np.concatenate(references[name]), np.concatenate(others[name])) for name in references}
+    errors = {name: tensor_errors(*pair) for name, pair in joined.items()}
+    within = np.concatenate([_within(*pair, atol, rtol) for pair in joined.values()] or [np.zeros(0, bool)])
+    share = float(within.mean()) if within.size else 0.0
+    result = {
+        "agree": share >= SHARE,
+        "share": share,
+        "max_abs": {name: error["max_abs"] for name, error in errors.items()},
+        "errors": errors,
+        "nonfinite": sum(error["nan_other"] + error["inf_other"] for error in errors.values()),
+        "nonfinite_reference": sum(error["nan_reference"] + error["inf_reference"] for error in errors.values()),
+    }
+    if queries and matched:
+        result["matched_queries"] = float(np.concatenate(matched).mean())
+        result["moved_queries"] = float(np.concatenate(moved).mean())
+    return result
+
+
+def _check_alike(reference: Outputs, other: Outputs) -> None:
+    if list(reference) != list(other):
+        raise StageError(f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
+    for name, value in reference.items():
+        if value.shape != other[name].shape:
+            raise StageError(f"output {name!r}: expected shape {list(value.shape)}, got {list(other[name].shape)}")
+
+
+def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
+    """bool [pictures, queries]."""
+    return np.logical_and.reduce([_within(reference[n], aligned[n], atol, rtol).all(axis=2) for n in names])
+
+
+def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    limit = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
+    return _absolute_error("tensor", reference, other) <= limit
+
+
+def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[queries, queries]: rows of the reference against rows of the other, each with values on axis 1."""
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(reference[:, None, :].astype(np.float64) - other[None, :, :].astype(np.float64))
+    return np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2)
+
+
+def _absolute_error(what: str, reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """|other - reference| in float64, infinite where the two cannot be compared."""
+    if np.shape(reference) != np.shape(other):
+        raise StageError(f"{what}: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}")
+    a, b = np.asarray(reference, np.float64), np.asarray(other, np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.where(a == b, 0.0, np.abs(b - a))
+    return np.where(np.isnan(error), np.inf, error)

@@ -1,0 +1,154 @@
+"""Tensor errors, and the pairing of queries, on outputs that are known to be good or bad."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stages.io import StageError
+from stages.parity.tensors import compare_runs, pair_queries, query_outputs, tensor_errors
+
+QUERIES = ("logits", "boxes")
+
+
+def detector_outputs(pictures: int = 2, queries: int = 12, classes: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {
+        "logits": random.normal(-3, 2, (pictures, queries, classes)).astype(np.float32),
+        "boxes": random.uniform(0, 1, (pictures, queries, 4)).astype(np.float32),
+    }
+
+
+def permuted(outputs: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: value[:, order] for name, value in outputs.items()}
+
+
+def compare(reference: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> dict:
+    return compare_runs([(reference, other)], atol=1e-3, rtol=1e-3, queries=QUERIES)
+
+
+def test_errors_of_known_tensors() -> None:
+    errors = tensor_errors(np.array([1.0, -2.0, 0.0, 4.0]), np.array([1.0, -2.5, 0.001, 4.0]))
+    assert errors["elements"] == 4
+    assert errors["max_abs"] == 0.5
+    assert errors["p99_abs"] == 0.5
+    assert errors["mean_abs"] == pytest.approx(0.501 / 4)
+    assert errors["max_rel"] == pytest.approx(0.25)  # 0.001 / floor (1e-3 * 4) and 0.5 / 2 are both 0.25
+
+
+def test_floor_keeps_relative_error_of_small_values_small() -> None:
+    errors = tensor_errors(np.array([1e-9, 10.0]), np.array([2e-9, 10.0]), floor=1.0)
+    assert errors["max_rel"] == pytest.approx(1e-9)
+
+
+def test_nan_never_equals_nan_and_equal_infinities_do() -> None:
+    reference = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
+    errors = tensor_errors(reference, reference)
+    assert errors["max_abs"] == np.inf
+    assert (errors["nan_reference"], errors["inf_reference"]) == (1, 2)
+    assert (errors["nan_other"], errors["inf_other"]) == (1, 2)
+    assert tensor_errors(reference[1:], reference[1:])["max_abs"] == 0
+
+
+def test_infinity_against_a_number_is_infinitely_far() -> None:
+    errors = tensor_errors(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
+    assert errors["max_abs"] == errors["max_rel"] == np.inf
+    assert (errors["inf_reference"], errors["inf_other"]) == (0, 1)
+
+
+def test_integers_and_empty_tensors() -> None:
+    assert tensor_errors(np.array([3, 5]), np.array([3, 9]))["max_abs"] == 4
+    assert tensor_errors(np.zeros((0, 4)), np.zeros((0, 4)))["max_abs"] == 0
+
+
+def test_shapes_that_differ_are_refused() -> None:
+    with pytest.raises(StageError, match=r"expected shape \[2, 3\], got \[3, 2\]"):
+        tensor_errors(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+def test_permuted_queries_agree() -> None:
+    reference = detector_outputs()
+    order = np.random.default_rng(1).permutation(12)
+    result = compare(reference, permuted(reference, order))
+    assert result["agree"]
+    assert result["matched_queries"] == 1.0
+    assert result["moved_queries"] == pytest.approx(np.mean(order != np.arange(12)))
+    assert result["max_abs"] == {"logits": 0.0, "boxes": 0.0}
+
+
+def test_pairs_are_found_under_noise() -> None:
+    reference = detector_outputs()
+    order = np.random.default_rng(2).permutation(12)
+    other = {name: value + np.float32(1e-4) for name, value in permuted(reference, order).items()}
+    rows = pair_queries(reference, other, QUERIES)
+    assert (order[rows] == np.arange(12)).all()
+    assert compare(reference, other)["agree"]
+
+
+def test_boxes_that_changed_their_logits_do_not_agree() -> None:
+    """Both outputs hold the same rows, but paired differently: matching each output alone would pass it."""
+    reference = detector_outputs()
+    other = dict(reference, boxes=reference["boxes"][:, ::-1])
+    result = compare(reference, other)
+    assert not result["agree"]
+    assert result["matched_queries"] < 0.2
+
+
+def test_rows_of_one_picture_never_match_those_of_another() -> None:
+    reference = detector_outputs()
+    other = {name: value[::-1] for name, value in reference.items()}
+    assert not compare(reference, other)["agree"]
+
+
+def test_one_different_query_leaves_the_others_matched() -> None:
+    reference = detector_outputs(queries=50)
+    other = permuted(reference, np.roll(np.arange(50), 7))
+    other["logits"][0, 3] = 1e6
+    result = compare(reference, other)
+    assert result["matched_queries"] == 0.99
+    assert not result["agree"]
+
+
+def test_summed_equal_tensors_do_not_agree() -> None:
+    reference = {"logits": np.array([[[0.0, 2.0]]], np.float32), "boxes": np.zeros((1, 1, 4), np.float32)}
+    other = dict(reference, logits=np.array([[[1.0, 1.0]]], np.float32))
+    assert not compare(reference, other)["agree"]
+
+
+def test_nan_output_does_not_agree_with_a_nan_output() -> None:
+    reference = {name: np.full_like(value, np.nan) for name, value in detector_outputs().items()}
+    result = compare(reference, reference)
+    assert not result["agree"]
+    assert result["share"] == 0.0
+    assert result["nonfinite"] == result["nonfinite_reference"] == 2 * 12 * 8
+
+
+def test_without_queries_rows_are_compared_in_place() -> None:
+    reference = detector_outputs()
+    assert compare_runs([(reference, reference)], atol=0, rtol=0)["agree"]
+    swapped = permuted(reference, np.arange(12)[::-1])
+    assert not compare_runs([(reference, swapped)], atol=1e-3, rtol=1e-3)["agree"]
+
+
+def test_runs_of_different_batch_sizes_are_one_comparison() -> None:
+    one, three = detector_outputs(1, seed=3), detector_outputs(3, seed=4)
+    result = compare_runs([(one, one), (three, three)], atol=0, rtol=0, queries=QUERIES)
+    assert result["agree"]
+    assert result["errors"]["boxes"]["elements"] == 4 * 12 * 4
+
+
+def test_nothing_compared_is_no_agreement() -> None:
+    assert not compare_runs([], atol=1.0, rtol=1.0)["agree"]
+
+
+def test_other_names_or_shapes_are_refused() -> None:
+    reference = detector_outputs()
+    with pytest.raises(StageError, match="expected logits, boxes, got logits"):
+        compare(reference, {"logits": reference["logits"]})
+    with pytest.raises(StageError, match=r"output 'boxes': expected shape \[2, 12, 4\], got \[2, 11, 4\]"):
+        compare(reference, dict(reference, boxes=reference["boxes"][:, 1:]))
+
+
+def test_query_outputs_come_from_the_spec() -> None:
+    spec = {"outputs": [{"name": "scores", "kind": "logits"}, {"name": "xy", "kind": "boxes"}, {"name": "features"}]}
+    assert query_outputs(spec) == ["scores", "xy"]
