@@ -140,7 +140,7 @@ def boxes_over_picture(
         axes.set_axis_off()
         axes.imshow(np.clip(image.transpose(1, 2, 0), 0, 1), extent=(0, width, height, 0), interpolation="lanczos")
         for box in truth.boxes if truth else ():
-            _rectangle(axes, box, _TRUTH, 0.8, "-")
+            _rectangle(axes, box, _TRUTH, 1.2, "-")
         for found, colour, style, line in ((reference, BLUE, "-", 3.2), (candidate, ORANGE, (0, (4, 2)), 1.8)):
             for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
                 _rectangle(axes, box, colour, line, style, halo="white" if found is reference else "black")
