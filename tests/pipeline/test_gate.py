@@ -1,0 +1,21 @@
+"""The gate's exit code."""
+
+from pipeline.gate import failures
+
+DONE = {"verify": {"status": "done"}, "engine": {"status": "planned", "reason": "no GPU"}}
+
+
+def test_passed_and_planned_is_no_failure() -> None:
+    assert failures(DONE) == []
+
+
+def test_failed_verify_and_failed_engine_are_named() -> None:
+    failed = {
+        "verify": {"status": "failed", "reasons": ["AP fell", "NaN"]},
+        "engine": {"status": "failed", "reason": "no GPU"},
+    }
+    assert failures(failed) == ["verify: AP fell", "verify: NaN", "engine: no GPU"]
+
+
+def test_a_missing_report_is_a_failure() -> None:
+    assert failures({"engine": DONE["engine"]}) == ["verify: reports/verify.json is missing or broken"]

@@ -1,0 +1,74 @@
+"""Tracking: the same names in every run, nothing twice, nothing lost."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.track import flat_params, metrics, track
+from tests.conftest import composed
+
+VERIFY = {
+    "stage": "verify",
+    "status": "done",
+    "verdict": "passed",
+    "ap50": 0.95,
+    "ap50_fp32": 0.951,
+    "max_abs_error": {"logits": 0.1, "boxes": 0.01},
+    "seconds": 3.0,
+}
+
+
+def scratch_run(folder: Path, *overrides: str, verify: dict[str, Any] | None = None) -> Path:
+    (folder / "reports").mkdir(parents=True, exist_ok=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
+    (folder / "reports/verify.json").write_text(json.dumps(verify or VERIFY))
+    return folder
+
+
+def runs(folder: Path) -> list[tuple[str, str]]:
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        return database.execute("select name, status from runs where lifecycle_stage = 'active'").fetchall()
+
+
+def test_a_run_is_logged_once(tmp_path: Path) -> None:
+    scratch_run(tmp_path)
+    first, second = track(tmp_path), track(tmp_path)
+    assert first["status"] == "logged" and second["status"] == "already logged"
+    assert first["run_id"] == second["run_id"]
+    assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
+
+
+def test_a_failed_verdict_and_a_crash_are_failed_runs(tmp_path: Path) -> None:
+    scratch_run(tmp_path, verify=VERIFY | {"status": "failed", "verdict": "failed"})
+    track(tmp_path)
+    track(tmp_path, failed_stage="slim")
+    assert [status for _, status in runs(tmp_path)] == ["FAILED", "FAILED"]
+
+
+def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch_run(tmp_path, "tracking=remote")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert "MLFLOW_TRACKING_URI is not set" in track(tmp_path)["message"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:secret@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    outcome = track(tmp_path)
+    assert outcome["status"] == "pending" and "python -m pipeline.track" in outcome["message"]
+    assert "secret" not in json.dumps(outcome)
+
+
+def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:
+    a = flat_params(composed("precision=fp32", "precision.data_max=100"))
+    b = flat_params(composed("precision=fp32"))
+    assert a == b and a["precision.data_max"] == "no effect"
+    assert flat_params(composed())["precision.data_max"] == "512.0"
+
+
+def test_metric_names_are_stable_and_missing_numbers_are_left_out() -> None:
+    found = metrics({"verify": VERIFY | {"ap50_95": None}, "fp16": {"seconds": 2, "model": {"nodes": 5}}})
+    assert found["verify/ap50"] == 0.95 and found["verify/max_abs_error/logits"] == 0.1
+    assert found["seconds/fp16"] == 2.0 and found["nodes/fp16"] == 5.0
+    assert "verify/ap50_95" not in found

@@ -1,0 +1,160 @@
+"""A stage's files appear when it has ended well, and not before."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from stages.io import (
+    Stage,
+    StageError,
+    load_model,
+    params_digest,
+    run_stage,
+    save_model,
+    swap_in,
+    write_json,
+)
+from tests.conftest import ROOT, write_params
+
+MODEL = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_params(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def end_of(name: str, body) -> int:  # type: ignore[no-untyped-def]
+    with pytest.raises(SystemExit) as ended:
+        run_stage(name, body)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def write_good(stage: Stage) -> dict[str, int]:
+    (stage.out() / "model.onnx").write_text("good")
+    return {"nodes": 1}
+
+
+def test_a_stage_that_ends_well_leaves_its_outs_and_its_report(scratch: Path) -> None:
+    run_stage("slim", write_good)
+    assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
+    report = json.loads((scratch / "reports/slim.json").read_text())
+    assert report["stage"] == "slim" and report["status"] == "done" and report["nodes"] == 1 and report["seconds"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(StageError("no"), 1), (KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "No space left on device"), 1)],
+)
+def test_a_stage_that_fails_leaves_the_last_good_outs(scratch: Path, fault: BaseException, code: int, capsys) -> None:  # type: ignore[no-untyped-def]
+    run_stage("slim", write_good)
+
+    def fail(stage: Stage) -> dict[str, int]:
+        (stage.out() / "model.onnx").write_text("half")
+        raise fault
+
+    assert end_of("slim", fail) == code
+    assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
+    assert not list(scratch.glob("artifacts/*.partial"))
+    assert capsys.readouterr().err.startswith("slim: ")
+    assert json.loads((scratch / "reports/error.json").read_text())["stage"] == "slim"
+
+
+def test_params_changed_while_a_stage_runs_is_an_error(scratch: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    def meddle(stage: Stage) -> dict[str, int]:
+        write_params(scratch, "seed=7")
+        return write_good(stage)
+
+    assert end_of("slim", meddle) == 1
+    assert "params.yaml changed" in capsys.readouterr().err
+    assert not (scratch / "artifacts/slim").exists()
+
+
+def test_hand_edited_params_are_validated_by_the_stage(scratch: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+    text = (scratch / "params.yaml").read_text()
+    (scratch / "params.yaml").write_text(text.replace("opset: 17", "opset: 99\n  opsett: 17"))
+    assert end_of("slim", write_good) == 1
+    printed = capsys.readouterr().err
+    assert "trace.opset: expected 16 to 23, got 99" in printed and "trace.opsett: unknown key" in printed
+
+
+def test_the_digest_is_of_content_not_of_layout(scratch: Path) -> None:
+    before = params_digest(scratch)
+    (scratch / "params.yaml").write_text("# a comment\n" + (scratch / "params.yaml").read_text())
+    assert params_digest(scratch) == before
+
+
+def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
+    run_stage("slim", write_good)
+    code = (
+        "import time; from stages.io import run_stage\n"
+        "def body(stage):\n"
+        "    (stage.out() / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(60)\n"
+        "run_stage('slim', body)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=scratch, env=environment, stdout=subprocess.PIPE)
+    assert process.stdout and process.stdout.readline() == b"started\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
+    run_stage("slim", write_good)  # the leftover folder is in nobody's way
+    assert not list(scratch.glob("artifacts/*.partial"))
+
+
+def test_swap_in_replaces_a_folder(tmp_path: Path) -> None:
+    for name in ("new", "place"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    swap_in(tmp_path / "new", tmp_path / "place")
+    assert (tmp_path / "place/file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+
+
+def test_json_keeps_non_finite_numbers_readable(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": float("nan"), "b": [float("inf"), 1.0]})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.0]}
+
+
+def test_models_are_saved_checked_and_loaded(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "in.onnx")
+    model = load_model(tmp_path / "in.onnx")
+    save_model(model, tmp_path / "out.onnx")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["in.onnx", "out.onnx"]
+
+
+def test_a_model_that_the_checker_refuses_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out.onnx").write_text("earlier")
+    broken = MODEL.replace("Relu(x)", "NoSuchOperator(x)")
+    onnx.save(onnx.parser.parse_model(broken), tmp_path / "in.onnx")
+    with pytest.raises(StageError, match="NoSuchOperator"):
+        save_model(load_model(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx").read_text() == "earlier"
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model at all", None])
+def test_broken_models_are_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "m.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StageError, match=r"m\.onnx.*expected an ONNX model"):
+        load_model(path)
+
+
+def test_a_truncated_model_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    data = onnx.parser.parse_model(MODEL).SerializeToString()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(StageError, match=r"m\.onnx.*expected an ONNX model"):
+        load_model(path)
