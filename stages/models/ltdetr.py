@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 DECODERS = ("dfine", "rtdetrv2")
 _STRIDES = (8, 16, 32)
+_PROJECTIONS = (("v_proj", "o_proj"), ("value_proj", "output_proj"))  # of values, and of what attention makes of them
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Architecture:
         num_classes: classes without background (sigmoid scores).
         backbone_widths: channels of the four ConvNeXt stages (strides 4, 8, 16, 32).
         backbone_depths: blocks of the four stages.
-        layer_scale_init: initial value of ConvNeXt's layer scale; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
+        layer_scale_init: initial layer scale of ConvNeXt; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
         d_model: width of encoder and decoder, a multiple of `heads`.
         ffn_dim: inner width of the feed-forward parts.
         heads: attention heads of encoder and decoder.
@@ -71,6 +72,38 @@ def build(arch: Architecture, seed: int) -> torch.nn.Module:
         return _detector_class()(_network(arch), arch.mean, arch.std)
 
 
+def scale_attention_values(module: torch.nn.Module, gain_log2: int) -> list[str]:
+    """Multiply attention values by 2^n and the output projections that follow by 2^-n: the same function, other ranges.
+
+        out(A v(x)) = W_o A (W_v x + b_v) + b_o = (2^-n W_o) A (2^n W_v x + 2^n b_v) + b_o
+
+    A stands for what lies between, which is linear in the values: weights from a softmax, sampling, masks that are 0.
+    Powers of two are exact in FP32. Applies to self-attention (v_proj, o_proj) and to RT-DETRv2's deformable attention
+    (value_proj, output_proj); D-FINE's deformable attention has no projections.
+
+    Args:
+        module: changed in place.
+        gain_log2: n.
+
+    Returns:
+        names of the attention modules that were changed.
+    """
+    import torch
+
+    changed = []
+    with torch.no_grad():
+        for name, attention in module.named_modules():
+            for value_name, output_name in _PROJECTIONS:
+                value, output = getattr(attention, value_name, None), getattr(attention, output_name, None)
+                if not isinstance(value, torch.nn.Linear) or not isinstance(output, torch.nn.Linear):
+                    continue
+                value.weight.mul_(2.0**gain_log2)
+                value.bias.mul_(2.0**gain_log2)
+                output.weight.mul_(2.0**-gain_log2)
+                changed.append(name)
+    return changed
+
+
 def _network(arch: Architecture) -> torch.nn.Module:
     from transformers import (
         DFineConfig,
@@ -88,7 +121,7 @@ def _network(arch: Architecture) -> torch.nn.Module:
         hidden_sizes=list(arch.backbone_widths),
         depths=list(arch.backbone_depths),
         layer_scale_init_value=arch.layer_scale_init,
-        out_features=["stage2", "stage3", "stage4"],
+        out_features=["stage2", "stage3", "stage4"],  # type: ignore[call-arg]
     )
     config = config_class(
         backbone_config=backbone,
@@ -107,7 +140,8 @@ def _network(arch: Architecture) -> torch.nn.Module:
         num_labels=arch.num_classes,
         freeze_backbone_batch_norms=False,
     )
-    return model_class(config)
+    network: torch.nn.Module = model_class(config)
+    return network
 
 
 def _detector_class() -> type[torch.nn.Module]:
@@ -120,6 +154,8 @@ def _detector_class() -> type[torch.nn.Module]:
         def __init__(self, network: torch.nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
             super().__init__()
             self.network = network
+            self.mean: torch.Tensor
+            self.std: torch.Tensor
             self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
             self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
 

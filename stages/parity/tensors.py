@@ -156,14 +156,14 @@ def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: f
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
     magnitude = np.abs(np.asarray(reference, np.float64))
     limit = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
-    return _absolute_error("tensor", reference, other) <= limit
+    return np.asarray(_absolute_error("tensor", reference, other) <= limit)
 
 
 def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[queries, queries]: rows of the reference against rows of the other, each with values on axis 1."""
     with np.errstate(invalid="ignore"):
         apart = np.abs(reference[:, None, :].astype(np.float64) - other[None, :, :].astype(np.float64))
-    return np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2)
+    return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))
 
 
 def _absolute_error(what: str, reference: np.ndarray, other: np.ndarray) -> np.ndarray:

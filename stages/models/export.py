@@ -1,0 +1,252 @@
+"""From a torch module to an ONNX file, by either exporter of torch.
+
+torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
+dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names here.
+                No optimisation: simplification is a later step. Two things that detectors of `transformers` need:
+                - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
+                - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import logging
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+
+EXPORTERS = ("torchscript", "dynamo")
+_DYNAMO_OPSET_MIN = 18
+_SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: its modules, outermost first, then the torch operation
+_MISSING_OP = re.compile(r"OpOverload\(op='([\w.]+)', overload='(\w+)'\)|the operator '([\w:]+)'")
+DynamicAxes = Mapping[str, Mapping[int, str]]
+
+
+def export(
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    path: Path | str,
+    *,
+    exporter: str,
+    opset: int,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    dynamic_axes: DynamicAxes,
+) -> dict[str, int]:
+    """Write `module`, in eval mode and without gradients, as an ONNX file; the module is left as it was.
+
+    Args:
+        module: called with `example_inputs` by position.
+        exporter: "torchscript" or "dynamo".
+        dynamic_axes: by input or output name, {axis: symbol}; all other axes are as in the example.
+
+    Returns:
+        how often the exporter warned, by category of warning.
+
+    Raises:
+        StageError: when the exporter cannot do it (naming the operation without an ONNX translation), when it cannot
+            write `opset`, or when an axis that should vary was fixed by the module's code.
+    """
+    if exporter not in EXPORTERS:
+        raise StageError(f"export: expected exporter {' or '.join(EXPORTERS)}, got {exporter!r}")
+    write = _export_torchscript if exporter == "torchscript" else _export_dynamo
+    import torch
+
+    with evaluation_mode(module), torch.no_grad(), _quiet() as caught:
+        try:
+            write(module, tuple(example_inputs), Path(path), opset, list(input_names), list(output_names), dynamic_axes)
+        except StageError:
+            raise
+        except Exception as error:  # the exporters raise what the module's code and torch's internals raise
+            raise StageError(f"export: {_explain(error, exporter, opset)}") from error
+    return dict(Counter(warning.category.__name__ for warning in caught))
+
+
+@contextlib.contextmanager
+def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
+    """Put the module and all its parts in eval mode; afterwards each is in the mode that it was in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _export_torchscript(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    path: Path,
+    opset: int,
+    input_names: list[str],
+    output_names: list[str],
+    dynamic_axes: DynamicAxes,
+) -> None:
+    import torch
+
+    torch.onnx.export(
+        module,
+        inputs,
+        str(path),
+        dynamo=False,
+        opset_version=opset,
+        input_names=input_names,
+        output_names=output_names,
+        dynamic_axes={name: dict(axes) for name, axes in dynamic_axes.items()},
+    )
+
+
+def _export_dynamo(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    path: Path,
+    opset: int,
+    input_names: list[str],
+    output_names: list[str],
+    dynamic_axes: DynamicAxes,
+) -> None:
+    import onnx_ir as ir
+    import torch
+
+    if opset < _DYNAMO_OPSET_MIN:
+        raise StageError(
+            f"export: the dynamo exporter writes opset {_DYNAMO_OPSET_MIN} or later, got {opset}; "
+            f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript"
+        )
+    with _len_is_shape(module):
+        program = torch.export.export(
+            module, inputs, dynamic_shapes=_dynamic_shapes(input_names, dynamic_axes), strict=False
+        )
+    written = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=opset,
+        input_names=input_names,
+        output_names=output_names,
+        optimize=False,
+        verbose=False,
+        custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
+    )
+    assert written is not None
+    _name_by_scope(written.model)
+    _name_axes(written.model, dynamic_axes)
+    ir.save(written.model, path)
+
+
+def _dynamic_shapes(input_names: Sequence[str], dynamic_axes: DynamicAxes) -> tuple[dict[int, Any], ...]:
+    """Axes of one symbol are one dimension."""
+    import torch
+
+    symbols = {symbol for name in input_names for symbol in dynamic_axes.get(name, {}).values()}
+    dimensions = {symbol: torch.export.Dim(symbol, min=1) for symbol in symbols}
+    return tuple(
+        {axis: dimensions[symbol] for axis, symbol in dynamic_axes.get(name, {}).items()} for name in input_names
+    )
+
+
+def _is_all_true(self: Any) -> Any:
+    from onnxscript import opset18 as op
+
+    int32, boolean = 6, 9
+    return op.Cast(op.ReduceMin(op.Cast(self, to=int32), keepdims=0), to=boolean)
+
+
+@contextlib.contextmanager
+def _len_is_shape(module: torch.nn.Module) -> Iterator[None]:
+    """In the source files of the module's parts (torch's own excepted), len(tensor) is tensor.shape[0]."""
+    import torch
+
+    def length(value: Any) -> Any:
+        return value.shape[0] if isinstance(value, torch.Tensor) else builtins.len(value)
+
+    files = {type(part).__module__ for part in module.modules()}
+    spaces = [vars(sys.modules[name]) for name in files if name.partition(".")[0] != "torch"]
+    changed = [space for space in spaces if "len" not in space]
+    for space in changed:
+        space["len"] = length
+    try:
+        yield
+    finally:
+        for space in changed:
+            del space["len"]
+
+
+def _name_by_scope(model: ir.Model) -> None:
+    """Name nodes as TorchScript does: /outer/inner/OpType, then _1, _2, ...; drop the exporter's notes on them."""
+    import ast
+
+    seen: Counter[str] = Counter()
+    for node in model.graph.all_nodes():
+        scopes = ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))[:-1]
+        parts = [inner.removeprefix(f"{outer}.") for outer, inner in zip(["", *scopes], scopes, strict=False) if inner]
+        name = "/".join(["", *parts, node.op_type])
+        node.name = f"{name}_{seen[name]}" if seen[name] else name
+        seen[name] += 1
+        node.metadata_props.clear()  # they hold stack traces with this machine's paths
+
+
+def _name_axes(model: ir.Model, dynamic_axes: DynamicAxes) -> None:
+    """Give axes that vary their declared symbols; intermediate shapes are left to shape inference."""
+    import onnx_ir as ir
+
+    ends = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name not in ends:
+                value.shape = None
+    for name, axes in dynamic_axes.items():
+        shape = ends[name].shape
+        assert shape is not None
+        sizes = list(shape)
+        for axis, symbol in axes.items():
+            if isinstance(sizes[axis], int):
+                raise StageError(
+                    f"export: axis {axis} of {name!r} should vary ({symbol}), and the module's code fixes it at "
+                    f"{sizes[axis]}; use tensor.shape in the module, or take the axis out of trace.dynamic_axes"
+                )
+            sizes[axis] = ir.SymbolicDim(symbol)
+        ends[name].shape = ir.Shape(sizes)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep the exporters' prints and log lines away; warnings are collected."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("always")
+            yield caught
+    finally:
+        logger.setLevel(level)
+
+
+def _explain(error: Exception, exporter: str, opset: int) -> str:
+    """The operation that has no translation, else the first line of the last cause that has one."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    found = _MISSING_OP.search("\n".join(str(cause) for cause in causes))
+    other = "dynamo" if exporter == "torchscript" else "torchscript"
+    if found:
+        operation = found[3] or f"{found[1]}.{found[2]}"
+        return (
+            f"the {exporter} exporter has no ONNX translation of {operation} at opset {opset}; "
+            f"try trace.exporter={other} or another trace.opset, or rewrite that operation in the module"
+        )
+    said = next((str(cause).strip() for cause in reversed(causes) if str(cause).strip()), type(error).__name__)
+    return f"the {exporter} exporter failed at opset {opset}: {said.splitlines()[0]}; try trace.exporter={other}"

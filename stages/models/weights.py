@@ -1,0 +1,120 @@
+"""Weights from a safetensors file into a module: exactly its tensors, or an error that names the difference.
+
+Tensors that a module ties (several names, one storage) may stand in the file under any of their names, once or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stages.io import StageError
+
+if TYPE_CHECKING:
+    import torch
+
+_NAMED = 5  # mismatching tensors that an error lists, of each kind
+
+
+def load_weights(module: torch.nn.Module, path: Path | str) -> None:
+    """Fill every parameter and persistent buffer of `module` from a safetensors file.
+
+    Floating-point tensors are converted to the module's dtype.
+
+    Raises:
+        StageError: when the file is missing or cannot be read, belongs to another architecture (missing, unexpected or
+            wrongly shaped tensors), gives tied tensors different values, or holds NaN or Inf. The module is then
+            unchanged.
+    """
+    path = Path(path)
+    tensors = _read(path)
+    expected = module.state_dict()
+    ties = _ties(expected)
+    _check_architecture(path, expected, ties, tensors)
+    _check_values(path, ties, tensors)
+    import torch
+
+    with torch.no_grad():
+        for names in ties:
+            stored = next(name for name in names if name in tensors)
+            expected[names[0]].copy_(tensors[stored])
+
+
+def _read(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise StageError(
+            f"weights: {path}: no such file; expected a safetensors file "
+            "(set model.weights to its path, or to null for random weights)"
+        )
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, KeyError, OSError) as error:
+        raise StageError(
+            f"weights: {path}: expected a safetensors file, got one that cannot be read, perhaps truncated "
+            f"({path.stat().st_size} bytes): {error}; copy or train it again"
+        ) from error
+
+
+def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Names of the module's tensors, those that share one storage together."""
+    groups: dict[object, list[str]] = {}
+    for name, tensor in expected.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
+
+
+def _check_architecture(
+    path: Path, expected: Mapping[str, torch.Tensor], ties: list[list[str]], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    missing = [" = ".join(names) for names in ties if not any(name in tensors for name in names)]
+    unexpected = [name for name in tensors if name not in expected]
+    wrong = [
+        f"{name}: expected {_kind(tensor)}, got {_kind(tensors[name])}"
+        for name, tensor in expected.items()
+        if name in tensors and not _fits(tensor, tensors[name])
+    ]
+    if not (missing or unexpected or wrong):
+        return
+    kinds = (
+        ("of another shape or type", wrong),
+        ("missing in the file", missing),
+        ("unexpected in the file", unexpected),
+    )
+    lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+    raise StageError(
+        f"weights: {path} belongs to another architecture; give the file that was trained with this model and "
+        "decoder, or the model that these weights were trained with\n" + "\n".join(lines)
+    )
+
+
+def _check_values(path: Path, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
+    broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if broken:
+        raise StageError(
+            f"weights: {path}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again"
+        )
+    for names in ties:
+        stored = [name for name in names if name in tensors]
+        if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):
+            raise StageError(
+                f"weights: {path}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
+                "it was trained with a model that does not tie them"
+            )
+
+
+def _fits(expected: torch.Tensor, got: torch.Tensor) -> bool:
+    return expected.shape == got.shape and expected.is_floating_point() == got.is_floating_point()
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more
