@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stages.io import StageError
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+_EXTERNAL_DATA_FROM = 1_500_000_000  # bytes of weights; protobuf messages end at 2 GiB
 
 
 class Session:
@@ -22,11 +27,14 @@ class Session:
         input_names, output_names: in the model's order.
     """
 
-    def __init__(self, model: Path | str | bytes, provider: str = CPU, optimize: bool = True, **options: Any) -> None:
-        """Load a model from a file or from serialized bytes.
+    def __init__(
+        self, model: Path | str | bytes | ir.Model, provider: str = CPU, optimize: bool = True, **options: Any
+    ) -> None:
+        """Load a model from a file, from serialized bytes, or from an onnx_ir model in memory.
 
         Args:
-            model: path (needed when weights are external) or bytes.
+            model: path (needed when weights are external), bytes, or model; the weights of a model in memory go
+                through a temporary file when they exceed 1.5 GB.
             provider: CPU or CUDA; CUDA is never replaced by CPU.
             optimize: graph optimisations, all or none.
             options: further attributes of onnxruntime.SessionOptions.
@@ -42,13 +50,13 @@ class Session:
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         for name, value in options.items():
             setattr(settings, name, value)
-        what = "the model" if isinstance(model, bytes) else str(model)
         if provider not in ort.get_available_providers():
             raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
+        what = str(model) if isinstance(model, (Path, str)) else "the model"
         try:
-            self._session = ort.InferenceSession(
-                model if isinstance(model, bytes) else str(model), settings, providers=[provider]
-            )
+            self._session = _open(model, settings, provider)
+        except OSError:
+            raise
         except Exception as error:  # ONNX Runtime's own exception types share no base but Exception
             raise StageError(f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
         self.provider: str = self._session.get_providers()[0]
@@ -71,6 +79,24 @@ class Session:
         except Exception as error:
             raise StageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
         return dict(zip(names, values, strict=True))
+
+
+def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str) -> Any:
+    import onnxruntime as ort
+
+    if isinstance(model, (Path, str)):
+        return ort.InferenceSession(str(model), settings, providers=[provider])
+    if isinstance(model, bytes):
+        return ort.InferenceSession(model, settings, providers=[provider])
+    import onnx_ir as ir
+
+    weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
+    if weights < _EXTERNAL_DATA_FROM:
+        return ort.InferenceSession(ir.to_proto(model).SerializeToString(), settings, providers=[provider])
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+        path = Path(folder) / "model.onnx"
+        ir.save(model, path, external_data="model.onnx.data")
+        return ort.InferenceSession(str(path), settings, providers=[provider])
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,218 @@
+"""Run a mixed FP32/FP16 file with honest rounding, on the CPU (see stages.graph.emulate)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from stages.graph.emulate import before_rounding, emulate
+from stages.io import load_model
+from stages.ort.ranges import Counter, Counts, Scanner, float_tensors, nonfinite_constants, origins
+from stages.ort.session import Session
+
+EVALUATION = "emulated-fp16"
+
+
+class EmulatedSession:
+    """Like stages.ort.session.Session; FP16 inputs and outputs appear as float32 that hold FP16 numbers.
+
+    Attributes:
+        provider: the execution provider that runs the emulation, read back from ONNX Runtime.
+        input_names, output_names: in the model's order.
+        evaluation: "emulated-fp16".
+    """
+
+    evaluation = EVALUATION
+
+    def __init__(self, model: Path | str | ir.Model, **options: Any) -> None:
+        """Load a model and emulate it.
+
+        Args:
+            model: path or loaded model; FP32 copies of all its weights must fit in memory.
+            options: further attributes of onnxruntime.SessionOptions.
+
+        Raises:
+            StageError: when the file cannot be loaded or emulated.
+        """
+        self._session = Session(emulate(_loaded(model)), **options)
+        self.provider = self._session.provider
+        self.input_names = self._session.input_names
+        self.output_names = self._session.output_names
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name; floating-point ones are float32.
+
+        Raises:
+            StageError: when the run fails.
+        """
+        return self._session.run(_widened(feeds), outputs)
+
+
+@dataclass(frozen=True)
+class Nonfinite:
+    """A tensor that holds NaN or Inf although everything its node reads is finite.
+
+    Attributes:
+        node, op_type: the producer; op_type is "Input" or "Initializer" and node empty where there is none.
+        tensor: its output.
+        nan, posinf, neginf: numbers of elements.
+        inputs_absmax: largest |x| that the node reads; None when it reads no float.
+        unrounded_absmax: largest finite |x| of the output before it was rounded to FP16 (above 65504: an overflow);
+            None when it is not rounded, or nothing in it is finite.
+        reference_finite: whether the tensor of this name is finite in the FP32 graph; None when there is none.
+        reaches_output: whether an output of the graph is not finite because of it. A mask of -Inf does not reach one.
+    """
+
+    node: str
+    op_type: str
+    tensor: str
+    nan: int
+    posinf: int
+    neginf: int
+    inputs_absmax: float | None
+    unrounded_absmax: float | None
+    reference_finite: bool | None
+    reaches_output: bool
+
+
+def first_nonfinite(
+    model: Path | str | ir.Model,
+    feeds: Mapping[str, np.ndarray],
+    reference: Path | str | ir.Model | None = None,
+) -> list[Nonfinite]:
+    """Where NaN and Inf first appear in one emulated run, in graph order; empty when every tensor is finite.
+
+    Args:
+        model: the mixed FP32/FP16 model.
+        feeds: one batch.
+        reference: the FP32 model it was made from, with the same tensor names.
+
+    Only tensors of the main graph are looked at: an If, Loop or Scan counts as one node.
+
+    Raises:
+        StageError: when a model cannot be loaded, emulated or run.
+    """
+    mixed = _loaded(model)
+    emulated = emulate(mixed)
+    feeds = _widened(feeds, rounded=[str(v.name) for v in mixed.graph.inputs if v.dtype == ir.DataType.FLOAT16])
+    look = _look(emulated, feeds, [name for name in float_tensors(emulated) if name in _names(mixed)])
+    if not look.nonfinite:
+        return []
+    nonfinite = look.nonfinite | nonfinite_constants(mixed)
+    found = origins(mixed, nonfinite, nonfinite)
+    reaching = {value.name for value in origins(mixed, nonfinite, [str(value.name) for value in mixed.graph.outputs])}
+    unrounded = _unrounded_absmax(emulated, found, feeds)
+    in_reference = _look_at_reference(reference, feeds)
+    result = []
+    for value in found:
+        name, node = str(value.name), value.producer()
+        counts = look.counts[name] if name in look.counts else _counts_of_constant(value)
+        result.append(
+            Nonfinite(
+                node=(node.name or "") if node else "",
+                op_type=node.op_type if node else "Initializer" if value.is_initializer() else "Input",
+                tensor=name,
+                nan=counts.nan,
+                posinf=counts.posinf,
+                neginf=counts.neginf,
+                inputs_absmax=_inputs_absmax(node, look),
+                unrounded_absmax=unrounded.get(name),
+                reference_finite=in_reference.get(name),
+                reaches_output=name in reaching,
+            )
+        )
+    return result
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one run tells about tensors: largest finite |x| of all, exact counts of suspects."""
+
+    absmax: dict[str, float | None]
+    counts: dict[str, Counts]
+
+    @property
+    def nonfinite(self) -> set[str]:
+        return {name for name, counts in self.counts.items() if counts.nonfinite}
+
+
+def _look(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: list[str]) -> _Look:
+    scan = Scanner(model, tensors).run(feeds)
+    suspects = [name for name, suspect in zip(tensors, scan.suspect, strict=True) if suspect]
+    counts = _exact_counts(model, feeds, suspects)
+    extremes = np.maximum(np.abs(scan.low), np.abs(scan.high))
+    absmax: dict[str, float | None] = dict(zip(tensors, map(float, extremes), strict=True))
+    return _Look(absmax | {name: count.absmax for name, count in counts.items()}, counts)
+
+
+def _exact_counts(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Iterable[str]) -> dict[str, Counts]:
+    rungs: dict[str, tuple[float, ...]] = dict.fromkeys(tensors, ())
+    return Counter(model, rungs, rungs.keys()).run(feeds) if rungs else {}
+
+
+def _unrounded_absmax(
+    emulated: ir.Model, found: Iterable[ir.Value], feeds: Mapping[str, np.ndarray]
+) -> dict[str, float | None]:
+    names = {value.name for value in found}
+    sources = {}
+    for node in emulated.graph:
+        for value in node.outputs:
+            source = before_rounding(value)
+            if value.name in names and source is not value and source.dtype == ir.DataType.FLOAT:
+                sources[str(value.name)] = str(source.name)
+    counts = _exact_counts(emulated, feeds, sources.values())
+    return {name: counts[source].absmax for name, source in sources.items()}
+
+
+def _look_at_reference(reference: Path | str | ir.Model | None, feeds: Mapping[str, np.ndarray]) -> dict[str, bool]:
+    """Tensor name -> all finite."""
+    if reference is None:
+        return {}
+    model = _loaded(reference)
+    look = _look(model, feeds, float_tensors(model))
+    return {name: name not in look.nonfinite for name in look.absmax}
+
+
+def _counts_of_constant(value: ir.Value) -> Counts:
+    array = _constant(value)
+    assert array is not None, f"{value.name} is neither measured nor constant"
+    counts = [int(where(array).sum()) for where in (np.isnan, np.isposinf, np.isneginf)]
+    return Counts(counts[0], counts[1], counts[2], None, None, {})
+
+
+def _inputs_absmax(node: ir.Node | None, look: _Look) -> float | None:
+    values = [value for value in node.inputs if value is not None] if node else []
+    return max((absmax for value in values if (absmax := _absmax(value, look)) is not None), default=None)
+
+
+def _absmax(value: ir.Value, look: _Look) -> float | None:
+    if value.name in look.absmax:
+        return look.absmax[value.name]
+    constant = _constant(value)
+    return None if constant is None or not constant.size else float(np.abs(constant).max())
+
+
+def _constant(value: ir.Value) -> np.ndarray | None:
+    """A constant of floating-point type as float64."""
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None or not tensor.dtype.is_floating_point() else tensor.numpy().astype(np.float64)
+
+
+def _names(model: ir.Model) -> set[str | None]:
+    return {value.name for value in model.graph.inputs} | {v.name for node in model.graph for v in node.outputs}
+
+
+def _loaded(model: Path | str | ir.Model) -> ir.Model:
+    return model if isinstance(model, ir.Model) else load_model(model)
+
+
+def _widened(feeds: Mapping[str, np.ndarray], rounded: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    """float16 arrays as float32; those in `rounded` through float16 first."""
+    names = set(rounded)
+    halves = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
+    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in halves.items()}
