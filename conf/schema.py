@@ -33,6 +33,7 @@ class PrecisionName(Enum):
 
 class DataSource(Enum):
     digits = "digits"
+    images = "images"
 
 
 class Exporter(Enum):
@@ -117,6 +118,7 @@ class PrecisionConfig:
 @dataclass(frozen=True)
 class DataConfig:
     source: DataSource
+    folder: str | None
     seed: int
     calibration_samples: int
     verification_samples: int
@@ -419,6 +421,11 @@ def _rules_of_model(c: Config) -> Iterator[str]:
         yield f"model.architecture.d_model: expected a multiple of heads ({a.heads}), got {a.d_model}"
 
 
+def _rules_of_data(c: Config) -> Iterator[str]:
+    if c.data.source is DataSource.images and not c.data.folder:
+        yield "data.folder: data=images needs the folder of your pictures: data.folder=/path/to/pictures"
+
+
 def _rules_of_trace(c: Config) -> Iterator[str]:
     shape = c.trace.input_shape
     if len(shape) != 4 or any(side < 1 for side in shape):
@@ -483,4 +490,12 @@ def _merged(lists: Iterator[list[str]]) -> list[str]:
     return list(dict.fromkeys(item for one in lists for item in one))
 
 
-_RULES = (_bounds, _rules_of_precision, _rules_of_lists, _rules_of_model, _rules_of_trace, _rules_of_profiles)
+_RULES = (
+    _bounds,
+    _rules_of_precision,
+    _rules_of_lists,
+    _rules_of_model,
+    _rules_of_data,
+    _rules_of_trace,
+    _rules_of_profiles,
+)

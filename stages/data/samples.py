@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from conf.schema import Config
-from stages.data import digits
+from conf.schema import Config, DataSource
+from stages.data import digits, images
+
+TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify
+_DIGITS_CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scenes before it
 
 
 @dataclass(frozen=True)
@@ -40,31 +44,61 @@ class DigitSamples(Sequence[Sample]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(index)
-        number = self._first + index % self._count
+        number = self._first + range(self._count)[index]
         made = digits.scene(number, self._split, self._size, self._seed)
         image = np.ascontiguousarray(made.image.transpose(2, 0, 1), np.float32) / 255.0
         return Sample(f"digits/{self._split}/{number}", {"images": image}, made.boxes, made.labels)
 
 
-_CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scenes before it
+class ImageSamples(Sequence[Sample]):
+    """Pictures from files, read when asked for; without labels."""
+
+    def __init__(self, paths: Sequence[Path], folder: Path, height: int, width: int) -> None:
+        self._paths, self._folder, self._height, self._width = paths, folder, height, width
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        path = self._paths[index]
+        image = images.read_image(path, self._height, self._width)
+        return Sample(path.relative_to(self._folder).as_posix(), {"images": image}, None, None)
 
 
 def trace_samples(config: Config, count: int) -> Sequence[Sample]:
-    """Samples to trace on and to check the trace with."""
-    return DigitSamples("train", 0, count, config.model.image_size[0], config.data.seed)
+    """Samples to trace on and to check the trace with, at most TRACE_SAMPLES."""
+    if count > TRACE_SAMPLES:
+        raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
+    if config.data.source is DataSource.digits:
+        return DigitSamples("train", 0, count, config.model.image_size[0], config.data.seed)
+    return _folder_samples(config, 0, count, "trace")
 
 
 def calibration_samples(config: Config) -> Sequence[Sample]:
     """`data.calibration_samples` samples; also what slim is checked with."""
     count = config.data.calibration_samples
-    return DigitSamples("train", _CALIBRATION_START, count, config.model.image_size[0], config.data.seed)
+    if config.data.source is DataSource.digits:
+        size, seed = config.model.image_size[0], config.data.seed
+        return DigitSamples("train", _DIGITS_CALIBRATION_START, count, size, seed)
+    return _folder_samples(config, TRACE_SAMPLES, count, "calibration")
 
 
 def verification_samples(config: Config) -> Sequence[Sample]:
     """`data.verification_samples` samples that no other stage has seen."""
-    return DigitSamples("val", 0, config.data.verification_samples, config.model.image_size[0], config.data.seed)
+    count = config.data.verification_samples
+    if config.data.source is DataSource.digits:
+        return DigitSamples("val", 0, count, config.model.image_size[0], config.data.seed)
+    return _folder_samples(config, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
+
+
+def _folder_samples(config: Config, first: int, count: int, purpose: str) -> ImageSamples:
+    assert config.data.folder is not None, "validated: data.source=images has a folder"
+    folder = Path(config.data.folder)
+    found = images.list_images(folder, config.data.seed)
+    height, width = config.model.image_size
+    return ImageSamples(images.take(found, first, count, folder, purpose), folder, height, width)
 
 
 def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:

@@ -9,12 +9,13 @@ import yaml
 from conf.schema import CONF, ConfigErrors, validate
 from tests.conftest import composed
 
-EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 CHOICES = [
     f"{group}={path.stem}"
     for group in ("model", "decoder", "precision", "data", "verify", "engine", "tracking", "experiment")
     for path in sorted((CONF / group).glob("*.yaml"))
 ]
+
+COMPANIONS = {"data=images": ["data.folder=pictures"]}  # what a choice cannot do without
 
 
 def errors_of(*overrides: str, **changes: object) -> list[str]:
@@ -33,7 +34,12 @@ def errors_of(*overrides: str, **changes: object) -> list[str]:
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
 def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -> None:
-    validate(composed(f"decoder={decoder}", choice))
+    validate(composed(f"decoder={decoder}", choice, *COMPANIONS.get(choice, [])))
+
+
+def test_a_folder_of_pictures_needs_its_folder() -> None:
+    (error,) = errors_of("data=images")
+    assert error.startswith("data.folder: ")
 
 
 def test_params_yaml_is_the_default_configuration() -> None:
