@@ -1,0 +1,131 @@
+"""cast_cleanup: remove every Cast that can go, from a file of ours or of any other tool (rules: stages/graph/casts.py).
+
+python -m stages.cast_cleanup                          the stage: artifacts/fp16 -> artifacts/cast_cleanup
+python -m stages.cast_cleanup in.onnx out.onnx --strict
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import MODEL_FILE, Stage, StageError, load_model, model_size_mb, run_stage, save_model
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def clean_casts(model_path: Path | str, out_path: Path | str, *, strict: bool = False) -> dict[str, Any]:
+    """Remove the removable Casts of an ONNX file.
+
+    Args:
+        model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
+        out_path: ONNX file to write; inputs and outputs keep name, order and type.
+        strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
+
+    Returns:
+        casts_before, casts_after (all Cast nodes), rules (how often each was applied), repeated_nodes_dropped, strict,
+        model (facts and size_mb).
+
+    Raises:
+        StageError: when the file cannot be read, or its graph has a cycle (named; nothing is deleted).
+    """
+    from stages.graph.casts import clean
+    from stages.graph.facts import model_facts
+
+    model, repeated = _load(Path(model_path))
+    report = clean(model, strict=strict)
+    save_model(model, out_path)
+    return {
+        "casts_before": report.before + repeated["Cast"],
+        "casts_after": report.after,
+        "rules": report.rules,
+        "repeated_nodes_dropped": sum(repeated.values()),
+        "strict": strict,
+        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+    }
+
+
+def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
+    """A model, and how many nodes of each type stood in its file twice and were dropped to make it a graph."""
+    try:
+        return load_model(path), Counter()
+    except StageError:
+        model, repeated = _without_repeats(path)
+        if model is None:
+            raise
+        return model, repeated
+
+
+def _without_repeats(path: Path) -> tuple[ir.Model | None, Counter[str]]:
+    """The model in a file that is no valid graph only because nodes stand in it twice; None otherwise."""
+    import onnx
+    import onnx_ir as ir
+    from google.protobuf.message import DecodeError
+
+    from stages.graph.normalize import drop_repeated_nodes
+
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (OSError, DecodeError):
+        return None, Counter()
+    repeated = drop_repeated_nodes(proto.graph)
+    if not repeated:
+        return None, repeated
+    model = ir.from_proto(proto)
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    return model, repeated
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    if stage.config.precision.dtype.value != "fp16":
+        return _pass_on(stage)
+    return clean_casts(stage.artifact("fp16"), stage.out() / MODEL_FILE)
+
+
+def _pass_on(stage: Stage) -> dict[str, Any]:
+    from stages.graph.casts import count_casts
+    from stages.graph.facts import model_facts
+    from stages.graph.normalize import infer_types
+
+    source = stage.artifact("fp16")
+    shutil.copytree(source.parent, stage.out(), ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
+    model = load_model(source)
+    infer_types(model)
+    return {
+        "status": "skipped",
+        "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",
+        "casts_before": count_casts(model),
+        "casts_after": count_casts(model),
+        "model": model_facts(model) | {"size_mb": model_size_mb(source)},
+    }
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.cast_cleanup", description="Remove the Casts of an ONNX file that can go."
+    )
+    parser.add_argument("model_path", metavar="in.onnx")
+    parser.add_argument("out_path", metavar="out.onnx")
+    parser.add_argument("--strict", action="store_true", help="only rules that change no value at all")
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        run_stage("cast_cleanup", run)
+        return
+    try:
+        report = clean_casts(**vars(_arguments(sys.argv[1:])))
+    except StageError as error:
+        sys.exit(f"cast_cleanup: {error}")
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""What every pass may rely on: node names are there and unique, nodes are sorted, value types are known.
+
+None of it changes what a model computes. Names that are there and unique stay; a sorted graph keeps its order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from stages.graph.facts import all_nodes
+from stages.io import StageError
+
+
+class Names:
+    """All value and node names of a model, to make new ones that clash with none."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._taken = set(_names(model))
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or `wanted_1`, `wanted_2`, ... where it is taken; the result is taken from now on."""
+        name = wanted
+        while name in self._taken:
+            self._next[wanted] = self._next.get(wanted, 0) + 1
+            name = f"{wanted}_{self._next[wanted]}"
+        self._taken.add(name)
+        return name
+
+
+def normalize(model: ir.Model) -> None:
+    """Sort, name and type a model in place.
+
+    Raises:
+        StageError: when the graph has a cycle.
+    """
+    sort_nodes(model)
+    name_nodes(model)
+    infer_types(model)
+
+
+def sort_nodes(model: ir.Model) -> None:
+    """Sort the nodes of the graph and of its subgraphs; a sorted graph stays as it is.
+
+    Raises:
+        StageError: when there is a cycle, naming a node on it. Nothing is deleted.
+    """
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise StageError(
+            f"the graph has a cycle through node {_label(_node_on_cycle(model))}: expected every node to read only "
+            "what nodes before it write; the tool that wrote this file broke it, convert the original again"
+        ) from error
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Give each node without a name the name `<OpType>_<first output>`, and each repeated name a number."""
+    names = Names(model)
+    seen: set[str] = set()
+    for node in all_nodes(model):
+        if not node.name:
+            node.name = names.fresh("_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]]))
+        elif node.name in seen:
+            node.name = names.fresh(node.name)
+        seen.add(node.name)
+
+
+def infer_types(model: ir.Model) -> None:
+    """Fill in value types and shapes as far as onnx can infer them; known ones stay."""
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+
+
+def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
+    """Remove nodes that repeat another node of their graph word for word, output names included; count them by type.
+
+    ONNX Runtime's float16 converter (1.25 and later) writes such graphs. They are no ONNX: a name has one producer.
+
+    Raises:
+        StageError: when two different nodes write one name.
+    """
+    first: dict[str, onnx.NodeProto] = {}
+    kept: list[onnx.NodeProto] = []
+    dropped = Counter[str]()
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                dropped += drop_repeated_nodes(subgraph)
+        rivals = [first[name] for name in node.output if name in first]
+        if rivals and all(rival == node for rival in rivals):
+            dropped[node.op_type] += 1
+            continue
+        if rivals:
+            raise StageError(
+                f"nodes {rivals[0].name!r} ({rivals[0].op_type}) and {node.name!r} ({node.op_type}) both write "
+                f"{next(name for name in node.output if name in first)!r}: expected one producer for each name; "
+                "convert the original again"
+            )
+        first.update({name: node for name in node.output if name})
+        kept.append(node)
+    if len(kept) < len(graph.node):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return dropped
+
+
+def _names(model: ir.Model) -> Iterator[str]:
+    for graph in model.graphs():
+        for value in [*graph.inputs, *graph.initializers.values()]:
+            if value.name:
+                yield value.name
+        for node in graph:
+            yield from (name for name in [node.name, *[value.name for value in node.outputs]] if name)
+
+
+def _node_on_cycle(model: ir.Model) -> ir.Node:
+    """A node that can be reached from itself: walk from producer to producer until one comes again."""
+    remaining = dict.fromkeys(all_nodes(model))
+    ready = True
+    while ready:  # take away, again and again, what depends only on what is gone
+        ready = False
+        for node in list(remaining):
+            if not any(predecessor in remaining for predecessor in _predecessors(node)):
+                del remaining[node]
+                ready = True
+    node, visited = next(iter(remaining)), set[ir.Node]()
+    while node not in visited:
+        visited.add(node)
+        node = next(predecessor for predecessor in _predecessors(node) if predecessor in remaining)
+    return node
+
+
+def _predecessors(node: ir.Node) -> Iterator[ir.Node]:
+    """Producers of what a node reads; a node with subgraphs waits for all their nodes."""
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        if producer is not None:
+            yield producer
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for graph in attribute.as_graphs():
+                yield from graph
+
+
+def _label(node: ir.Node) -> str:
+    return repr(node.name) if node.name else f"{node.op_type} -> {node.outputs[0].name}"

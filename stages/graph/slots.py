@@ -1,0 +1,72 @@
+"""Which float32 tensors of a node become float16 when the node does.
+
+Rule: read the operator's ONNX schema at the model's opset; a slot (an input or output position) follows the node when
+its own type constraint allows tensor(float16), and stays float32 where it does not (Resize's scales,
+LayerNormalization's mean). Slots of one type variable allow the same types, so they move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+HALF = "tensor(float16)"
+
+# The one list by hand: inputs that say where or how many, not how much. Rounded, they would mean other elements.
+_COORDINATES = {("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")}
+
+# These read no values, so they take either type without a cast.
+_READS_NO_VALUES = {"Shape", "Size"}
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Positions of the float32 inputs and outputs that turn float16 with their node."""
+
+    inputs: frozenset[int]
+    outputs: frozenset[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.outputs)
+
+
+def schema_of(node: ir.Node) -> onnx.defs.OpSchema | None:
+    """The schema in force for a node of a model's main graph; None for an operator that onnx does not know."""
+    version = node.version or (node.graph.opset_imports.get(node.domain) if node.graph is not None else None)
+    if version is None:
+        return None
+    try:
+        return onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def is_float32(value: ir.Value | None) -> bool:
+    """Whether a value is a float32 tensor (not a sequence of them, not of unknown type)."""
+    return value is not None and value.dtype == ir.DataType.FLOAT and isinstance(value.type, ir.TensorType)
+
+
+def half_slots(node: ir.Node) -> Slots:
+    """The slots of a typed node that become float16 with it; empty when no float16 kernel can exist."""
+    schema = schema_of(node)
+    if schema is None:
+        return Slots(frozenset(), frozenset())
+    return Slots(
+        frozenset(i for i, value in enumerate(node.inputs) if is_float32(value) and _allows(node, schema.inputs, i)),
+        frozenset(i for i, value in enumerate(node.outputs) if is_float32(value) and _allows(node, schema.outputs, i)),
+    )
+
+
+def takes_any_type(node: ir.Node) -> bool:
+    """Whether a node reads its input in either precision as it stands: Shape, Size, and a Cast, which converts it."""
+    return node.domain == "" and (node.op_type in _READS_NO_VALUES or node.op_type == "Cast")
+
+
+def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int) -> bool:
+    if not parameters:
+        return False
+    parameter = parameters[min(position, len(parameters) - 1)]  # the last one repeats when it is variadic
+    return HALF in parameter.types and parameter.is_homogeneous and (node.op_type, parameter.name) not in _COORDINATES
