@@ -1,0 +1,197 @@
+"""One file of the chain, run and measured against the frozen reference.
+
+    the file holds FP16    emulated-fp16 (explicit rounding, stages.graph.emulate), or the CUDA provider when asked
+    it does not            fp32-cpu: ONNX Runtime's CPU provider
+
+The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16; what it would have claimed is
+measured apart, for the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conf.schema import Evaluation, VerifyConfig
+from stages.data.samples import Sample, batches, stacked
+from stages.io import load_model
+from stages.ort.emulated import EmulatedSession
+from stages.ort.session import CUDA, Session
+from stages.parity.detections import Detections, Matching, average_precision, match, summarize
+from stages.parity.reference import Outputs, Reference, detections_of, groups, joined
+from stages.parity.tensors import compare_runs, query_outputs
+from stages.progress import track
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+FP32_CPU = "fp32-cpu"
+_TOLERANCE = 1e-2  # absolute and relative, of the share of matched queries; no gate reads it
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One file, measured.
+
+    Attributes:
+        facts: {evaluation, provider, samples, tensors, detections, nonfinite, nan, inf, ap50, ap50_95, ...}.
+        outputs: float32 [samples, ...] by name.
+        found: its detections, per sample.
+        matchings: against the reference, per sample; empty where nothing was compared.
+    """
+
+    facts: dict[str, Any]
+    outputs: Outputs
+    found: list[Detections]
+    matchings: list[Matching]
+
+
+def open_file(path: Path, evaluation: str) -> tuple[Session | EmulatedSession, str]:
+    """A session that computes what the file says, and the name of the evaluation: a file that holds FP16 is emulated or
+    runs on CUDA, as asked; any other runs on the CPU provider ("fp32-cpu").
+    """
+    if not holds_fp16(load_model(path)):
+        return Session(path), FP32_CPU
+    if evaluation == Evaluation.cuda.value:
+        return Session(path, CUDA), evaluation
+    emulated = EmulatedSession(path)
+    return emulated, emulated.evaluation
+
+
+def holds_fp16(model: ir.Model) -> bool:
+    """Whether any value, initializer or Cast of the model is FLOAT16, subgraphs included."""
+    import onnx_ir as ir
+
+    half = ir.DataType.FLOAT16
+    for graph in model.graphs():
+        values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
+        if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
+            return True
+        casts = (node.attributes.get("to") for node in graph if node.op_type == "Cast")
+        if any(to is not None and to.as_int() == half for to in casts):
+            return True
+    return False
+
+
+def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:
+    """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16."""
+    graph = load_model(path).graph
+    dtypes = {value.name: value.dtype.numpy() for value in graph.inputs if value.dtype is not None}
+    parts = []
+    for group in track(batches(samples, batch), f"verify: {path.parent.name}", groups(samples, batch)):
+        feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(group).items()}
+        parts.append({name: np.asarray(value, np.float32) for name, value in session.run(feeds).items()})
+    return joined(parts)
+
+
+def measure_file(path: Path, reference: Reference, count: int, options: VerifyConfig) -> Hop:
+    """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it."""
+    session, evaluation = open_file(path, options.evaluation.value)
+    outputs = run_file(session, path, reference.samples[:count], options.batch)
+    hop = measure(reference, outputs, options)
+    return replace(hop, facts={"evaluation": evaluation, "provider": session.provider} | hop.facts)
+
+
+def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
+    """Hold outputs on the first samples of the reference, as many as there are rows, against it.
+
+    `facts` gets: samples; nan, inf, nonfinite; tensors {output: stages.parity.tensors.tensor_errors with queries paired
+    one to one}; raw_tensors (row by row, as the outputs stand); matched_queries; detections (see
+    stages.parity.detections.summarize); ap50, ap50_95 against the true labels. What could not be measured is None, and
+    `reasons` says why, by name.
+    """
+    count = len(next(iter(outputs.values())))
+    runs = [({name: value[:count] for name, value in reference.outputs.items()}, outputs)]
+    paired = compare_runs(runs, atol=_TOLERANCE, rtol=_TOLERANCE, queries=query_outputs(reference.spec))
+    raw = compare_runs(runs, atol=_TOLERANCE, rtol=_TOLERANCE)
+    nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
+    inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
+    found = detections_of(outputs, reference.spec)
+    matchings = [
+        match(r, c, options.score_threshold, options.iou_threshold)
+        for r, c in zip(reference.found[:count], found, strict=True)
+    ]
+    detections = None if reference.unusable else summarize(matchings)
+    precision, why_no_precision = precision_of(reference, found)
+    reasons = {
+        "detections": reference.unusable or (detections or {}).get("reason"),
+        "average precision": why_no_precision,
+    }
+    facts = {
+        "samples": count,
+        "nan": nan,
+        "inf": inf,
+        "nonfinite": nan + inf,
+        "tensors": paired["errors"],
+        "raw_tensors": raw["errors"],
+        "matched_queries": paired.get("matched_queries"),
+        "detections": detections,
+        **precision,
+        "reasons": {what: why for what, why in reasons.items() if why},
+    }
+    return Hop(facts, outputs, found, matchings)
+
+
+def precision_of(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
+    """{ap50, ap50_95} of detections on the first samples against their true labels, or Nones and the reason."""
+    nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
+    if reference.unusable:
+        return nothing, reference.unusable
+    if reference.truth is None:
+        return nothing, "the samples have no labels"
+    truth = reference.truth[: len(found)]
+    if not any(len(boxes.labels) for boxes in truth):
+        return nothing, "the true labels hold no box"
+    return {**average_precision(found, truth, len(reference.spec["class_names"]))}, None
+
+
+def cpu_provider_claims(
+    path: Path, reference: Reference, hop: Hop, count: int, options: VerifyConfig
+) -> dict[str, Any] | None:
+    """What ONNX Runtime's CPU provider says of an FP16 file, beside `hop` of the same file, both on the first `count`
+    samples; None for a file without FP16. For information alone: overflow in FP16 does not show there.
+    """
+    if hop.facts["evaluation"] == FP32_CPU:
+        return None
+    session = Session(path)
+    claimed = measure(reference, run_file(session, path, reference.samples[:count], options.batch), options)
+    honest = measure(reference, {name: value[:count] for name, value in hop.outputs.items()}, options)
+    return {
+        "samples": count,
+        "provider": session.provider,
+        "claimed": headline(claimed.facts),
+        hop.facts["evaluation"]: headline(honest.facts),
+    }
+
+
+def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a hop that fit in a line."""
+    return {
+        "ap50": facts["ap50"],
+        "ap50_95": facts["ap50_95"],
+        "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
+        "nonfinite": facts["nonfinite"],
+        "max_abs_error": {name: errors["max_abs"] for name, errors in facts["tensors"].items()},
+    }
+
+
+def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Metrics per sample of a hop, in the order of the samples."""
+    return [
+        {
+            "sample": name,
+            "reference": matching.reference,
+            "matched": matching.reference - matching.missed,
+            "missed": matching.missed,
+            "label_flips": len(matching.relabelled),
+            "extra": len(matching.extra),
+            "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
+            "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
+            "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
+        }
+        for i, (name, matching) in enumerate(zip(reference.names, hop.matchings, strict=False))
+    ]

@@ -1,0 +1,132 @@
+"""The frozen reference: outputs of the FP32 torch model on the verification samples, made once, for every file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.data.samples import Sample, batches, stacked
+from stages.io import StageError
+from stages.parity.detections import Detections, decode
+from stages.progress import track
+
+if TYPE_CHECKING:
+    import torch
+
+UNTRAINED = "the weights are random (the I/O spec says trained: false), so its detections mean nothing"
+Outputs = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What every file is held against; lists go by sample.
+
+    Attributes:
+        samples: the verification samples.
+        names, sha256: of each sample its name and the SHA-256 of its inputs.
+        outputs: of the FP32 torch model, float32 [samples, ...] by name.
+        spec: the I/O spec.
+        found: its detections.
+        truth: the true boxes, or None where a sample has no labels.
+        unusable: why detections mean nothing here, or None.
+    """
+
+    samples: Sequence[Sample]
+    names: list[str]
+    sha256: list[str]
+    outputs: Outputs
+    spec: Mapping[str, Any]
+    found: list[Detections]
+    truth: list[Detections] | None
+    unusable: str | None
+
+    @property
+    def index(self) -> list[dict[str, str]]:
+        """{name, sha256} of each sample."""
+        return [{"name": name, "sha256": digest} for name, digest in zip(self.names, self.sha256, strict=True)]
+
+
+def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str, Any], batch: int) -> Reference:
+    """Run the FP32 torch module on all samples.
+
+    Args:
+        model: in eval mode; takes the inputs of `spec` in order and returns its outputs in order.
+        batch: samples in memory at a time.
+
+    Raises:
+        StageError: when an output is not finite: such a model is no reference.
+    """
+    import torch
+
+    parts: list[Outputs] = []
+    names: list[str] = []
+    digests: list[str] = []
+    truth: list[Detections | None] = []
+    for group in track(batches(samples, batch), "verify: FP32 reference", groups(samples, batch)):
+        feeds = stacked(group)
+        with torch.no_grad():
+            values = model(*(torch.from_numpy(feeds[item["name"]]) for item in spec["inputs"]))
+        named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
+        parts.append({name: value.float().numpy() for name, value in named})
+        for name, value in parts[-1].items():
+            _refuse_nonfinite(name, value, group)
+        names += [sample.name for sample in group]
+        digests += [_fingerprint(sample) for sample in group]
+        truth += [_truth(sample) for sample in group]
+    outputs = joined(parts)
+    labelled = [boxes for boxes in truth if boxes is not None]
+    return Reference(
+        samples=samples,
+        names=names,
+        sha256=digests,
+        outputs=outputs,
+        spec=spec,
+        found=detections_of(outputs, spec),
+        truth=labelled if len(labelled) == len(samples) else None,
+        unusable=None if spec.get("trained", True) else UNTRAINED,
+    )
+
+
+def detections_of(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
+    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries."""
+    kinds = {output.get("kind"): output["name"] for output in spec["outputs"]}
+    logits, boxes = outputs[kinds["logits"]], outputs[kinds["boxes"]]
+    height, width = spec["inputs"][0]["shape"][2:]
+    return decode(logits, boxes, width, height, top_k=logits.shape[1])
+
+
+def groups(samples: Sequence[Sample], batch: int) -> int:
+    """Number of batches."""
+    return -(-len(samples) // batch)
+
+
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """Outputs of consecutive batches as one."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+    for sample, one in zip(group, value, strict=True):
+        bad = int((~np.isfinite(one)).sum())
+        if bad:
+            raise StageError(
+                f"the FP32 torch model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
+                f"sample {sample.name}; expected finite values. Check the weights and the inputs"
+            )
+
+
+def _fingerprint(sample: Sample) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(sample.feeds):
+        digest.update(name.encode() + np.ascontiguousarray(sample.feeds[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _truth(sample: Sample) -> Detections | None:
+    if sample.boxes is None or sample.labels is None:
+        return None
+    return Detections(sample.boxes, sample.labels, np.ones(len(sample.labels), np.float32))
