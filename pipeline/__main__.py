@@ -8,7 +8,8 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.schema import CONF, ConfigErrors, validate
+from conf.schema import CONF
+from conf.validate import ConfigErrors, validate
 from pipeline.run import run
 from pipeline.workspace import root
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import sys
 import time
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from conf.schema import CONF, Config, ConfigErrors, validate
+from conf.schema import CONF, Config
+from conf.validate import ConfigErrors, validate
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -183,13 +183,13 @@ def swap_in(folder: Path, place: Path) -> None:
     replaced = place.with_name(place.name + _REPLACED)
     _remove(replaced)
     if place.exists():
-        os.rename(place, replaced)
-    os.rename(folder, place)
+        place.rename(replaced)
+    folder.rename(place)
     _remove(replaced)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON under a temporary name and move it into place. NaN and Inf are written as text, so that any reader can read."""
+    """Write JSON under a temporary name and move it into place; NaN and Inf as text, so that every reader copes."""
     write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
 
 
@@ -199,7 +199,7 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + _TEMPORARY)
     try:
         temporary.write_text(text)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -295,7 +295,7 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise StageError(f"the checker of onnx refuses the model for {path.name}: {error}") from error
         for file in building.iterdir():
-            os.replace(file, path.parent / file.name)
+            file.replace(path.parent / file.name)
     finally:
         _remove(building)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conf.schema import Config, validate
+from conf.schema import Config
+from conf.validate import validate
 from stages.data.samples import (
     TRACE_SAMPLES,
     batches,

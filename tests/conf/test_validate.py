@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf.schema import CONF, ConfigErrors, validate
+from conf.schema import CONF
+from conf.validate import ConfigErrors, validate
 from tests.conftest import composed
 
 CHOICES = [

@@ -1,0 +1,194 @@
+"""Bounds of single keys and rules between keys. Each rule yields messages that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from conf.schema import FP16_MAX, Config, DataSource, PrecisionName, ProfileShapes
+
+
+def _rules_of_precision(c: Config) -> Iterator[str]:
+    if c.precision.dtype is PrecisionName.fp16 and not c.simplify:
+        yield (
+            "simplify: precision=fp16 needs simplify=true: unfolded constants (positions, anchors, masks) would be "
+            "rounded one operation at a time; set simplify=true or precision=fp32"
+        )
+
+
+def _bounds(c: Config) -> Iterator[str]:
+    positive_integers = {
+        "data.calibration_samples": c.data.calibration_samples,
+        "data.verification_samples": c.data.verification_samples,
+        "model.samples.calibration": c.model.samples.calibration,
+        "model.samples.verification": c.model.samples.verification,
+        "calibrate.batch": c.calibrate.batch,
+        "verify.batch": c.verify.batch,
+        **{
+            f"model.architecture.{name}": getattr(c.model.architecture, name)
+            for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries")
+        },
+    }
+    yield from _outside(positive_integers, 1, None)
+    yield from _outside(
+        {
+            "seed": c.seed,
+            "data.seed": c.data.seed,
+            "verify.pictures": c.verify.pictures,
+            "verify.gates.nonfinite_max": c.verify.gates.nonfinite_max,
+            "model.architecture.num_denoising": c.model.architecture.num_denoising,
+            "trace.atol": c.trace.atol,
+            "trace.rtol": c.trace.rtol,
+            "slim.atol": c.slim.atol,
+            "slim.rtol": c.slim.rtol,
+            "model.attention_gain_log2": c.model.attention_gain_log2,
+        },
+        0,
+        None,
+    )
+    yield from _outside({"model.attention_gain_log2": c.model.attention_gain_log2}, 0, 60)
+    yield from _outside({"trace.opset": c.trace.opset}, 16, 23)
+    yield from _outside(
+        {
+            "verify.score_threshold": c.verify.score_threshold,
+            "verify.iou_threshold": c.verify.iou_threshold,
+            "verify.gates.ap50_95_drop_max": c.verify.gates.ap50_95_drop_max,
+            "verify.gates.matched_fraction_min": c.verify.gates.matched_fraction_min,
+        },
+        0,
+        1,
+    )
+    for name, limit in (("data_max", c.precision.data_max), ("init_max", c.precision.init_max)):
+        if limit is not None and not 0 < limit <= FP16_MAX:
+            yield f"precision.{name}: expected above 0 and at most {FP16_MAX:g} (FP16's largest number), got {limit:g}"
+    for name, value in (
+        ("engine.workspace_gb", c.engine.workspace_gb),
+        ("tracking.max_model_mb", c.tracking.max_model_mb),
+    ):
+        if not value > 0:
+            yield f"{name}: expected above 0, got {value:g}"
+
+
+def _outside(values: dict[str, float], low: float, high: float | None) -> Iterator[str]:
+    expected = f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
+    for path, value in values.items():
+        if value < low or (high is not None and value > high):
+            yield f"{path}: expected {expected}, got {value:g}"
+
+
+def _rules_of_lists(c: Config) -> Iterator[str]:
+    lists = (
+        ("precision", c.precision),
+        ("model.fp32_pins", c.model.fp32_pins),
+        ("decoder.fp32_pins", c.decoder.fp32_pins),
+    )
+    for owner, section in lists:
+        for i, pattern in enumerate(section.node_block_list):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                yield f"{owner}.node_block_list[{i}]: {pattern!r} is no regular expression: {error}"
+        for i, op_type in enumerate(section.op_block_list):
+            if not re.fullmatch(r"[A-Za-z_][\w.:]*", op_type):
+                yield (
+                    f"{owner}.op_block_list[{i}]: {op_type!r} is no op type; expected a name such as Softmax "
+                    "(regular expressions over node names go to node_block_list)"
+                )
+
+
+def _rules_of_model(c: Config) -> Iterator[str]:
+    m, a = c.model, c.model.architecture
+    if len(m.image_size) != 2 or any(side < 32 or side % 32 for side in m.image_size):
+        yield f"model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got {m.image_size}"
+    elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
+        yield f"model.image_size: digit scenes are square, got {m.image_size}"
+    if c.data.source is DataSource.digits and len(m.classes) != 10:
+        yield f"model.classes: digit scenes have 10 classes, got {len(m.classes)}"
+    if not m.classes or len(set(m.classes)) != len(m.classes):
+        yield f"model.classes: expected one or more different names, got {m.classes}"
+    for name, values in (("mean", m.mean), ("std", m.std)):
+        if len(values) != 3:
+            yield f"model.{name}: expected three numbers (RGB), got {values}"
+    if any(value <= 0 for value in m.std):
+        yield f"model.std: expected numbers above 0, got {m.std}"
+    for name, widths in (("backbone_widths", a.backbone_widths), ("backbone_depths", a.backbone_depths)):
+        if len(widths) != 4 or any(value < 1 for value in widths):
+            yield f"model.architecture.{name}: expected four positive integers (ConvNeXt's stages), got {widths}"
+    if a.heads > 0 and a.d_model % a.heads:
+        yield f"model.architecture.d_model: expected a multiple of heads ({a.heads}), got {a.d_model}"
+
+
+def _rules_of_data(c: Config) -> Iterator[str]:
+    if c.data.source is DataSource.images and not c.data.folder:
+        yield "data.folder: data=images needs the folder of your pictures: data.folder=/path/to/pictures"
+
+
+def _rules_of_trace(c: Config) -> Iterator[str]:
+    shape = c.trace.input_shape
+    if len(shape) != 4 or any(side < 1 for side in shape):
+        yield f"trace.input_shape: expected four positive integers [N, 3, H, W], got {shape}"
+    elif shape[1] != 3 or shape[2:] != c.model.image_size:
+        height_and_width = ", ".join(map(str, c.model.image_size))
+        yield (
+            f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {shape}; "
+            "set model.image_size to change the traced size"
+        )
+    ranks = {"images": 4, "logits": 3, "boxes": 3}
+    for tensor, axes in c.trace.dynamic_axes.items():
+        if tensor not in ranks:
+            yield f"trace.dynamic_axes.{tensor}: unknown input or output; known: {', '.join(ranks)}"
+            continue
+        for axis in axes:
+            if not 0 <= axis < ranks[tensor]:
+                yield f"trace.dynamic_axes.{tensor}: axis {axis} does not exist, rank is {ranks[tensor]}"
+            elif axis:
+                yield (
+                    f"trace.dynamic_axes.{tensor}: axis {axis} cannot vary: positions and anchors are baked for "
+                    "model.image_size; only the batch (axis 0) is dynamic"
+                )
+
+
+def _rules_of_profiles(c: Config) -> Iterator[str]:
+    if not c.engine.profiles:
+        yield "engine.profiles: expected at least one optimization profile"
+    dynamic = c.trace.dynamic_axes.get("images", {})
+    for i, profile in enumerate(c.engine.profiles):
+        where = f"engine.profiles[{i}]"
+        for name in profile:
+            if name != "images":
+                yield f"{where}.{name}: the model has no such input; its input is 'images'"
+        if "images" not in profile:
+            yield f"{where}: expected shapes for the input 'images'"
+            continue
+        yield from _rules_of_shapes(f"{where}.images", profile["images"], c.trace.input_shape, dynamic)
+
+
+def _rules_of_shapes(where: str, shapes: ProfileShapes, traced: list[int], dynamic: Mapping[int, str]) -> Iterator[str]:
+    named = {"min": shapes.min, "opt": shapes.opt, "max": shapes.max}
+    wrong_rank = {name: shape for name, shape in named.items() if len(shape) != len(traced)}
+    for name, shape in wrong_rank.items():
+        yield f"{where}.{name}: expected {len(traced)} axes as in trace.input_shape {traced}, got {shape}"
+    for name, shape in named.items():
+        if any(side < 1 for side in shape):
+            yield f"{where}.{name}: expected positive integers, got {shape}"
+    if wrong_rank:
+        return
+    for axis, (low, opt, high) in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
+        if not low <= opt <= high:
+            yield f"{where}: expected min <= opt <= max on axis {axis}, got {low}, {opt}, {high}"
+        if axis not in dynamic and {low, opt, high} != {traced[axis]}:
+            yield (
+                f"{where}: axis {axis} is static ({traced[axis]}) and the profile varies it ({low}, {opt}, {high}); "
+                f"make it {traced[axis]}, or add the axis to trace.dynamic_axes.images"
+            )
+
+
+RULES = (
+    _bounds,
+    _rules_of_precision,
+    _rules_of_lists,
+    _rules_of_model,
+    _rules_of_data,
+    _rules_of_trace,
+    _rules_of_profiles,
+)

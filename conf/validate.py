@@ -1,0 +1,100 @@
+"""Check a configuration: types first, then the rules of rules.py; every fault at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, get_args, get_origin, get_type_hints
+
+from conf.rules import RULES
+from conf.schema import Config
+
+
+class ConfigErrors(ValueError):
+    """Everything that is wrong with a configuration, one line each in `errors`."""
+
+    def __init__(self, errors: list[str]) -> None:
+        self.errors = errors
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        super().__init__(f"configuration: {count}\n" + "\n".join(f"  - {error}" for error in errors))
+
+
+def validate(values: Mapping[str, Any]) -> Config:
+    """Check a fully resolved configuration (plain dicts, lists and scalars) and return it typed.
+
+    Raises:
+        ConfigErrors: naming every unknown, missing or mistyped key, every value out of bounds and every broken rule.
+    """
+    errors: list[str] = []
+    config = _typed(Config, values, "", errors)
+    mistyped = bool(errors)
+    for rule in RULES if config is not None else ():
+        try:
+            errors += rule(config)
+        except (TypeError, AttributeError):  # a key that the rule reads is missing or mistyped: noted already
+            if not mistyped:
+                raise
+    if errors:
+        raise ConfigErrors(errors)
+    return config
+
+
+def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
+    """`value` as `expected` type, or None after noting the fault under its dotted path."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if type(None) in arguments:  # X | None
+        if value is None:
+            return None
+        return _typed(next(a for a in arguments if a is not type(None)), value, path, errors)
+    if is_dataclass(expected) and isinstance(expected, type):
+        return _typed_section(expected, value, path, errors)
+    if isinstance(expected, type) and issubclass(expected, Enum):
+        options = [member.value for member in expected]
+        if value in options:
+            return expected(value)
+        return _fault(errors, path, f"one of {', '.join(options)}", value)
+    if origin is list:
+        if not isinstance(value, list):
+            return _fault(errors, path, "a list", value)
+        return [_typed(arguments[0], item, f"{path}[{i}]", errors) for i, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            return _fault(errors, path, "a mapping", value)
+        return {
+            _typed(arguments[0], key, f"{path}, key {key!r}", errors): _typed(
+                arguments[1], item, f"{path}.{key}", errors
+            )
+            for key, item in value.items()
+        }
+    return _typed_scalar(expected, value, path, errors)
+
+
+def _typed_section(expected: type, value: Any, path: str, errors: list[str]) -> Any:
+    if not isinstance(value, Mapping):
+        return _fault(errors, path or "configuration", "a mapping", value)
+    hints = get_type_hints(expected)
+    names = [field.name for field in fields(expected)]
+    prefix = f"{path}." if path else ""
+    for key in value:
+        if key not in names:
+            errors.append(f"{prefix}{key}: unknown key; known here: {', '.join(names)}")
+    for name in names:
+        if name not in value:
+            errors.append(f"{prefix}{name}: missing")
+    return expected(
+        **{name: _typed(hints[name], value[name], prefix + name, errors) if name in value else None for name in names}
+    )
+
+
+def _typed_scalar(expected: type, value: Any, path: str, errors: list[str]) -> Any:
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is expected:
+        return value
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    return _fault(errors, path, names[expected], value)
+
+
+def _fault(errors: list[str], path: str, expected: str, got: Any) -> None:
+    errors.append(f"{path}: expected {expected}, got {got!r}")
