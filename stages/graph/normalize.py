@@ -5,15 +5,17 @@ None of it changes what a model computes. Names that are there and unique stay; 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
 from stages.graph.facts import all_nodes
 from stages.io import StageError
+
+_SMALL = 1000  # bytes; constants that shapes are computed from are smaller
 
 
 class Names:
@@ -72,8 +74,15 @@ def name_nodes(model: ir.Model) -> None:
 
 
 def infer_types(model: ir.Model) -> None:
-    """Fill in value types and shapes as far as onnx can infer them; known ones stay."""
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    """Fill in value types and shapes as far as onnx can infer them; known types stay, weights are not copied."""
+    with contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
+        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(_light_proto(model), data_prop=True))
+        for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
+            known = ir.convenience.create_value_mapping(typed)
+            for name, value in ir.convenience.create_value_mapping(graph).items():
+                if name in known:
+                    value.type = value.type or known[name].type
+                    value.shape = known[name].shape or value.shape
 
 
 def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
@@ -108,6 +117,24 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
         del graph.node[:]
         graph.node.extend(copies)
     return dropped
+
+
+def _light_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model with type and shape of its weights only, but with the small constants that shapes depend on."""
+    tensors = {value: value.const_value for value in model.graph.initializers.values() if value.const_value is not None}
+    try:
+        for value, tensor in tensors.items():
+            if tensor.nbytes <= _SMALL:
+                value.const_value = ir.tensor(tensor.numpy()) if isinstance(tensor, ir.ExternalTensor) else tensor
+            else:
+                shape = ir.Shape(tensor.shape.numpy())
+                value.const_value = ir.ExternalTensor(
+                    "weights", 0, tensor.nbytes, tensor.dtype, shape=shape, name=value.name or ""
+                )
+        return ir.to_proto(model)
+    finally:
+        for value, tensor in tensors.items():
+            value.const_value = tensor
 
 
 def _names(model: ir.Model) -> Iterator[str]:

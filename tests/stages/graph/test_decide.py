@@ -1,0 +1,167 @@
+"""Verdicts: one rule after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from stages.graph.decide import Decision, Rules, Verdict, decide, finite_absmax
+from stages.graph.normalize import normalize
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
+
+
+def decisions(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, Decision]:
+    model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
+    normalize(model)
+    measured = None if ranges is None else {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in ranges.items()}}
+    return {node.name or "": verdict for node, verdict in decide(model, measured, Rules(**rules)).items()}
+
+
+def rules_of(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, str]:
+    return {name: decision.rule for name, decision in decisions(text, ranges, **rules).items()}
+
+
+CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = Neg(a) [r] y = Relu(b) }"
+
+
+def test_without_evidence_nodes_are_free() -> None:
+    assert {d.verdict for d in decisions(CHAIN, {"a": 512.0}, data_max=512.0).values()} == {Verdict.free}
+
+
+def test_data_max_pins_who_writes_and_who_reads_with_the_numbers() -> None:
+    found = decisions(CHAIN, {"x": 1.0, "a": 70000.0, "b": 2.0}, data_max=512.0)
+    assert {name: d.verdict.value for name, d in found.items()} == {"p": "fp32", "q": "fp32", "r": "free"}
+    assert found["q"] == Decision(
+        Verdict.fp32,
+        "data_max",
+        "'a' reaches |x| = 7e+04 > data_max 512 on sample s7",
+        value=70000.0,
+        threshold=512.0,
+        tensor="a",
+        sample="s7",
+    )
+
+
+def test_data_max_none_is_off() -> None:
+    assert set(rules_of(CHAIN, {"a": 1e30}, data_max=None).values()) == {"none"}
+
+
+def test_a_tensor_with_no_finite_value_has_no_range() -> None:
+    model = ir.from_onnx_text(HEAD + CHAIN)
+    normalize(model)
+    ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
+    assert {d.rule for d in decide(model, ranges, Rules(data_max=1.0)).values()} == {"none"}
+
+
+def test_integers_have_no_range_that_counts() -> None:
+    text = """(float[2,2] x, int64[1] i) => (float[1,2] y) { [add] j = Add(i, i)  [gather] y = Gather(x, j) }"""
+    assert rules_of(text, {"j": 1e9, "i": 1e9, "x": 1.0, "y": 1.0}, data_max=512.0) == {"gather": "none"}
+
+
+def test_block_lists() -> None:
+    found = decisions(CHAIN, op_block_list=("Neg",), node_block_list=("^r$",))
+    assert {name: d.rule for name, d in found.items()} == {"p": "none", "q": "op_block_list", "r": "node_block_list"}
+    assert found["q"].reason == "listed in op_block_list: Neg"
+
+
+ANCHORS = """(float[2] x, bool[2] c) => (float[2] y) <float[2] w = {1.0, 3.4028235e38}>
+    { [where] a = Where(c, x, w) [gather] b = Gather(w, i) [end] y = Add(a, b) } """.replace(
+    "<float[2] w", "<int64[2] i = {0, 1}, float[2] w"
+)
+
+
+def test_finfo_max_anchors_pin_by_init_max() -> None:
+    found = decisions(ANCHORS, init_max=65504.0)
+    assert {name: d.rule for name, d in found.items()} == {"where": "init_max", "gather": "init_max", "end": "none"}
+    assert found["where"].tensor == "w"
+    assert found["where"].value == pytest.approx(3.4028235e38)
+
+
+def test_finfo_max_anchors_pin_by_data_max_all_that_they_reach() -> None:
+    found = rules_of(ANCHORS, {"x": 1.0, "a": 3.4e38, "b": 1.0, "y": 3.4e38}, data_max=512.0)
+    assert found == {"where": "data_max", "gather": "none", "end": "data_max"}
+
+
+def test_infinite_constants_are_exact_in_float16() -> None:
+    text = "(float[2] x) => (float[2] y) { w = Constant<value_floats = [1.0, 2.0]>() [add] y = Add(x, w) }"
+    model = ir.from_onnx_text(HEAD + text)
+    normalize(model)
+    model.graph[0].attributes["value_floats"] = ir.AttrFloat32s("value_floats", [-np.inf, 2.0])
+    (decision,) = decide(model, None, Rules(init_max=100.0)).values()
+    assert decision.verdict is Verdict.free
+
+
+def test_constants_held_in_nodes_count() -> None:
+    text = """(int64[1] s) => (float[n] y) { [fill] a = ConstantOfShape<value = float[1] {100000.0}>(s)
+        w = Constant<value_float = -1e6>() [add] y = Add(a, w) }"""
+    assert rules_of(text, init_max=65504.0) == {"fill": "init_max", "add": "init_max"}
+    assert set(rules_of(text, init_max=None).values()) == {"none"}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "Range(x, x, x)",
+        "Celu(x)",
+        "DynamicQuantizeLinear(x)",
+    ],
+)
+def test_operators_without_float16_in_their_schema(node: str) -> None:
+    outputs = "y, s, z" if "Quantize" in node else "y"
+    text = f"(float x) => () {{ [n] {outputs} = {node} }}"
+    assert rules_of(text, init_max=1.0, op_block_list=("Range",))["n"] == "no_fp16_kernel"
+
+
+def test_the_opset_decides() -> None:
+    """Range: no float16 at any opset. IsInf: from opset 20 on."""
+    text = '<ir_version: 8, opset_import: ["": {opset}]> g (float[2] x) => (bool[2] y) {{ [n] y = IsInf(x) }}'
+    assert rules_of(text.format(opset=17)) == {"n": "no_fp16_kernel"}
+    assert rules_of(text.format(opset=20)) == {"n": "none"}
+
+
+def test_unknown_operators_and_what_reads_their_untyped_results() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x) => (float[2] y)
+        { [theirs] a = their.Op(x)  [next] b = Add(a, x)  [last] y = Relu(b) }"""
+    found = decisions(text)
+    assert {name: d.verdict.value for name, d in found.items()} == {"theirs": "fp32", "next": "fp32", "last": "fp32"}
+    assert "their::Op is not known to onnx" in found["theirs"].reason
+
+
+def test_subgraphs_stay_fp32() -> None:
+    text = """(float[2] x, bool c) => (float[2] y) { [if] a = If(c) <
+        then_branch = t () => (float[2] ty) { [then] ty = Relu(x) },
+        else_branch = e () => (float[2] ey) { [else] ey = Neg(x) }> [after] y = Relu(a) }"""
+    assert rules_of(text) == {"if": "subgraph", "then": "subgraph", "else": "subgraph", "after": "none"}
+
+
+def test_sequences_stay_fp32() -> None:
+    text = (
+        "(float[2] x) => (float[2] y) { [a] s = SequenceConstruct(x, x) [b] i = Constant<value_int = 0>() "
+        "[c] y = SequenceAt(s, i) }"
+    )
+    assert rules_of(text) == {"a": "no_fp16_kernel", "c": "no_fp16_kernel"}
+
+
+def test_quantized_parts_are_left_alone() -> None:
+    text = """<ir_version: 10, opset_import: ["": 19]> g (float[2] x) => (float[2] y)
+        <float s = {0.5}, int8 z = {0}> { [q] a = QuantizeLinear(x, s, z) [d] y = DequantizeLinear(a, s, z) }"""
+    assert rules_of(text) == {"q": "quantized", "d": "quantized"}
+
+
+def test_nodes_that_take_any_type() -> None:
+    text = """(float[2] x) => (int64[1] s, float16[2] h, float[2] y)
+        { [shape] s = Shape(x) [half] h = Cast<to = 10>(x) [int] i = Cast<to = 7>(x) [back] y = Cast<to = 1>(i) }"""
+    found = rules_of(text, {"x": 1e6, "y": 1e6}, data_max=512.0)
+    assert found == {"shape": "any_type", "half": "any_type", "int": "any_type", "back": "data_max"}
+
+
+@pytest.mark.parametrize(
+    ("values", "largest"),
+    [([1.0, -3.0], 3.0), ([np.inf, 2.0], 2.0), ([np.nan, -2.0], 2.0), ([-np.inf, np.nan], 0.0), ([], 0.0)],
+)
+def test_finite_absmax(values: list[float], largest: float) -> None:
+    assert finite_absmax(np.array(values, np.float32)) == largest

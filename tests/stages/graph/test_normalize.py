@@ -1,0 +1,123 @@
+"""Order, names and types: what passes rely on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from stages.graph.normalize import Names, drop_repeated_nodes, infer_types, name_nodes, normalize, sort_nodes
+from stages.io import StageError
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
+
+
+def names(model: ir.Model) -> list[str]:
+    return [node.name or "" for node in ir.traversal.RecursiveGraphIterator(model.graph)]
+
+
+def test_nodes_without_a_name_get_one_and_repeated_names_a_number() -> None:
+    model = ir.from_onnx_text(
+        HEAD + "(float[2] x) => (float[2] y) { [n] a = Relu(x) b = Relu(a) [n] c = Relu(b) [n_1] y = Relu(c) }"
+    )
+    name_nodes(model)
+    assert names(model) == ["n", "Relu_b", "n_2", "n_1"]
+
+
+def test_names_are_unique_across_subgraphs() -> None:
+    body = (
+        "{ [n] y = If(c) <then_branch = t () => (float[2] ty) { [n] ty = Relu(x) }, "
+        "else_branch = e () => (float[2] ey) { [n] ey = Neg(x) }> }"
+    )
+    model = ir.from_onnx_text(HEAD + "(float[2] x, bool c) => (float[2] y) " + body)
+    name_nodes(model)
+    assert len(set(names(model))) == 3
+
+
+def test_fresh_names_clash_with_no_value_and_no_node() -> None:
+    model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { [n] y = Add(x, w) }")
+    fresh = Names(model)
+    assert [fresh.fresh(name) for name in ("x", "y", "w", "n", "n", "new", "new")] == [
+        "x_1", "y_1", "w_1", "n_1", "n_2", "new", "new_1",
+    ]  # fmt: skip
+
+
+def test_a_sorted_graph_keeps_its_order() -> None:
+    model = ir.from_onnx_text(
+        HEAD + "(float[2] x) => (float[2] y) { [n2] a = Relu(x) [n1] b = Neg(x) [n0] y = Add(b, a) }"
+    )
+    sort_nodes(model)
+    assert names(model) == ["n2", "n1", "n0"]
+
+
+def test_the_cycle_is_named_not_what_hangs_on_it() -> None:
+    body = "{ [a] a = Add(x, c) [b] b = Relu(a) [c] c = Relu(b) [d] d = Relu(c) [e] y = Relu(d) }"
+    model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) " + body)
+    with pytest.raises(StageError, match=r"cycle through node '[abc]'"):
+        sort_nodes(model)
+
+
+def test_a_cycle_in_a_subgraph_is_named() -> None:
+    body = (
+        "{ y = If(c) <then_branch = t () => (float[2] ty) { [p] ty = Add(x, q) [q] q = Relu(ty) }, "
+        "else_branch = e () => (float[2] ey) { ey = Neg(x) }> }"
+    )
+    model = ir.from_onnx_text(HEAD + "(float[2] x, bool c) => (float[2] y) " + body)
+    with pytest.raises(StageError, match=r"cycle through node '[pq]'"):
+        sort_nodes(model)
+
+
+def test_types_are_inferred_and_symbolic_dimensions_kept() -> None:
+    model = ir.from_onnx_text(HEAD + '(float["n", 3] x) => (float["n", 3] y) { a = Relu(x) y = Relu(a) }')
+    infer_types(model)
+    value = model.graph[0].outputs[0]
+    assert value.dtype == ir.DataType.FLOAT
+    assert str(value.shape) == "[n,3]"
+
+
+def test_normalizing_twice_changes_nothing_more() -> None:
+    model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) a2 = Relu(a) y = Relu(a2) }")
+    normalize(model)
+    once = ir.to_proto(model).SerializeToString(deterministic=True)
+    normalize(model)
+    assert ir.to_proto(model).SerializeToString(deterministic=True) == once
+
+
+def nodes(*specs: tuple[str, str, str]) -> onnx.GraphProto:
+    made = [onnx.helper.make_node(op, [source], [target], name="n") for op, source, target in specs]
+    return onnx.helper.make_graph(made, "g", [], [])
+
+
+def test_repeated_nodes_are_dropped() -> None:
+    graph = nodes(("Relu", "x", "a"), ("Relu", "x", "a"), ("Neg", "a", "y"), ("Relu", "x", "a"))
+    assert drop_repeated_nodes(graph) == {"Relu": 2}
+    assert [node.op_type for node in graph.node] == ["Relu", "Neg"]
+
+
+def test_different_nodes_with_one_output_are_an_error() -> None:
+    with pytest.raises(StageError, match=r"\(Relu\) and 'n' \(Neg\) both write 'a'"):
+        drop_repeated_nodes(nodes(("Relu", "x", "a"), ("Neg", "x", "a")))
+
+
+def test_sequences_keep_their_type_and_weights_stay() -> None:
+    body = "(float[2] x) => (float[2] y) <int64 i = {0}> { s = SequenceConstruct(x, x) y = SequenceAt(s, i) }"
+    proto = onnx.parser.parse_model(HEAD + body)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(400, np.float32), "w"))
+    model = ir.from_proto(proto)
+    infer_types(model)
+    assert model.graph[0].outputs[0].type == ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
+    assert model.graph.initializers["w"].const_value.numpy().sum() == 400
+
+
+def test_shapes_follow_constants_in_external_data(tmp_path: Path) -> None:
+    body = '(float["n", 6] x) => (float[a, b, c] y) { z = Reshape(x, s) y = Relu(z) }'
+    proto = onnx.parser.parse_model(HEAD + body)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0, 2, 3]), "s"))
+    options = {"save_as_external_data": True, "location": "w", "size_threshold": 0}
+    onnx.save(proto, tmp_path / "m.onnx", **options)
+    model = ir.load(tmp_path / "m.onnx")
+    infer_types(model)
+    assert str(model.graph[0].outputs[0].shape) == "[n,2,3]"
