@@ -25,8 +25,12 @@ def composed(*overrides: str) -> dict[str, Any]:
     return values
 
 
+SAMPLES = "samples: {calibration: 64, verification: 500}"
+FEWER_SAMPLES = "samples: {calibration: 16, verification: 60}"
+
+
 def make_workspace(folder: Path) -> Path:
-    """A copy of the project's files (committed or not) as a git repository of its own."""
+    """A copy of the project's files (committed or not) as a git repository of its own, with fewer samples."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -40,6 +44,9 @@ def make_workspace(folder: Path) -> Path:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+    nano = folder / "conf/model/ltdetr_nano.yaml"
+    assert SAMPLES in nano.read_text()
+    nano.write_text(nano.read_text().replace(SAMPLES, FEWER_SAMPLES))
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.invalid"]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a workspace"]):
         subprocess.run([*git, *command], cwd=folder, check=True)
@@ -61,3 +68,14 @@ def write_params(folder: Path, *overrides: str) -> None:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     return make_workspace(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A workspace in which the sweep of four has run, and what it printed.
+
+    The tests that share it run other configurations in it, too; what one of them made, the next finds in DVC's cache.
+    """
+    workspace = make_workspace(tmp_path_factory.mktemp("chain") / "workspace")
+    sweep = ("-m", "precision=fp32,fp16", "decoder=rtdetrv2,dfine")
+    return workspace, in_workspace(workspace, "python", "-m", "pipeline", *sweep)

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import in_workspace, make_workspace
+from tests.conftest import in_workspace
 
 pytestmark = pytest.mark.slow
 
-FEWER = ("data.verification_samples=60", "data.calibration_samples=16")
 METRICS = {
     *("verify/ap50_fp32", "verify/ap50", "verify/matched_fraction", "verify/box_error_px_p99"),
     *("verify/score_error_p99", "verify/max_abs_error/logits", "verify/max_abs_error/boxes"),
@@ -26,7 +25,7 @@ ALWAYS_CHANGED = {"inputs", "probe", "track", "gate"}
 
 
 def pipeline(workspace: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return in_workspace(workspace, "python", "-m", "pipeline", *FEWER, *arguments)
+    return in_workspace(workspace, "python", "-m", "pipeline", *arguments)
 
 
 def ran(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -41,13 +40,6 @@ def report(workspace: Path, stage: str) -> dict:
 def query(workspace: Path, sql: str) -> list[tuple]:
     with sqlite3.connect(workspace / "mlflow.db") as database:
         return database.execute(sql).fetchall()
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A workspace in which the sweep of four has run. Tests that use it leave its last run as they find it."""
-    workspace = make_workspace(tmp_path_factory.mktemp("chain") / "workspace")
-    return workspace, pipeline(workspace, "-m", "precision=fp32,fp16", "decoder=rtdetrv2,dfine")
 
 
 def test_the_sweep_makes_four_comparable_runs(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -65,7 +57,7 @@ def test_the_sweep_makes_four_comparable_runs(swept: tuple[Path, subprocess.Comp
         )
         assert len(names) == 4 and len({keys for _, keys in names}) == 1, f"{table} differ between runs"
     names = {key for (key,) in query(workspace, "select distinct key from metrics")}
-    assert METRICS <= names
+    assert names >= METRICS
 
 
 def test_fp32_and_fp16_share_trace_slim_and_calibrate(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -121,8 +113,7 @@ def test_the_report_stands_alone(swept: tuple[Path, subprocess.CompletedProcess[
 
 def test_dvc_exp_run_composes_the_same_configuration(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     workspace, _ = swept
-    sets = [argument for pair in FEWER for argument in ("-S", pair)]
-    done = in_workspace(workspace, "dvc", "exp", "run", *sets, "-S", "precision=fp32")
+    done = in_workspace(workspace, "dvc", "exp", "run", "-S", "precision=fp32")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "trace" not in ran(done) and report(workspace, "fp16")["status"] == "skipped"
 
@@ -170,7 +161,7 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(
     swept: tuple[Path, subprocess.CompletedProcess[str]], how: signal.Signals
 ) -> None:
     workspace, _ = swept
-    command = [sys.executable, "-m", "pipeline", *FEWER, f"seed={int(how)}"]  # another seed: everything runs
+    command = [sys.executable, "-m", "pipeline", f"seed={int(how)}"]  # another seed: everything runs
     process = subprocess.Popen(
         command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -189,7 +180,7 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(
 
 def test_two_runs_at_once_take_turns(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     workspace, _ = swept
-    commands = [[sys.executable, "-m", "pipeline", *FEWER, f"decoder={name}"] for name in ("dfine", "rtdetrv2")]
+    commands = [[sys.executable, "-m", "pipeline", f"decoder={name}"] for name in ("dfine", "rtdetrv2")]
     both = [
         subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for command in commands
