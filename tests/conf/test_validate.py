@@ -1,6 +1,7 @@
 """Every fault in a configuration is found, all at once, with its place and a way out."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,9 @@ def test_a_folder_of_pictures_needs_its_folder() -> None:
     assert error.startswith("data.folder: ")
 
 
-def test_params_yaml_is_the_default_configuration() -> None:
-    assert yaml.safe_load((CONF.parent / "params.yaml").read_text()) == composed()
+def test_the_committed_params_yaml_is_the_default_configuration() -> None:
+    show = subprocess.run(["git", "show", ":params.yaml"], cwd=CONF.parent, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(show.stdout) == composed()
 
 
 def test_fp16_without_simplify_is_refused_with_the_reason() -> None:

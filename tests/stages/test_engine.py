@@ -8,6 +8,7 @@ import pytest
 
 from stages.engine import build_engine, check_precision
 from stages.io import StageError
+from stages.probe import probe
 
 NO_GPU = {"gpus": None, "tensorrt": None}
 PROFILES = [{"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
@@ -51,3 +52,14 @@ def test_a_file_that_contradicts_the_declared_precision_is_refused(
     with pytest.raises(StageError, match=f"precision={declared} is declared"):
         check_precision(models[holds], declared)
     check_precision(models[holds], holds)
+
+
+@pytest.mark.gpu
+def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    machine = probe()
+    report = build_engine(models["fp16"], out, profiles=PROFILES, workspace_gb=1, declared="fp16", probe=machine)
+    assert report["status"] == "built", report
+    assert report["half_layers"] > 0 and (out / "model.engine").stat().st_size > 0
+    assert {one["dtype"] for one in report["io"]} == {"HALF"}
