@@ -1,10 +1,12 @@
 """From a torch module to an ONNX file, by either exporter of torch.
 
 torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
-dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names here.
-                No optimisation: simplification is a later step. Two things that detectors of `transformers` need:
+dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names
+                here; not optimised, that is a later step. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
                 - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
+                - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
+                  elements of a sequence for equally large, and TensorRT has no sequences
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 from stages.io import StageError
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx_ir as ir
     import torch
 
 EXPORTERS = ("torchscript", "dynamo")
 _DYNAMO_OPSET_MIN = 18
 _SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: its modules, outermost first, then the torch operation
+_NO_SCOPE = "_empty_nn_module_stack"  # what torch.export calls the scope of nodes that it added itself
 _MISSING_OP = re.compile(r"OpOverload\(op='([\w.]+)', overload='(\w+)'\)|the operator '([\w:]+)'")
 DynamicAxes = Mapping[str, Mapping[int, str]]
 
@@ -141,6 +145,7 @@ def _export_dynamo(
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
     )
     assert written is not None
+    _split_without_sequences(written.model)
     _name_by_scope(written.model)
     _name_axes(written.model, dynamic_axes)
     ir.save(written.model, path)
@@ -158,8 +163,9 @@ def _dynamic_shapes(input_names: Sequence[str], dynamic_axes: DynamicAxes) -> tu
 
 
 def _is_all_true(self: Any) -> Any:
-    from onnxscript import opset18 as op
+    import onnxscript
 
+    op: Any = onnxscript.opset18
     int32, boolean = 6, 9
     return op.Cast(op.ReduceMin(op.Cast(self, to=int32), keepdims=0), to=boolean)
 
@@ -184,29 +190,65 @@ def _len_is_shape(module: torch.nn.Module) -> Iterator[None]:
             del space["len"]
 
 
+def _split_without_sequences(model: ir.Model) -> None:
+    """SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], where sizes and every i are constants."""
+    import onnx_ir as ir
+
+    graph = model.graph
+    for split in [node for node in graph if node.op_type == "SplitToSequence" and len(node.inputs) == 2]:
+        sizes = _constant(split.inputs[1])
+        picks = [use.node for use in split.outputs[0].uses()]
+        indices = [_constant(pick.inputs[1]) for pick in picks if pick.op_type == "SequenceAt"]
+        known = [index for index in indices if index is not None]
+        if sizes is None or sizes.ndim != 1 or len(known) < len(picks):
+            continue
+        axis = {"axis": split.attributes.get_int("axis", 0)}
+        parts = ir.node("Split", split.inputs, axis, num_outputs=sizes.size, metadata_props=split.metadata_props)
+        graph.insert_before(split, parts)
+        for pick, index in zip(picks, known, strict=True):
+            ir.convenience.replace_all_uses_with(pick.outputs[0], parts.outputs[int(index)])
+        graph.remove(picks, safe=True)
+        graph.remove(split, safe=True)
+
+
+def _constant(value: ir.Value | None) -> np.ndarray | None:
+    import onnx_ir as ir
+
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
 def _name_by_scope(model: ir.Model) -> None:
-    """Name nodes as TorchScript does: /outer/inner/OpType, then _1, _2, ...; drop the exporter's notes on them."""
+    """Name nodes and their outputs as TorchScript does: /outer/inner/OpType, then _1, _2, ..., and <node>_output_0.
+
+    The exporter's own names may be given twice (an initializer `mean` beside a node's output `mean`), and its notes on
+    nodes hold stack traces with paths of this machine.
+    """
     import ast
 
     seen: Counter[str] = Counter()
     for node in model.graph.all_nodes():
         scopes = ast.literal_eval(node.metadata_props.get(_SCOPES, "[]"))[:-1]
+        scopes = [scope for scope in scopes if not scope.startswith(_NO_SCOPE)]
         parts = [inner.removeprefix(f"{outer}.") for outer, inner in zip(["", *scopes], scopes, strict=False) if inner]
         name = "/".join(["", *parts, node.op_type])
         node.name = f"{name}_{seen[name]}" if seen[name] else name
         seen[name] += 1
-        node.metadata_props.clear()  # they hold stack traces with this machine's paths
+        node.metadata_props.clear()
+        for index, value in enumerate(node.outputs):
+            if not value.is_graph_output():
+                value.name = f"{node.name}_output_{index}"
 
 
 def _name_axes(model: ir.Model, dynamic_axes: DynamicAxes) -> None:
-    """Give axes that vary their declared symbols; intermediate shapes are left to shape inference."""
+    """Give axes that vary their declared symbols; what lies between is left to shape inference."""
     import onnx_ir as ir
 
     ends = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
     for node in model.graph.all_nodes():
         for value in node.outputs:
             if value.name not in ends:
-                value.shape = None
+                value.type = value.shape = None
     for name, axes in dynamic_axes.items():
         shape = ends[name].shape
         assert shape is not None

@@ -150,7 +150,8 @@ def _check_alike(reference: Outputs, other: Outputs) -> None:
 
 def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
     """bool [pictures, queries]."""
-    return np.logical_and.reduce([_within(reference[n], aligned[n], atol, rtol).all(axis=2) for n in names])
+    matched = [_within(reference[name], aligned[name], atol, rtol).all(axis=2) for name in names]
+    return np.asarray(np.logical_and.reduce(matched))
 
 
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:

@@ -1,0 +1,242 @@
+"""trace: the torch module as an FP32 ONNX file with stable names, known value types and its I/O spec, and the proof
+that ONNX Runtime computes from it what torch computes (stages/parity/tensors.py has the rule).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.data.samples import stacked, trace_samples
+from stages.graph.facts import model_facts
+from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, run_stage, save_model, write_text
+from stages.models.export import DynamicAxes, evaluation_mode, export
+from stages.models.source import SPEC_KEY, io_spec, open_model
+from stages.ort.session import Session
+from stages.parity.tensors import SHARE, compare_runs, query_outputs
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+
+SPEC_FILE = "io_spec.json"
+Arrays = Mapping[str, np.ndarray]
+
+
+def trace(
+    module: torch.nn.Module,
+    example: Arrays,
+    out_path: Path | str,
+    *,
+    spec: Mapping[str, Any],
+    exporter: str | None = None,
+    opset: int | None = None,
+    dynamic_axes: DynamicAxes | None = None,
+    check_feeds: Sequence[Arrays] = (),
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> dict[str, Any]:
+    """Export a module and compare the file with it. Options left out are those of conf/config.yaml.
+
+    Args:
+        module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
+        example: real inputs to trace on, by name, with their batch axis.
+        out_path: of the ONNX file; io_spec.json is written beside it.
+        spec: the I/O spec, see stages.models.source.io_spec.
+        exporter: "torchscript" or "dynamo".
+        opset: of the default domain.
+        dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
+        check_feeds: inputs to compare on, best unlike the example and of other batch sizes.
+        atol, rtol: of the comparison.
+
+    Returns:
+        exporter, opset, warnings {category: count}, parameters, model (facts) and parity: {status: "verified" or
+        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+
+    Raises:
+        StageError: when the exporter fails, the file is not what the spec says, an output of either side is not
+            finite, or a trained model's outputs differ.
+    """
+    options = defaults("config")["trace"]
+    exporter = exporter or str(options["exporter"])
+    opset = opset or int(options["opset"])
+    dynamic_axes = _named_axes(spec) if dynamic_axes is None else dynamic_axes
+    out_path = Path(out_path)
+    out_path.parent.mkdir(parents=True, exist_ok=True)
+    inputs = _tensors(spec, example)
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".export") as folder:
+        exported = Path(folder) / MODEL_FILE
+        warned = export(
+            module,
+            inputs,
+            exported,
+            exporter=exporter,
+            opset=opset,
+            input_names=_names(spec["inputs"]),
+            output_names=_names(spec["outputs"]),
+            dynamic_axes=dynamic_axes,
+        )
+        model = load_model(_with_inferred_types(exported))
+        text = _describe(model, spec)
+        save_model(model, out_path)
+    write_text(out_path.with_name(SPEC_FILE), text + "\n")
+    return {
+        "exporter": exporter,
+        "opset": model.graph.opset_imports[""],
+        "warnings": warned,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "parity": _parity(
+            module,
+            out_path,
+            spec,
+            check_feeds,
+            options["atol"] if atol is None else atol,
+            options["rtol"] if rtol is None else rtol,
+        ),
+        "model": model_facts(model),
+    }
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    config = stage.config
+    batch = config.trace.input_shape[0]
+    varies = 0 in config.trace.dynamic_axes.get("images", {})
+    sizes = (batch + 1, 1) if varies and batch > 1 else (batch + 1,) if varies else (batch,)
+    samples = trace_samples(config, batch + sum(sizes))
+    starts = [batch + sum(sizes[:i]) for i in range(len(sizes))]
+    return trace(
+        open_model(config, stage.root),
+        stacked(samples[:batch]),
+        stage.out() / MODEL_FILE,
+        spec=io_spec(config),
+        exporter=config.trace.exporter.value,
+        opset=config.trace.opset,
+        dynamic_axes=config.trace.dynamic_axes,
+        check_feeds=[stacked(samples[start : start + size]) for start, size in zip(starts, sizes, strict=True)],
+        atol=config.trace.atol,
+        rtol=config.trace.rtol,
+    )
+
+
+def _names(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [tensor["name"] for tensor in tensors]
+
+
+def _named_axes(spec: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    tensors = [*spec["inputs"], *spec["outputs"]]
+    return {t["name"]: {axis: size for axis, size in enumerate(t["shape"]) if isinstance(size, str)} for t in tensors}
+
+
+def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]:
+    import torch
+
+    names = _names(spec["inputs"])
+    if sorted(names) != sorted(feeds):
+        raise StageError(f"trace: the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
+    return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
+
+
+def _with_inferred_types(path: Path) -> Path:
+    """A second file beside the first one, with the type of every value."""
+    import onnx
+
+    inferred = path.with_name("inferred.onnx")
+    try:
+        onnx.shape_inference.infer_shapes_path(str(path), str(inferred), strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise StageError(
+            f"trace: types of the exported file cannot be inferred: {error}; try the other exporter"
+        ) from error
+    return inferred
+
+
+def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:
+    """Hold inputs and outputs against the spec and attach it; its JSON text."""
+    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
+        expected, got = _names(spec[kind]), [str(value.name) for value in values]
+        if expected != got:
+            raise StageError(f"trace: expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}")
+        for value, tensor in zip(values, spec[kind], strict=True):
+            _settle(value, tensor)
+    text = json.dumps(spec, indent=2)
+    model.metadata_props[SPEC_KEY] = text
+    return text
+
+
+def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
+    """Give an input or output the shape of the spec, unless the exported file contradicts it."""
+    import onnx_ir as ir
+
+    dtype = None if value.dtype is None else str(value.dtype.numpy())
+    if dtype != tensor["dtype"]:
+        raise StageError(f"trace: {value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
+    expected = tensor["shape"]
+    got = list(value.shape) if value.shape is not None else [None] * len(expected)
+    if len(got) != len(expected) or any(
+        isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
+    ):
+        shape = [size if isinstance(size, int) else "?" for size in got]
+        raise StageError(f"trace: {value.name!r}: expected shape {expected}, the exported file has {shape}")
+    value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
+
+
+def _parity(
+    module: torch.nn.Module, path: Path, spec: Mapping[str, Any], feeds: Sequence[Arrays], atol: float, rtol: float
+) -> dict[str, Any]:
+    if not feeds:
+        return {"status": "not verified", "reason": "no samples were given to compare on"}
+    session = Session(path)
+    runs = [(_reference(module, spec, feed), session.run(feed)) for feed in feeds]
+    compared = compare_runs(runs, atol=atol, rtol=rtol, queries=query_outputs(spec))
+    compared.pop("errors")
+    agree = compared.pop("agree")
+    for side, count in (("torch", compared.pop("nonfinite_reference")), ("ONNX Runtime", compared.pop("nonfinite"))):
+        if count:
+            raise StageError(
+                f"trace: {count} output values of {side} are NaN or Inf on real samples; check the weights"
+            )
+    sizes = [len(next(iter(feed.values()))) for feed in feeds]
+    result = {
+        "status": "verified",
+        "samples": sum(sizes),
+        "batch_sizes": sorted(set(sizes)),
+        "provider": session.provider,
+    }
+    if not agree:
+        reason = (
+            f"ONNX Runtime and torch agree on {compared['share']:.2%} of the values "
+            f"(atol {atol:g}, rtol {rtol:g}; largest difference {_listed(compared['max_abs'])})"
+        )
+        if spec.get("trained", True):
+            raise StageError(
+                f"trace: {reason}, expected {SHARE:.1%}; try the other exporter, simplify the module's code, or raise "
+                "trace.atol and trace.rtol if this is the accuracy that you need"
+            )
+        result |= {"status": "not verified", "reason": f"{reason}; random weights put queries in arbitrary order"}
+    return result | compared
+
+
+def _reference(module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays) -> dict[str, np.ndarray]:
+    import torch
+
+    with evaluation_mode(module), torch.no_grad():
+        outputs = module(*_tensors(spec, feed))
+    values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+    return {name: value.numpy() for name, value in zip(_names(spec["outputs"]), values, strict=True)}
+
+
+def _listed(errors: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
+
+
+def main() -> None:
+    run_stage("trace", run)
+
+
+if __name__ == "__main__":
+    main()
