@@ -24,7 +24,7 @@ from stages.io import Stage, read_json, run_stage, write_json
 from stages.models.source import open_model
 from stages.parity import gates, plots
 from stages.parity.detections import Detections
-from stages.parity.hops import Hop, cpu_provider_claims, headline, measure_file, precision_of, sample_facts
+from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, precision_of, sample_facts
 from stages.parity.locate import locate
 from stages.parity.reference import Reference, freeze
 from stages.parity.worst import (
@@ -191,7 +191,8 @@ def report_of(
         "ap50_95_drop": _drop(ap_fp32["ap50_95"], facts["ap50_95"]),
         **{name: detections.get(name) for name in counts},
         **spreads,
-        "max_abs_error": {name: errors["max_abs"] for name, errors in facts["tensors"].items()},
+        "max_abs_error": max_abs(facts["confident_tensors"]),
+        "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],
         "inf": facts["inf"],
         "hops": {

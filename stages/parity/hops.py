@@ -23,14 +23,13 @@ from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.detections import Detections, Matching, average_precision, match, summarize
 from stages.parity.reference import Outputs, Reference, detections_of, groups, joined
-from stages.parity.tensors import compare_runs, query_outputs
+from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
-_TOLERANCE = 1e-2  # absolute and relative, of the share of matched queries; no gate reads it
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,18 @@ def measure_file(path: Path, reference: Reference, count: int, options: VerifyCo
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
     """Hold outputs on the first samples of the reference, as many as there are rows, against it.
 
-    `facts` gets: samples; nan, inf, nonfinite; tensors {output: stages.parity.tensors.tensor_errors with queries paired
-    one to one}; raw_tensors (row by row, as the outputs stand); matched_queries; detections (see
-    stages.parity.detections.summarize); ap50, ap50_95 against the true labels. What could not be measured is None, and
-    `reasons` says why, by name.
+    `facts` gets: samples; nan, inf, nonfinite; errors by output (stages.parity.tensors.tensor_errors), three times:
+    raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors of the pairs
+    whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
+    moved_queries, the share found in another row; detections (see stages.parity.detections.summarize); ap50, ap50_95
+    against the true labels. What could not be measured is None, and `reasons` says why, by name.
     """
     count = len(next(iter(outputs.values())))
-    runs = [({name: value[:count] for name, value in reference.outputs.items()}, outputs)]
-    paired = compare_runs(runs, atol=_TOLERANCE, rtol=_TOLERANCE, queries=query_outputs(reference.spec))
-    raw = compare_runs(runs, atol=_TOLERANCE, rtol=_TOLERANCE)
+    expected = {name: value[:count] for name, value in reference.outputs.items()}
+    names = query_outputs(reference.spec)
+    rows = pair_queries(expected, outputs, names)
+    paired = outputs | {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
+    confident = _confident_queries(expected, reference.spec, options.score_threshold)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
     found = detections_of(outputs, reference.spec)
@@ -126,14 +128,25 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "nan": nan,
         "inf": inf,
         "nonfinite": nan + inf,
-        "tensors": paired["errors"],
-        "raw_tensors": raw["errors"],
-        "matched_queries": paired.get("matched_queries"),
+        "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in expected},
+        "tensors": {name: tensor_errors(expected[name], paired[name]) for name in expected},
+        "confident_tensors": {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
+        if confident.any()
+        else None,
+        "moved_queries": float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
         **precision,
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return Hop(facts, outputs, found, matchings)
+
+
+def _confident_queries(outputs: Outputs, spec: Mapping[str, Any], threshold: float) -> np.ndarray:
+    """bool [pictures, queries]: the best score reaches the threshold."""
+    from scipy.special import expit
+
+    logits = next(outputs[output["name"]] for output in spec["outputs"] if output.get("kind") == "logits")
+    return np.asarray(expit(logits.max(axis=2)) >= threshold)
 
 
 def precision_of(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
@@ -175,8 +188,14 @@ def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
         "ap50_95": facts["ap50_95"],
         "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
         "nonfinite": facts["nonfinite"],
-        "max_abs_error": {name: errors["max_abs"] for name, errors in facts["tensors"].items()},
+        "max_abs_error": max_abs(facts["confident_tensors"]),
+        "max_abs_error_all_queries": max_abs(facts["tensors"]),
     }
+
+
+def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
+    """The largest error by output; empty where nothing was measured."""
+    return {name: error["max_abs"] for name, error in (errors or {}).items()}
 
 
 def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
