@@ -19,11 +19,11 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.normalize import Names, name_nodes, sort_nodes
-from stages.graph.slots import Slots, half_slots, is_float32, schema_of, takes_any_type
+from stages.graph.slots import Slots, half_slots, is_float32, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+_CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype")  # of operators whose output type is an attribute
 _FIRST_IR_WITHOUT_WEIGHTS_AMONG_INPUTS = 4
 
 
@@ -116,16 +116,12 @@ class _Conversion:
     def _retype_outputs(self, node: ir.Node, slots: Slots) -> None:
         for index in slots.outputs:
             node.outputs[index].dtype = FP16
-        schema = schema_of(node)
-        if not slots.outputs or schema is None:
-            return
-        if node.op_type == "ConstantOfShape":
+        if slots.outputs and node.op_type == "Cast":
+            node.attributes["to"] = ir.AttrInt64("to", FP16.value)
+        if slots.outputs and node.op_type == "ConstantOfShape":
             given = node.attributes.get("value")
             zero = ir.tensor(np.zeros(1, np.float32))
             node.attributes["value"] = ir.AttrTensor("value", self._rounded(given.as_tensor() if given else zero, None))
-        for name in _TYPE_ATTRIBUTES:
-            if name in schema.attributes:
-                node.attributes[name] = ir.AttrInt64(name, FP16.value)
 
     # --- constants ----------------------------------------------------------------------------------------------------
 
@@ -192,6 +188,7 @@ class _Conversion:
         result = ir.Value(name=self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}"))
         result.type, result.shape = ir.TensorType(dtype), value.shape
         attributes = [ir.AttrInt64("to", dtype.value)]
+        self.graph.opset_imports.setdefault("", _CAST_OPSET)
         cast = ir.Node("", "Cast", [value], attributes, outputs=[result], name=name)
         producer = value.producer()
         if producer is not None:

@@ -1,6 +1,6 @@
 """Which nodes must stay FP32, and why: the first rule that holds, in this order.
 
-    no_fp16_kernel   no float slot of the operator's schema allows float16; nothing overrides this
+    no_fp16_kernel   no float slot of the operator can be float16 (stages.graph.slots); nothing overrides this
     subgraph         a node with subgraphs (If, Loop, Scan), and every node inside one
     quantized        QuantizeLinear, DequantizeLinear: their scales stay as they are
     op_block_list    operator type listed
@@ -120,7 +120,7 @@ class _Judge:
             reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
             return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
         if not half_slots(node):
-            return Decision(Verdict.fp32, "no_fp16_kernel", f"the ONNX schema of {node.op_type} has no float16")
+            return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
         if node.op_type in _QUANTIZED:
             return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
         return None

@@ -18,6 +18,13 @@ HALF = "tensor(float16)"
 # The one list by hand: inputs that say where or how many, not how much. Rounded, they would mean other elements.
 _COORDINATES = {("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")}
 
+# Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
+# lack float16 kernels for them, and there is no conversion to be made of the attribute alone.
+_TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
+
+# It means the bits of its input, not the value.
+_BITS = "BitCast"
+
 # These read no values, so they take either type without a cast.
 _READS_NO_VALUES = {"Shape", "Size"}
 
@@ -52,7 +59,7 @@ def is_float32(value: ir.Value | None) -> bool:
 def half_slots(node: ir.Node) -> Slots:
     """The slots of a typed node that become float16 with it; empty when no float16 kernel can exist."""
     schema = schema_of(node)
-    if schema is None:
+    if schema is None or node.op_type == _BITS or not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes):
         return Slots(frozenset(), frozenset())
     return Slots(
         frozenset(i for i, value in enumerate(node.inputs) if is_float32(value) and _allows(node, schema.inputs, i)),
