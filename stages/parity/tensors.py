@@ -20,6 +20,7 @@ import numpy as np
 from stages.io import StageError
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
+VERIFIED, NOT_VERIFIED = "verified", "not verified"
 _QUERY_KINDS = ("logits", "boxes")
 Outputs = Mapping[str, np.ndarray]
 
@@ -138,6 +139,44 @@ def compare_runs(
         result["matched_queries"] = float(np.concatenate(matched).mean())
         result["moved_queries"] = float(np.concatenate(moved).mean())
     return result
+
+
+def check_runs(
+    runs: Sequence[tuple[Outputs, Outputs]],
+    spec: Mapping[str, Any],
+    *,
+    atol: float,
+    rtol: float,
+    sides: tuple[str, str] = ("reference", "other"),
+) -> dict[str, Any]:
+    """Judge `compare_runs` by the run rule, given what the I/O spec says of outputs and weights.
+
+    Untrained weights score queries nearly or exactly alike, so that rounding decides which are kept, and a detector
+    may rightly return others: a difference is then "not verified", never "verified".
+
+    Returns:
+        status: "verified" or "not verified", the latter with reason; share, max_abs, matched_queries, moved_queries as
+        compare_runs.
+
+    Raises:
+        StageError: on a NaN or Inf on either side, and on a difference where spec["trained"] (default: true).
+    """
+    compared = compare_runs(runs, atol=atol, rtol=rtol, queries=query_outputs(spec))
+    for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
+        if count:
+            raise StageError(f"expected finite outputs, got {count} NaN or Inf values from {side}")
+    kept = ("share", "max_abs", "matched_queries", "moved_queries")
+    facts = {name: compared[name] for name in kept if name in compared}
+    if compared["agree"]:
+        return {"status": VERIFIED} | facts
+    worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
+    said = (
+        f"{sides[0]} and {sides[1]} agree on {compared['share']:.2%} of the values, expected {SHARE:.1%} "
+        f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
+    )
+    if spec.get("trained", True):
+        raise StageError(said)
+    return {"status": NOT_VERIFIED, "reason": f"{said}; untrained weights keep arbitrary queries"} | facts
 
 
 def _check_alike(reference: Outputs, other: Outputs) -> None:
