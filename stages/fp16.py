@@ -65,7 +65,7 @@ def to_fp16(
 
     Returns:
         verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first 20, each with its reason), fp16_fraction,
-        unmatched_selectors, nodes_fp16, nodes_fp32, casts_to_fp16, casts_to_fp32, weights (counts), ranges (tensors
+        unmatched_selectors, casts_to_fp16, casts_to_fp32, weights (counts), ranges (tensors
         judged, tensors without a range), not_done (what was asked for and could not be done), model (facts, size_mb).
 
     Raises:

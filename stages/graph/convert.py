@@ -43,10 +43,8 @@ class WeightCounts:
 
 @dataclass
 class ConversionReport:
-    """What a conversion did. Nodes: those of the assignment. Casts: those inserted."""
+    """What a conversion did: Casts inserted, constants stored."""
 
-    nodes_fp16: int = 0
-    nodes_fp32: int = 0
     casts_to_fp16: int = 0
     casts_to_fp32: int = 0
     weights: WeightCounts = field(default_factory=WeightCounts)
@@ -80,8 +78,6 @@ class _Conversion:
         self.report = ConversionReport()
         in_fp16 = [node for node, precision in assignment.items() if precision == FP16 and node.graph is model.graph]
         self.slots: dict[ir.Node, Slots] = {node: half_slots(node) for node in in_fp16}
-        self.report.nodes_fp16 = len(in_fp16)
-        self.report.nodes_fp32 = len(assignment) - len(in_fp16)
 
     def run(self) -> None:
         _list_weights_apart(self.model)

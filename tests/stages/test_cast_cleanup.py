@@ -1,0 +1,123 @@
+"""The door, the command line and the stage of the cast clean-up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from stages.cast_cleanup import clean_casts
+from stages.io import StageError, read_json
+from tests.conftest import in_workspace, write_params
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
+PAIR = HEAD + "(float[2] x) => (float[2] y) { a = Cast<to = 10>(x) b = Cast<to = 1>(a) y = Relu(b) }"
+
+
+def saved(folder: Path, proto: onnx.ModelProto | str = PAIR) -> Path:
+    onnx.save(onnx.parser.parse_model(proto) if isinstance(proto, str) else proto, folder / "in.onnx")
+    return folder / "in.onnx"
+
+
+def test_the_report_counts(tmp_path: Path) -> None:
+    report = clean_casts(saved(tmp_path), tmp_path / "out.onnx")
+    assert (report["casts_before"], report["casts_after"]) == (2, 0)
+    assert report["rules"] == {"dead": 1, "rounding": 1, "same_type": 1}
+    assert report["repeated_nodes_dropped"] == 0
+    assert report["model"]["nodes"] == 1
+    json.dumps(report)
+
+
+def test_strict_changes_no_value(tmp_path: Path) -> None:
+    report = clean_casts(saved(tmp_path), tmp_path / "out.onnx", strict=True)
+    assert report["casts_after"] == 2
+
+
+def from_onnxruntime() -> onnx.ModelProto:
+    """What ONNX Runtime's converter makes of one tensor that several blocked nodes read: refused by the checker."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    body = "{ a = Relu(x) b = MatMul(a, a) c = Softmax(b) d = MatMul(a, c) e = Softmax(a) f = Add(c, d) y = Add(f, e) }"
+    model = onnx.parser.parse_model(HEAD + "(float[4,4] x) => (float[4,4] y) " + body)
+    result = convert_float_to_float16(model, keep_io_types=True, op_block_list=["Softmax", "MatMul"])
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(result)
+    return result
+
+
+def test_onnxruntimes_unsorted_graph_with_repeated_nodes_is_mended(tmp_path: Path) -> None:
+    broken = from_onnxruntime()
+    report = clean_casts(saved(tmp_path, broken), tmp_path / "out.onnx")
+    mended = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(mended, full_check=True)
+    assert report["repeated_nodes_dropped"] == 3
+    assert report["casts_before"] == sum(node.op_type == "Cast" for node in broken.graph.node)
+    assert report["casts_after"] == sum(node.op_type == "Cast" for node in mended.graph.node) == 6
+    import onnxruntime as ort
+
+    x = np.random.default_rng(0).random((4, 4), dtype=np.float32)
+    (y,) = ort.InferenceSession(str(tmp_path / "out.onnx")).run(None, {"x": x})
+    b = x @ x
+    c = np.exp(b) / np.exp(b).sum(-1, keepdims=True)
+    expected = c + x @ c + np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    np.testing.assert_allclose(y, expected, rtol=3e-3)  # three float16 additions, each within 2^-11
+
+
+def test_repeated_nodes_beside_external_data(tmp_path: Path) -> None:
+    broken = onnx.parser.parse_model(HEAD + "(float[2] x) => (float[2] y) { c = Cast<to = 1>(w) y = Add(x, c) }")
+    broken.graph.node.insert(0, broken.graph.node[0])
+    broken.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 2], np.float16), "w"))
+    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(broken, tmp_path / "in.onnx", **options)
+    report = clean_casts(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert (report["casts_before"], report["casts_after"]) == (2, 0)
+    (weight,) = onnx.load(tmp_path / "out.onnx").graph.initializer
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), np.array([1, 2], np.float32))
+
+
+def test_two_producers_of_one_name_are_an_error(tmp_path: Path) -> None:
+    broken = onnx.parser.parse_model(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }")
+    broken.graph.node[1].output[0] = "a"
+    with pytest.raises(StageError, match="both write 'a'"):
+        clean_casts(saved(tmp_path, broken), tmp_path / "out.onnx")
+
+
+def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    text = HEAD + "(float[2] x) => (float[2] y) { [one] a = Add(x, b) [two] b = Cast<to = 1>(a) [end] y = Relu(b) }"
+    with pytest.raises(StageError, match=r"cycle through node '(one|two)'"):
+        clean_casts(saved(tmp_path, text), tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", None])
+def test_files_that_are_no_models(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "in.onnx").write_bytes(content)
+    with pytest.raises(StageError, match="expected an ONNX model"):
+        clean_casts(tmp_path / "in.onnx", tmp_path / "out.onnx")
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "stages.cast_cleanup", str(saved(tmp_path)), str(tmp_path / "out.onnx"), "--strict"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["strict"], report["casts_after"]) == (True, 2)
+
+
+@pytest.mark.parametrize(("precision", "status", "after"), [("fp16", "done", 0), ("fp32", "skipped", 2)])
+def test_the_stage(tmp_path: Path, precision: str, status: str, after: int) -> None:
+    write_params(tmp_path, f"precision={precision}")
+    (tmp_path / "artifacts/fp16").mkdir(parents=True)
+    source = saved(tmp_path).rename(tmp_path / "artifacts/fp16/model.onnx")
+    done = in_workspace(tmp_path, sys.executable, "-m", "stages.cast_cleanup")
+    assert done.returncode == 0, done.stderr
+    report = read_json(tmp_path / "reports/cast_cleanup.json")
+    assert (report["stage"], report["status"], report["casts_after"]) == ("cast_cleanup", status, after)
+    same = (tmp_path / "artifacts/cast_cleanup/model.onnx").read_bytes() == source.read_bytes()
+    assert same is (precision == "fp32")

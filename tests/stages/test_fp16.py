@@ -1,0 +1,254 @@
+"""The door, the command line and the stage of the FP16 conversion."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from conf.schema import FP16_MAX
+from stages.fp16 import to_fp16
+from stages.io import StageError, load_model, read_json, save_model, write_json
+from tests.conftest import in_workspace, write_params
+
+FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
+TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (float["n", 2] logits)
+    <float[2,2] w = {1.0, -2.0, 0.5, 3.0}>
+    { a = MatMul(images, w)  b = Relu(a)  logits = Softmax(b) }"""
+NAMES = ["/decoder/layers.0/MatMul", "/decoder/Relu", "/head/Softmax"]
+
+
+def saved(folder: Path, text: str = TEXT, names: list[str] | None = None) -> Path:
+    proto = onnx.parser.parse_model(text)
+    for node, name in zip(proto.graph.node, NAMES if names is None else names, strict=False):
+        node.name = name
+    onnx.save(proto, folder / "in.onnx")
+    return folder / "in.onnx"
+
+
+def measured(**absmax: float) -> dict[str, Any]:
+    return {"tensors": {name: {"absmax": value, "sample": "s3"} for name, value in absmax.items()}}
+
+
+def node_types(path: Path) -> dict[str, int]:
+    """Element type of each node's first output."""
+    graph = onnx.shape_inference.infer_shapes(onnx.load(path)).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.output]}
+    return {node.name: types[node.output[0]] for node in graph.node}
+
+
+def test_a_door_without_options_does_what_the_chain_does(tmp_path: Path) -> None:
+    """data_max 512 and init_max 65504 from conf/precision/fp16.yaml, inputs and outputs float32."""
+    text = TEXT.replace("0.5, 3.0", "0.5, 70000.0")
+    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", ranges=measured(b=513.0, a=512.0))
+    assert report["verdicts"] == {"data_max": 2, "init_max": 1}
+    assert [row["rule"] for row in report["fp32_nodes"]] == ["init_max", "data_max", "data_max"]
+    assert report["fp32_nodes"][0]["reason"] == "constant 'w' holds |w| = 7e+04 > init_max 65504"
+    graph = onnx.load(tmp_path / "out.onnx").graph
+    assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
+
+
+def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(images=1.0, a=1.0, b=600.0, logits=1.0))
+    assert report["casts_to_fp16"] == 1
+    assert report["casts_to_fp32"] == 1
+    assert report["model"]["casts"] == 2
+    assert report["fp16_fraction"] == report["model"]["fp16_fraction"] == pytest.approx(1 / 3)
+    assert report["weights"]["tensors_fp16"] == 1
+    assert report["ranges"] == {"tensors": 3, "tensors_without": 0}
+    assert report["not_done"] == []
+    assert report["model"]["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
+    json.dumps(report)
+
+
+def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx")
+    assert report["fp32_nodes_total"] == 0
+    assert report["ranges"] == {"tensors": 0, "tensors_without": 3}
+    assert report["not_done"] == ["data_max: no ranges were given, so no node was judged by them"]
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=None)["not_done"] == []
+
+
+def test_decisions_carry_their_evidence(tmp_path: Path) -> None:
+    write_json(tmp_path / "ranges.json", measured(a=7.1e4))
+    to_fp16(
+        saved(tmp_path),
+        tmp_path / "out.onnx",
+        ranges=tmp_path / "ranges.json",
+        op_block_list=["Softmax"],
+        decisions_path=tmp_path / "decisions.json",
+    )
+    first, _, last = read_json(tmp_path / "decisions.json")
+    assert first == {
+        "node": "/decoder/layers.0/MatMul",
+        "op": "MatMul",
+        "scope": "decoder.layers.0",
+        "precision": "fp32",
+        "rule": "data_max",
+        "value": 7.1e4,
+        "threshold": 512.0,
+        "tensor": "a",
+        "sample": "s3",
+        "reason": "'a' reaches |x| = 7.1e+04 > data_max 512 on sample s3",
+    }
+    assert (last["rule"], last["reason"]) == ("op_block_list", "listed in op_block_list: Softmax")
+
+
+def test_a_mover_between_fp32_nodes_says_so(tmp_path: Path) -> None:
+    text = TEXT.replace("Relu(a)", "Transpose(a)")
+    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["MatMul", "Softmax"])
+    assert [row["rule"] for row in report["fp32_nodes"]] == ["op_block_list", "surroundings", "op_block_list"]
+    assert report["model"]["casts"] == 0
+
+
+def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
+    report = to_fp16(
+        saved(tmp_path),
+        tmp_path / "out.onnx",
+        op_block_list=["Softmaxx", "Relu"],
+        node_block_list=["^MatMul", "/head/"],
+    )
+    assert report["unmatched_selectors"] == ["op_block_list: Softmaxx", "node_block_list: ^MatMul"]
+    assert node_types(tmp_path / "out.onnx")["/head/Softmax"] == FLOAT
+
+
+def test_finfo_max_anchors_give_no_inf(tmp_path: Path) -> None:
+    """RT-DETR's anchors: a Where on a constant of 3.4e38. Weights and ranges pin it, each alone."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, bool[2] c) => (float[2] y)
+        <float[2] w = {1.0, 3.4028235e38}> { a = Where(c, x, w)  y = Sigmoid(a) }"""
+    ranges = measured(x=1.0, a=3.4e38, y=1.0)
+    for options in ({}, {"ranges": ranges}, {"ranges": ranges, "init_max": None}):
+        report = to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", **options)
+        assert node_types(tmp_path / "out.onnx")["where"] == FLOAT
+        assert report["weights"]["elements_overflowed"] == 0
+    report = to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", init_max=None)
+    assert report["weights"]["elements_overflowed"] == 1
+
+
+def test_without_keep_io_types_the_io_spec_says_float16(tmp_path: Path) -> None:
+    model = load_model(saved(tmp_path))
+    io = {"inputs": [{"name": "images", "dtype": "float32"}], "outputs": [{"name": "logits", "dtype": "float32"}]}
+    model.metadata_props.update({"truehalf.io_spec": json.dumps(io), "other": "kept"})
+    save_model(model, tmp_path / "in.onnx")
+    to_fp16(tmp_path / "in.onnx", tmp_path / "out.onnx", keep_io_types=False)
+    out = load_model(tmp_path / "out.onnx")
+    spec = json.loads(out.metadata_props["truehalf.io_spec"])
+    assert {entry["dtype"] for entry in [*spec["inputs"], *spec["outputs"]]} == {"float16"}
+    assert out.metadata_props["other"] == "kept"
+    assert out.graph.inputs[0].dtype.name == "FLOAT16"
+    to_fp16(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert load_model(tmp_path / "out.onnx").metadata_props["truehalf.io_spec"] == json.dumps(io)
+
+
+def test_two_runs_give_identical_bytes(tmp_path: Path) -> None:
+    source = saved(tmp_path)
+    for name in ("1.onnx", "2.onnx"):
+        to_fp16(source, tmp_path / name, op_block_list=["Relu"])
+    assert (tmp_path / "1.onnx").read_bytes() == (tmp_path / "2.onnx").read_bytes()
+
+
+def test_a_converted_file_can_be_converted_again(tmp_path: Path) -> None:
+    to_fp16(saved(tmp_path), tmp_path / "1.onnx", op_block_list=["Relu"])
+    to_fp16(tmp_path / "1.onnx", tmp_path / "2.onnx", op_block_list=["Relu"])
+    assert node_types(tmp_path / "2.onnx")["/decoder/layers.0/MatMul"] == FLOAT16
+
+
+def test_external_data_is_read_and_converted(tmp_path: Path) -> None:
+    proto = onnx.load(saved(tmp_path))
+    options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(proto, tmp_path / "big.onnx", **options)
+    to_fp16(tmp_path / "big.onnx", tmp_path / "out.onnx")
+    (weight,) = onnx.load(tmp_path / "out.onnx").graph.initializer
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), np.array([[1, -2], [0.5, 3]], np.float16))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"node_block_list": ["("]}, r"node_block_list: expected regular expressions, got '\('"),
+        ({"ranges": {"a": 1.0}}, "ranges: expected"),
+        ({"ranges": "missing.json"}, "missing.json"),
+    ],
+)
+def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **options)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_an_opset_that_is_too_old(tmp_path: Path) -> None:
+    source = saved(tmp_path, '<ir_version: 3, opset_import: ["": 6]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
+    with pytest.raises(StageError, match="opset 6; expected 7 or later"):
+        to_fp16(source, tmp_path / "out.onnx")
+
+
+def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { a = Add(x, y) y = Relu(a) }'
+    with pytest.raises(StageError, match=r"cycle through node '(adder|relu)'"):
+        to_fp16(saved(tmp_path, text, ["adder", "relu"]), tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "stages.fp16", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def test_every_keyword_is_a_flag(tmp_path: Path) -> None:
+    write_json(tmp_path / "ranges.json", measured(a=600.0))
+    flags = ["--op-block-list", "Relu", "--node-block-list", "/head/", "nothing", "--no-keep-io-types", "--data-max"]
+    flags += ["none", "--init-max", "2.5", "--ranges", str(tmp_path / "ranges.json")]
+    done = command(saved(tmp_path), tmp_path / "out.onnx", *flags, "--decisions-path", tmp_path / "d.json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["verdicts"] == {"init_max": 1, "node_block_list": 1, "op_block_list": 1}
+    assert report["unmatched_selectors"] == ["node_block_list: nothing"]
+    assert (tmp_path / "d.json").exists()
+
+
+def test_a_bad_file_on_the_command_line_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "in.onnx").write_bytes(b"not a model")
+    done = command(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert done.returncode == 1
+    assert done.stderr.startswith("fp16: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def workspace(folder: Path, *overrides: str) -> Path:
+    write_params(folder, *overrides)
+    (folder / "artifacts/slim").mkdir(parents=True)
+    saved(folder).rename(folder / "artifacts/slim/model.onnx")
+    write_json(folder / "artifacts/calibrate/ranges.json", measured(a=1.0, b=600.0, logits=1.0))
+    return folder
+
+
+def test_the_stage_converts_with_the_pins_of_model_and_decoder(tmp_path: Path) -> None:
+    folder = workspace(tmp_path, "decoder.fp32_pins.op_block_list=[MatMul]", "precision.data_max=1000")
+    done = in_workspace(folder, sys.executable, "-m", "stages.fp16")
+    assert done.returncode == 0, done.stderr
+    report = read_json(folder / "reports/fp16.json")
+    assert (report["stage"], report["status"]) == ("fp16", "done")
+    assert report["verdicts"] == {"none": 2, "op_block_list": 1}
+    assert [row["precision"] for row in read_json(folder / "artifacts/fp16/decisions.json")] == ["fp32", "fp16", "fp16"]
+    assert node_types(folder / "artifacts/fp16/model.onnx")["/head/Softmax"] == FLOAT16
+
+
+def test_the_stage_passes_fp32_on(tmp_path: Path) -> None:
+    folder = workspace(tmp_path, "precision=fp32")
+    done = in_workspace(folder, sys.executable, "-m", "stages.fp16")
+    assert done.returncode == 0, done.stderr
+    report = read_json(folder / "reports/fp16.json")
+    assert (report["status"], report["reason"]) == ("skipped", "precision=fp32: the file is passed on as it is")
+    source, copy = folder / "artifacts/slim/model.onnx", folder / "artifacts/fp16/model.onnx"
+    assert copy.read_bytes() == source.read_bytes()
+    assert read_json(folder / "artifacts/fp16/decisions.json") == []
+
+
+def test_the_limit_that_conf_states_is_float16s() -> None:
+    assert float(np.finfo(np.float16).max) == FP16_MAX
