@@ -24,7 +24,7 @@ from stages.io import Stage, read_json, run_stage, write_json
 from stages.models.source import open_model
 from stages.parity import gates, plots
 from stages.parity.detections import Detections
-from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, precision_of, sample_facts
+from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, sample_facts
 from stages.parity.locate import locate
 from stages.parity.reference import Reference, freeze
 from stages.parity.worst import (
@@ -61,8 +61,7 @@ def verify(
         hop: measure_file(path, reference, total if hop == FINAL else subset, options) for hop, path in files.items()
     }
     final = hops[FINAL]
-    ap_fp32, _ = precision_of(reference, reference.found)
-    verdict = judge(reference, final, ap_fp32, options)
+    verdict = judge(reference, final, options)
     verdict["not_verified"] = not_verified(reference, final, options)
     if verdict["verdict"] == gates.FAILED:
         verdict["place"] = locate(files[FINAL], files["slim"], reference, final)
@@ -76,16 +75,14 @@ def verify(
     }
     write_json(out / "verdict.json", verdict)
     write_json(out / "details.json", details)
-    return report_of(verdict, hops, ap_fp32, claims)
+    return report_of(verdict, hops, claims)
 
 
-def judge(
-    reference: Reference, final: Hop, ap_fp32: Mapping[str, float | None], options: VerifyConfig
-) -> dict[str, Any]:
+def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
     """The verdict on the final file: {verdict, reasons, gates, worst}, `worst` by gate."""
     detections = final.facts["detections"] or {}
     values = {
-        "ap50_95_drop": _drop(ap_fp32["ap50_95"], final.facts["ap50_95"]),
+        "ap50_95_drop": _drop(final.facts),
         "matched_fraction": detections.get("matched_fraction"),
         "extra_fraction": detections.get("extra_fraction"),
         "nonfinite": final.facts["nonfinite"],
@@ -111,7 +108,8 @@ def judge(
     return gates.verdict(evaluated) | {"gates": evaluated, "worst": named}
 
 
-def _drop(before: float | None, after: float | None) -> float | None:
+def _drop(facts: Mapping[str, Any]) -> float | None:
+    before, after = facts["ap50_95_fp32"], facts["ap50_95"]
     return None if before is None or after is None else before - after
 
 
@@ -164,9 +162,7 @@ def _confident(found: Detections, threshold: float) -> Detections:
     return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
-def report_of(
-    verdict: Mapping[str, Any], hops: Mapping[str, Hop], ap_fp32: Mapping[str, float | None], claims: Any
-) -> dict[str, Any]:
+def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) -> dict[str, Any]:
     """The content of reports/verify.json: flat metrics of the final file, and the hops in short."""
     facts = hops[FINAL].facts
     detections = facts["detections"] or {}
@@ -184,11 +180,8 @@ def report_of(
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],
-        "ap50_fp32": ap_fp32["ap50"],
-        "ap50": facts["ap50"],
-        "ap50_95_fp32": ap_fp32["ap50_95"],
-        "ap50_95": facts["ap50_95"],
-        "ap50_95_drop": _drop(ap_fp32["ap50_95"], facts["ap50_95"]),
+        **{name: facts[name] for name in ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")},
+        "ap50_95_drop": _drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,
         "max_abs_error": max_abs(facts["confident_tensors"]),

@@ -102,7 +102,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors of the pairs
     whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
     moved_queries, the share found in another row; detections (see stages.parity.detections.summarize); ap50, ap50_95
-    against the true labels. What could not be measured is None, and `reasons` says why, by name.
+    against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples. What could not be
+    measured is None, and `reasons` says why, by name.
     """
     count = len(next(iter(outputs.values())))
     expected = {name: value[:count] for name, value in reference.outputs.items()}
@@ -118,7 +119,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         for r, c in zip(reference.found[:count], found, strict=True)
     ]
     detections = None if reference.unusable else summarize(matchings)
-    precision, why_no_precision = precision_of(reference, found)
+    precision, why_no_precision = _precision(reference, found)
+    precision_fp32, _ = _precision(reference, reference.found[:count])
     reasons = {
         "detections": reference.unusable or (detections or {}).get("reason"),
         "average precision": why_no_precision,
@@ -136,6 +138,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "moved_queries": float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
         **precision,
+        **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return Hop(facts, outputs, found, matchings)
@@ -149,7 +152,7 @@ def _confident_queries(outputs: Outputs, spec: Mapping[str, Any], threshold: flo
     return np.asarray(expit(logits.max(axis=2)) >= threshold)
 
 
-def precision_of(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
+def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
     """{ap50, ap50_95} of detections on the first samples against their true labels, or Nones and the reason."""
     nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
     if reference.unusable:
@@ -186,6 +189,7 @@ def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "ap50": facts["ap50"],
         "ap50_95": facts["ap50_95"],
+        "ap50_95_fp32": facts["ap50_95_fp32"],
         "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
         "nonfinite": facts["nonfinite"],
         "max_abs_error": max_abs(facts["confident_tensors"]),

@@ -35,7 +35,7 @@ def locate(path: Path, fp32_path: Path, reference: Reference, final: Hop) -> dic
 
 def _first_nonfinite_sentence(first: Nonfinite, sample: str) -> str:
     what = f"node {first.node!r} ({first.op_type})" if first.node else first.op_type.lower()
-    bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf "
+    bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf"
     sentence = f"the first non-finite values on sample {sample} are those of {what}, tensor {first.tensor!r}: {bad}"
     if first.unrounded_absmax is not None and first.unrounded_absmax > FP16_MAX:
         return f"{sentence}; |x| is {first.unrounded_absmax:.3g} there, above FP16's largest, {FP16_MAX:g}"
