@@ -18,7 +18,16 @@ import onnx_ir as ir
 
 from stages.data.samples import Sample, batches, calibration_samples, stacked
 from stages.io import Stage, StageError, load_model, run_stage, write_json
-from stages.ort.ranges import Counter, Counts, Scan, Scanner, float_tensors, nonfinite_constants, origins
+from stages.ort.ranges import (
+    Counter,
+    Counts,
+    Scan,
+    Scanner,
+    float_tensors,
+    nonfinite_constants,
+    nonfinite_tensors,
+    origins,
+)
 from stages.progress import track
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
@@ -190,9 +199,7 @@ def _require_finite_outputs(
     for name, output in scan.outputs.items():
         if not np.issubdtype(output.dtype, np.floating) or np.isfinite(output).all():
             continue
-        suspects = {tensor for tensor, suspect in zip(tensors, scan.suspect, strict=True) if suspect}
-        counts = Counter(model, {tensor: () for tensor in tensors if tensor in suspects}, suspects).run(feeds)
-        nonfinite = {tensor for tensor, count in counts.items() if count.nonfinite} | nonfinite_constants(model)
+        nonfinite = nonfinite_tensors(model, feeds, tensors, scan) | nonfinite_constants(model)
         first = origins(model, nonfinite, [name])
         raise StageError(
             f"calibrate: output {name!r} of the FP32 model is not finite on sample {sample!r}: "

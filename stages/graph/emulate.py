@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
@@ -31,17 +32,20 @@ from stages.io import StageError
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 
-# Every element of the output is an element of an input, its negation, an integer next to it or a bound: FP16 holds it.
 # fmt: off
+_SEQUENCES = (
+    "ConcatFromSequence", "Optional", "OptionalGetElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+    "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence",
+)
+# Every element of the output is an element of an input, its negation, an integer next to it or a bound: FP16 holds it.
 _EXACT = frozenset({
     "CenterCropPad", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Flatten", "Gather",
     "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth",
     "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
     "Abs", "Ceil", "Clip", "Floor", "Max", "Min", "Neg", "Relu", "Round", "Sign",
     "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin",
-    "If", "Loop", "Scan", "SequenceMap",
-    "ConcatFromSequence", "Optional", "OptionalGetElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-    "SequenceErase", "SequenceInsert", "SplitToSequence",
+    "If", "Loop", "Scan",
+    *_SEQUENCES,
 })
 # fmt: on
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
@@ -60,7 +64,7 @@ def emulate(model: ir.Model) -> ir.Model:
     emulated = model.clone()
     if emulated.functions:
         common_passes.InlinePass()(emulated)
-    _infer_types(emulated)
+    emulated = _with_types(emulated)
     graphs = list(emulated.graphs())
     nodes = [node for graph in graphs for node in graph]
     names = _Names(graphs)
@@ -97,11 +101,15 @@ def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
     return node.inputs[0].producer()
 
 
-def _infer_types(model: ir.Model) -> None:
-    values = [output for graph in model.graphs() for node in graph for output in node.outputs if output.name]
-    if all(value.type is not None for value in values):
-        return
-    common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+def _with_types(model: ir.Model) -> ir.Model:
+    nodes = [node for graph in model.graphs() for node in graph]
+    if all(output.type is not None for node in nodes for output in node.outputs if output.name):
+        return model
+    if any(node.op_type in _SEQUENCES for node in nodes):  # onnx_ir's pass takes a sequence for a tensor
+        model = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model)))
+    else:
+        common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+    values = [output for graph in model.graphs() for node in graph for output in node.outputs]
     for value in values:
         if value.type is None and (value.uses() or value.is_graph_output()):
             node = value.producer()
@@ -111,6 +119,7 @@ def _infer_types(model: ir.Model) -> None:
                 f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
                 "add value_info for it, or replace the node by standard operators"
             )
+    return model
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:

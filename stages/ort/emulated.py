@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from stages.graph.emulate import before_rounding, emulate
 from stages.io import load_model
-from stages.ort.ranges import Counter, Counts, Scanner, float_tensors, nonfinite_constants, origins
+from stages.ort.ranges import Counter, Counts, Scanner, float_tensors, nonfinite_constants, nonfinite_tensors, origins
 from stages.ort.session import Session
 
 EVALUATION = "emulated-fp16"
@@ -108,18 +108,19 @@ def first_nonfinite(
     reaching = {value.name for value in origins(mixed, nonfinite, [str(value.name) for value in mixed.graph.outputs])}
     unrounded = _unrounded_absmax(emulated, found, feeds)
     in_reference = _look_at_reference(reference, feeds)
+    counts = _exact_counts(emulated, feeds, (str(value.name) for value in found if value.name in look.absmax))
     result = []
     for value in found:
         name, node = str(value.name), value.producer()
-        counts = look.counts[name] if name in look.counts else _counts_of_constant(value)
+        count = counts[name] if name in counts else _counts_of_constant(value)
         result.append(
             Nonfinite(
                 node=(node.name or "") if node else "",
                 op_type=node.op_type if node else "Initializer" if value.is_initializer() else "Input",
                 tensor=name,
-                nan=counts.nan,
-                posinf=counts.posinf,
-                neginf=counts.neginf,
+                nan=count.nan,
+                posinf=count.posinf,
+                neginf=count.neginf,
                 inputs_absmax=_inputs_absmax(node, look),
                 unrounded_absmax=unrounded.get(name),
                 reference_finite=in_reference.get(name),
@@ -131,23 +132,17 @@ def first_nonfinite(
 
 @dataclass(frozen=True)
 class _Look:
-    """What one run tells about tensors: largest finite |x| of all, exact counts of suspects."""
+    """What one run tells: largest |x| of every tensor (true where it is finite), and which are not finite."""
 
-    absmax: dict[str, float | None]
-    counts: dict[str, Counts]
-
-    @property
-    def nonfinite(self) -> set[str]:
-        return {name for name, counts in self.counts.items() if counts.nonfinite}
+    absmax: dict[str, float]
+    nonfinite: set[str]
 
 
 def _look(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: list[str]) -> _Look:
     scan = Scanner(model, tensors).run(feeds)
-    suspects = [name for name, suspect in zip(tensors, scan.suspect, strict=True) if suspect]
-    counts = _exact_counts(model, feeds, suspects)
-    extremes = np.maximum(np.abs(scan.low), np.abs(scan.high))
-    absmax: dict[str, float | None] = dict(zip(tensors, map(float, extremes), strict=True))
-    return _Look(absmax | {name: count.absmax for name, count in counts.items()}, counts)
+    nonfinite = nonfinite_tensors(model, feeds, tensors, scan)
+    extremes = np.where(scan.elements > 0, np.maximum(np.abs(scan.low), np.abs(scan.high)), 0)
+    return _Look(dict(zip(tensors, map(float, extremes), strict=True)), nonfinite)
 
 
 def _exact_counts(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Iterable[str]) -> dict[str, Counts]:

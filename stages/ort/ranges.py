@@ -3,12 +3,17 @@
 After the producer of every tensor x stand, on f = Reshape(x, [-1]):
 
     Scanner   ReduceMax(f)  ReduceMin(f)  ReduceSum(f)  Shape(f)
-    Counter   the same over finite elements, counts of NaN, +Inf, -Inf, and of |f| > rung
+    Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, and of |f| > rung
 
-ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never does. So a tensor whose maximum, minimum
-and sum are all finite holds no NaN and no Inf. A tensor with any of the three not finite is a suspect (its sum alone
-may have overflowed), to be counted exactly. ONNX Runtime's default order would leave all reductions to the end and so
-hold every activation; execution_order = PRIORITY_BASED takes nodes in the order of the file.
+ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never does, but it may overflow:
+
+    max or min not finite                    f holds NaN or Inf
+    both finite, sum not NaN                 f is finite (a sum of Inf is an overflow)
+    both finite, sum NaN                     NaN, or sums of both signs that overflowed: to be counted exactly
+
+ONNX Runtime's default order would leave all reductions to the end and so hold every activation; PRIORITY_BASED takes
+nodes in the order of the file. Its search for buffers to reuse takes time that grows with the square of the nodes
+(half a minute for 4000), so it is off.
 
 Tensors inside subgraphs (If, Loop, Scan) cannot be outputs of the graph and are not measured.
 """
@@ -56,16 +61,23 @@ class Scan:
 
     Attributes:
         outputs: the model's own outputs.
-        low, high: float32; true extremes unless the tensor is a suspect or empty.
+        low, high: float32; true extremes where the tensor is neither a suspect nor empty.
         elements: int64.
-        suspect: bool; the tensor may hold NaN or Inf. Where it is False it holds neither.
+        nonfinite: bool; the tensor is known to hold NaN or Inf.
+        unsure: bool; it may hold NaN.
     """
 
     outputs: dict[str, np.ndarray]
     low: np.ndarray
     high: np.ndarray
     elements: np.ndarray
-    suspect: np.ndarray
+    nonfinite: np.ndarray
+    unsure: np.ndarray
+
+    @property
+    def suspect(self) -> np.ndarray:
+        """bool: where False, the tensor is finite."""
+        return np.logical_or(self.nonfinite, self.unsure)
 
 
 class Scanner:
@@ -75,19 +87,19 @@ class Scanner:
         self.tensors = list(tensors)
         graph = _Instrumented(model)
         for name in self.tensors:
-            with_value = graph.after(name)
-            flat = with_value.flat
-            with_value.report("low", "ReduceMin", [flat], _REDUCE)
-            with_value.report("high", "ReduceMax", [flat], _REDUCE)
-            with_value.report("total", "ReduceSum", [flat], _REDUCE)
-            with_value.report("elements", "Shape", [flat])
+            place = graph.after(name)
+            place.report("low", "ReduceMin", [place.flat], _REDUCE)
+            place.report("high", "ReduceMax", [place.flat], _REDUCE)
+            place.report("total", "ReduceSum", [place.flat], _REDUCE)
+            place.report("elements", "Shape", [place.flat])
         self._session = graph.open(**options)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
         outputs, columns = self._session.run(feeds)
         low, high, total, elements = (columns[key] for key in ("low", "high", "total", "elements"))
-        finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(total)
-        return Scan(outputs, low, high, elements, ~finite & (elements > 0))
+        bounded = np.isfinite(low) & np.isfinite(high)
+        nonfinite = ~bounded & (elements > 0)
+        return Scan(outputs, low, high, elements, nonfinite, unsure=bounded & np.isnan(total))
 
 
 # --- second look: exact counts ----------------------------------------------------------------------------------------
@@ -136,47 +148,56 @@ class Counter:
         self._suspects = [name for name in self._rungs if name in suspects]
         graph = _Instrumented(model)
         for name, bounds in self._rungs.items():
-            with_value = graph.after(name)
-            finite = self._count_nonfinite(with_value) if name in suspects else with_value.flat
-            if bounds:
-                magnitude = with_value.node("Abs", [finite])
-                for bound in bounds:
-                    above = with_value.node("Greater", [magnitude, graph.constant(bound)])
-                    with_value.report_count("above", above)
+            place = graph.after(name)
+            if name in suspects:
+                self._report_nonfinite(place)
+            for bound in bounds:
+                over = place.node("Greater", [place.flat, graph.constant(bound)])
+                under = place.node("Less", [place.flat, graph.constant(-bound)])
+                place.report_count("above", place.node("Or", [over, under]))
         self._session = graph.open(**options)
 
     @staticmethod
-    def _count_nonfinite(at: _Place) -> ir.Value:
-        graph, flat = at.graph, at.flat
-        is_nan = at.node("IsNaN", [flat])
-        is_nonfinite = at.node("Or", [is_nan, at.node("IsInf", [flat])])
-        at.report_count("nan", is_nan)
-        at.report_count("posinf", at.node("IsInf", [flat], {"detect_negative": 0}))
-        at.report_count("neginf", at.node("IsInf", [flat], {"detect_positive": 0}))
-        low = at.node("Where", [is_nonfinite, graph.constant(np.inf), flat])
-        high = at.node("Where", [is_nonfinite, graph.constant(-np.inf), flat])
-        at.report("low", "ReduceMin", [low], _REDUCE)
-        at.report("high", "ReduceMax", [high], _REDUCE)
-        return at.node("Where", [is_nonfinite, graph.constant(0.0), flat])
+    def _report_nonfinite(place: _Place) -> None:
+        graph, flat = place.graph, place.flat
+        is_nan, is_inf = place.node("IsNaN", [flat]), place.node("IsInf", [flat])
+        place.report_count("nan", is_nan)
+        place.report_count("inf", is_inf)
+        place.report_count("posinf", place.node("IsInf", [flat], {"detect_negative": 0}))
+        is_nonfinite = place.node("Or", [is_nan, is_inf])
+        low = place.node("Where", [is_nonfinite, graph.constant(np.inf), flat])
+        place.report("low", "ReduceMin", [low], _REDUCE)
+        high = place.node("Where", [is_nonfinite, graph.constant(-np.inf), flat])
+        place.report("high", "ReduceMax", [high], _REDUCE)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Counts]:
         _, columns = self._session.run(feeds)
-        suspects = {name: i for i, name in enumerate(self._suspects)}
         above = iter(columns.get("above", ()))
+        facts = {name: self._nonfinite(columns, i) for i, name in enumerate(self._suspects)}
         result = {}
         for name, bounds in self._rungs.items():
-            counted = {bound: int(next(above)) for bound in bounds}
-            i = suspects.get(name)
-            if i is None:
-                result[name] = Counts(0, 0, 0, None, None, counted)
-                continue
-            nan, posinf, neginf = (int(columns[key][i]) for key in ("nan", "posinf", "neginf"))
-            low, high = (float(columns[key][i]) for key in ("low", "high"))
-            none_finite = not np.isfinite(low)
-            result[name] = Counts(
-                nan, posinf, neginf, None if none_finite else low, None if none_finite else high, counted
-            )
+            nan, posinf, neginf, low, high = facts.get(name, (0, 0, 0, None, None))
+            counted = {bound: int(next(above)) - posinf - neginf for bound in bounds}  # Inf > bound is true as well
+            result[name] = Counts(nan, posinf, neginf, low, high, counted)
         return result
+
+    @staticmethod
+    def _nonfinite(columns: Mapping[str, np.ndarray], i: int) -> tuple[int, int, int, float | None, float | None]:
+        nan, inf, posinf = (int(columns[key][i]) for key in ("nan", "inf", "posinf"))
+        low, high = float(columns["low"][i]), float(columns["high"][i])
+        if low > high:  # no finite element
+            return nan, posinf, inf - posinf, None, None
+        return nan, posinf, inf - posinf, low, high
+
+
+def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
+    """Which of `tensors` hold NaN or Inf, given their scan on `feeds`; runs again for those it is unsure of."""
+    known = {name for name, nonfinite in zip(tensors, scan.nonfinite, strict=True) if nonfinite}
+    unsure = {name for name, unsure in zip(tensors, scan.unsure, strict=True) if unsure}
+    if not unsure:
+        return known
+    counts = Counter(model, {name: () for name in tensors if name in unsure}, unsure).run(feeds)
+    return known | {name for name, count in counts.items() if count.nonfinite}
 
 
 # --- where non-finite values come from --------------------------------------------------------------------------------
@@ -282,7 +303,8 @@ class _Instrumented:
             node.outputs[0].shape = ir.Shape([len(values)])
             self.graph.append(node)
             self.graph.outputs.append(node.outputs[0])
-        session = Session(self.model, execution_order=ort.ExecutionOrder.PRIORITY_BASED, **options)
+        order = ort.ExecutionOrder.PRIORITY_BASED
+        session = Session(self.model, execution_order=order, enable_mem_reuse=False, **options)
         return _ReportingSession(session, self._own_outputs, {f"{self.prefix}/{key}": key for key in self._reports})
 
 
@@ -318,9 +340,9 @@ class _Place:
 
     def report_count(self, key: str, where: ir.Value) -> None:
         """Report how many elements of a BOOL vector are true."""
-        ones = self.node("Cast", [where], {"to": int(ir.DataType.INT64)})
+        ones = self.node("Cast", [where], {"to": int(ir.DataType.INT32)})
         count = self.node("ReduceSum", [ones], _REDUCE)
-        count.type = ir.TensorType(ir.DataType.INT64)
+        count.type = ir.TensorType(ir.DataType.INT32)
         self.graph.add_report(key, count)
 
 

@@ -1,0 +1,459 @@
+"""The emulated graph against numpy.float16, case by case."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from stages.graph.emulate import before_rounding, emulate
+from stages.io import StageError
+from stages.ort.session import Session
+
+HALF_BITS = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(np.float16)  # every FP16 number
+
+
+def parsed(text: str, opset: int = 17) -> ir.Model:
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]>\n{text}')
+    onnx.checker.check_model(proto, full_check=True)
+    return ir.from_proto(proto)
+
+
+def run(model: ir.Model, **feeds: np.ndarray) -> dict[str, np.ndarray]:
+    """Outputs of the emulated model, float32 ones as float16 after checking that FP16 holds them exactly."""
+    emulated = emulate(model)
+    onnx.checker.check_model(ir.to_proto(emulated), full_check=True)
+    widened = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in feeds.items()}
+    return {name: narrowed(value) for name, value in Session(emulated).run(widened).items()}
+
+
+def narrowed(value: np.ndarray) -> np.ndarray:
+    if value.dtype != np.float32:
+        return value
+    with np.errstate(over="ignore"):
+        half = value.astype(np.float16)
+    np.testing.assert_array_equal(half.astype(np.float32), value)
+    return half
+
+
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Bit for bit, but that any NaN equals any other."""
+    assert actual.dtype == expected.dtype == np.float16
+    nan = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(actual), nan)
+    np.testing.assert_array_equal(actual[~nan].view(np.uint16), expected[~nan].view(np.uint16))
+
+
+def ulps(actual: np.ndarray, exact: np.ndarray) -> float:
+    """Largest distance in units of the last FP16 place of the exact (float64) result."""
+    assert np.isfinite(actual).all()
+    with np.errstate(over="ignore"):
+        spacing = np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64)
+    return float(np.max(np.abs(actual.astype(np.float64) - exact) / spacing))
+
+
+def op_count(model: ir.Model, op_type: str) -> int:
+    return sum(node.op_type == op_type for graph in model.graphs() for node in graph)
+
+
+# --- one operator -----------------------------------------------------------------------------------------------------
+
+BINARY = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum}
+UNARY = {
+    "Sqrt": np.sqrt,
+    "Reciprocal": lambda x: np.float16(1) / x,
+    "Neg": np.negative,
+    "Abs": np.abs,
+    "Floor": np.floor,
+}
+
+
+@pytest.mark.parametrize("op_type", BINARY)
+def test_binary_operators_give_the_bits_of_numpy(op_type: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.permutation(HALF_BITS), rng.permutation(HALF_BITS)
+    subnormal = rng.integers(0, 2**10, 2**16, dtype=np.uint16).view(np.float16)
+    a, b = np.concatenate([a, a, subnormal]), np.concatenate([b, np.roll(a, 1), subnormal[::-1]])
+    if op_type in ("Max", "Min"):  # which zero, and which NaN, these return is nobody's promise
+        keep = ~(np.isnan(a) | np.isnan(b) | ((a == 0) & (b == 0)))
+        a, b = a[keep], b[keep]
+    with np.errstate(all="ignore"):
+        expected = BINARY[op_type](a, b)
+    model = parsed(f"g (float16[N] a, float16[N] b) => (float16[N] y) {{ y = {op_type}(a, b) }}")
+    assert_same_bits(run(model, a=a, b=b)["y"], expected)
+
+
+@pytest.mark.parametrize("op_type", UNARY)
+def test_unary_operators_give_the_bits_of_numpy(op_type: str) -> None:
+    with np.errstate(all="ignore"):
+        expected = UNARY[op_type](HALF_BITS)
+    model = parsed(f"g (float16[N] x) => (float16[N] y) {{ y = {op_type}(x) }}")
+    assert_same_bits(run(model, x=HALF_BITS)["y"], expected)
+
+
+@pytest.mark.parametrize(("op_type", "exact"), [("Exp", np.exp), ("Log", np.log), ("Tanh", np.tanh), ("Erf", None)])
+def test_functions_round_a_float32_result(op_type: str, exact: object) -> None:
+    x = HALF_BITS[np.isfinite(HALF_BITS) & (HALF_BITS > 0)]
+    if exact is None:
+        from scipy.special import erf as exact
+    with np.errstate(over="ignore"):
+        expected = exact(x.astype(np.float64))
+        overflow = np.isinf(expected.astype(np.float16))
+    y = run(parsed(f"g (float16[N] x) => (float16[N] y) {{ y = {op_type}(x) }}"), x=x)["y"]
+    np.testing.assert_array_equal(np.isinf(y), overflow)
+    assert ulps(y[~overflow], expected[~overflow]) <= 0.51  # half a unit, and the error of a float32 function
+
+
+def test_matmul_adds_up_in_float32() -> None:
+    model = parsed("g (float16[M,K] a, float16[K,N] b) => (float16[M,N] y) { y = MatMul(a, b) }")
+    ones = np.ones((1, 4096), np.float16)  # an FP16 sum of ones stays at 2048
+    assert run(model, a=ones, b=ones.T)["y"].item() == 4096
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((8, 64)).astype(np.float16), rng.standard_normal((64, 16)).astype(np.float16)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    y = run(model, a=a, b=b)["y"]
+    magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))  # bounds float32's own error
+    assert np.all(np.abs(y - exact) <= 0.5 * np.spacing(np.abs(exact).astype(np.float16)) + magnitude * 2.0**-20)
+
+
+def test_conv_adds_up_in_float32() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 3, 6, 6)).astype(np.float16), rng.standard_normal((4, 3, 3, 3)).astype(np.float16)
+    model = parsed("g (float16[1,3,6,6] x, float16[4,3,3,3] w) => (float16[1,4,4,4] y) { y = Conv(x, w) }")
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64)[0], (3, 3), axis=(1, 2))
+    exact = np.einsum("cijhw,ochw->oij", windows, w.astype(np.float64))[None]
+    y = run(model, x=x, w=w)["y"]
+    assert np.all(np.abs(y - exact) <= 0.5 * np.spacing(np.abs(exact).astype(np.float16)) + 27 * 16 * 2.0**-22)
+
+
+def test_softmax_and_layer_normalization_round_once() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float16) * np.float16(4)
+    wide = x.astype(np.float64)
+    y = run(parsed("g (float16[4,64] x) => (float16[4,64] y) { y = Softmax(x) }"), x=x)["y"]
+    e = np.exp(wide - wide.max(-1, keepdims=True))
+    assert ulps(y, e / e.sum(-1, keepdims=True)) <= 0.51
+    model = parsed(
+        """g (float16[4,64] x, float16[64] s, float16[64] b) => (float16[4,64] y)
+        { y = LayerNormalization<epsilon = 0.00001>(x, s, b) }"""
+    )
+    y = run(model, x=x, s=np.ones(64, np.float16), b=np.zeros(64, np.float16))["y"]
+    exact = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    assert np.all(np.abs(y - exact) <= 0.5 * np.spacing(np.abs(exact).astype(np.float16)) + 1e-6)
+
+
+def test_every_intermediate_is_rounded() -> None:
+    """2048 + 1 - 2048 is 0 in FP16 and 1 in FP32."""
+    model = parsed(
+        """g (float16[1] x) => (float16[1] y)
+        <float16[1] one = {15360}> { a = Add(x, one)  y = Sub(a, x) }"""
+    )
+    assert run(model, x=np.array([2048], np.float16))["y"].item() == 0
+
+
+def test_overflow_is_infinite() -> None:
+    """100 * 1000 is Inf in FP16; Inf * 0.001 stays Inf, and Inf * 0 in the product with the unit matrix is NaN."""
+    model = parsed(
+        """g (float16[2,2] x) => (float16[2,2] y)
+        <float16[1] k = {25552}, float16[1] q = {5145}, float16[2,2] unit = {15360, 0, 0, 15360}>
+        { a = Mul(x, k)  b = Mul(a, q)  y = MatMul(b, unit) }"""
+    )
+    x = np.full((2, 2), 100, np.float16)
+    np.testing.assert_allclose(Session(model).run({"x": x})["y"], 100.06, atol=0.01)  # what the CPU provider claims
+    assert np.isnan(run(model, x=x)["y"]).all()
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_rounding_is_honoured_at_every_optimization_level(level: str) -> None:
+    import onnxruntime as ort
+
+    model = parsed(
+        """g (float16[1,2,4,4] x) => (float16[1,2,4,4] y)
+        <float16[2,2,1,1] w = {15360, 0, 0, 15360}, float16[1] big = {30720}, float16[1] small = {4096}>
+        { c = Conv(x, w)  r = Relu(c)  a = Add(r, big)  s = Sub(a, big)  y = Mul(s, small) }"""
+    )
+    session = Session(emulate(model), graph_optimization_level=getattr(ort.GraphOptimizationLevel, level))
+    x = np.full((1, 2, 4, 4), 3, np.float32)  # 32768 + 3 is 32768 in FP16
+    assert not session.run({"x": x})["y"].any()
+
+
+# --- movement, constants, attributes ----------------------------------------------------------------------------------
+
+
+def test_movement_is_not_rounded() -> None:
+    model = parsed(
+        """g (float[2,3] x) => (float16[3,4] y)
+        <int64[2] shape = {3, 2}, int64[4] pads = {0, 1, 0, 1}, float16 fill = {15360}>
+        {
+            h = Cast<to = 10>(x)
+            t = Transpose(h)
+            r = Reshape(t, shape)
+            n = Neg(r)
+            c = Concat<axis = 1>(n, r)
+            p, q = Split<axis = 1>(c)
+            m = Max(p, q)
+            y = Pad(m, pads, fill)
+        }"""
+    )
+    assert op_count(emulate(model), "Cast") == 2  # of x alone
+    x = np.array([[1, -2, 3], [4.0001, -5, 70000]], np.float32)
+    y = run(model, x=x)["y"]
+    with np.errstate(over="ignore"):
+        expected = np.pad(np.abs(x.astype(np.float16).T), ((0, 0), (1, 1)), constant_values=1)
+    assert_same_bits(y, expected)
+
+
+def test_constants_keep_their_numbers() -> None:
+    model = parsed(
+        """g (float16[4] x) => (float16[4] y, float16[2] z)
+        <float16[4] w = {1, 1023, 31743, 64512}, int64[1] two = {2}>
+        {
+            k = Constant<value = float16[4] {1, 32768, 15360, 31744}>()
+            z = ConstantOfShape<value = float16[1] {12345}>(two)
+            s = Add(x, w)
+            y = Add(s, k)
+        }"""
+    )
+    bits = {"w": [1, 1023, 31743, 64512], "k": [1, 32768, 15360, 31744]}
+    w, k = (np.array(value, np.uint16).view(np.float16) for value in bits.values())
+    result = run(model, x=np.zeros(4, np.float16))
+    with np.errstate(invalid="ignore"):
+        assert_same_bits(result["y"], w + k)
+    assert_same_bits(result["z"], np.full(2, 12345, np.uint16).view(np.float16))
+    assert emulate(model).graph.initializers["w"].const_value.dtype == ir.DataType.FLOAT
+    assert model.graph.initializers["w"].const_value.dtype == ir.DataType.FLOAT16
+
+
+def test_float_attributes_are_rounded() -> None:
+    model = parsed("g (float16[1] x) => (float16[1] y) { y = Clip<max = 0.1>(x) }", opset=6)
+    assert run(model, x=np.ones(1, np.float16))["y"].item() == np.float16(0.1)
+
+
+def test_resize_scales_stay_float32() -> None:
+    model = parsed(
+        """g (float16[1,1,2,2] x) => (float16[1,1,3,3] y)
+        <float[4] scales = {1.0, 1.0, 1.5, 1.5}> { y = Resize<mode = "linear">(x, , scales) }"""
+    )
+    emulated = emulate(model)
+    np.testing.assert_array_equal(emulated.graph.initializers["scales"].const_value.numpy(), [1, 1, 1.5, 1.5])
+    assert run(model, x=np.ones((1, 1, 2, 2), np.float16))["y"].shape == (1, 1, 3, 3)
+
+
+def test_type_attributes_are_widened() -> None:
+    model = parsed(
+        """g (float16[2,2] x) => (float16[2,2] y)
+        { e = EyeLike<dtype = 10>(x)  n = RandomNormalLike<dtype = 10, seed = 1.0>(x)  z = Mul(n, e)  y = Add(z, x) }"""
+    )
+    y = run(model, x=np.zeros((2, 2), np.float16))["y"]
+    assert y[0, 0] != 0
+    assert y[0, 1] == y[1, 0] == 0
+
+
+def test_sequences() -> None:
+    model = parsed(
+        """g (float16[2] x) => (float16[4] y)
+        { a = Add(x, x)  s = SequenceConstruct(x, a)  y = ConcatFromSequence<axis = 0>(s) }"""
+    )
+    assert run(model, x=np.array([1, 40000], np.float16))["y"].tolist() == [1, 40000, 2, np.inf]
+
+
+# --- casts ------------------------------------------------------------------------------------------------------------
+
+
+def test_cast_to_half_rounds() -> None:
+    model = parsed("g (float[N] x) => (float[N] y) { h = Cast<to = 10>(x)  y = Cast<to = 1>(h) }")
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2**32, 20000, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([x, HALF_BITS.astype(np.float32), np.float32([65519.99, 65520, 2**-25, 2**-25 * 1.001, 1e-30])])
+    with np.errstate(all="ignore"):
+        assert_same_bits(run(model, x=x)["y"], x.astype(np.float16))
+
+
+@pytest.mark.parametrize(("onnx_type", "number", "dtype"), [("int64", 7, np.int64), ("int32", 6, np.int32)])
+def test_cast_between_half_and_integers(onnx_type: str, number: int, dtype: type) -> None:
+    model = parsed(
+        f"""g ({onnx_type}[N] x) => (float16[N] h, {onnx_type}[N] y)
+        {{ h = Cast<to = 10>(x)  y = Cast<to = {number}>(h) }}"""
+    )
+    x = np.array([0, 1, -1, 2047, 2049, 2051, 65504, -65519], dtype)
+    result = run(model, x=x)
+    assert_same_bits(result["h"], x.astype(np.float16))
+    np.testing.assert_array_equal(result["y"], x.astype(np.float16).astype(dtype))
+    assert run(parsed("g (int64[1] x) => (float16[1] y) { y = Cast<to = 10>(x) }"), x=np.array([65520]))["y"] == np.inf
+
+
+def test_cast_to_bool_and_double() -> None:
+    model = parsed("g (float16[N] x) => (bool[N] b, double[N] d) { b = Cast<to = 9>(x)  d = Cast<to = 11>(x) }")
+    x = np.array([0, 1e-7, 0.1], np.float16)
+    result = run(model, x=x)
+    assert result["b"].tolist() == [False, True, True]
+    np.testing.assert_array_equal(result["d"], x.astype(np.float64))
+
+
+def test_cast_of_half_to_half_or_float_is_an_identity() -> None:
+    model = parsed(
+        """g (float16[N] x, float[N] f) => (float16[N] y, float[N] z, float16[N] l)
+        { a = Add(x, x)  h = Cast<to = 10>(a)  y = Cast<to = 10>(h)  z = CastLike(h, f)  l = CastLike(f, x) }"""
+    )
+    emulated = emulate(model)
+    assert op_count(emulated, "Identity") == 3
+    assert op_count(emulated, "Cast") == 2 * 3  # x, a and l
+    result = run(model, x=np.float16([1]), f=np.float32([0.1]))
+    assert [result[name].item() for name in "yzl"] == [2, 2, np.float16(0.1)]
+
+
+def test_float32_bfloat16_and_double_parts_are_untouched() -> None:
+    model = parsed(
+        """g (float[1] x, double[1] d) => (float[1] y, double[1] e, float[1] z)
+        <float[1] tiny = {0.0001}>
+        {
+            y = Add(x, tiny)
+            e = Mul(d, d)
+            b = Cast<to = 16>(x)
+            h = Cast<to = 10>(b)
+            z = Cast<to = 1>(h)
+        }"""
+    )
+    emulated = emulate(model)
+    assert [node.op_type for node in emulated.graph] == ["Add", "Mul", "Cast", "Cast", "Cast", "Identity"]
+    session = Session(emulated)
+    result = session.run({"x": np.float32([1]), "d": np.float64([1 + 1e-9])})
+    assert result["y"] == np.float32(1) + np.float32(0.0001)
+    assert result["e"] == (1 + 1e-9) ** 2
+
+
+# --- subgraphs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_if_captures_rounded_values(condition: bool) -> None:
+    model = parsed(
+        """g (float16[1] x, bool c) => (float16[1] y) {
+            a = Add(x, x)
+            y = If(c) <
+                then_branch = t () => (float16[1] o1) { p = Add(a, x)  o1 = Sub(p, x) },
+                else_branch = e () => (float16[1] o2) { o2 = Mul(a, x) }
+            >
+        }"""
+    )
+    x = np.float16([1025])
+    with np.errstate(over="ignore"):
+        expected = ((x + x) + x) - x if condition else (x + x) * x
+        assert_same_bits(run(model, x=x, c=np.array(condition))["y"], np.float16(expected))
+
+
+def test_loop_carries_rounded_values() -> None:
+    model = parsed(
+        """g (float16[1] x, int64 n, bool go) => (float16[1] last, float16[K,1] all) {
+            last, all = Loop(n, go, x) <
+                body = b (int64 i, bool c, float16[1] s) => (bool c2, float16[1] s2, float16[1] o) {
+                    c2 = Identity(c)
+                    s2 = Mul(s, x)
+                    o = Add(s2, x)
+                }
+            >
+        }"""
+    )
+    x = np.float16([1.1])
+    state, seen = x, []
+    for _ in range(5):
+        state = state * x
+        seen.append(state + x)
+    result = run(model, x=x, n=np.array(5), go=np.array(True))
+    assert_same_bits(result["last"], state)
+    assert_same_bits(result["all"], np.stack(seen))
+
+
+def test_scan() -> None:
+    model = parsed(
+        """g (float16[1] x, float16[4,1] xs) => (float16[1] last, float16[4,1] all) {
+            last, all = Scan<
+                num_scan_inputs = 1,
+                body = b (float16[1] s, float16[1] e) => (float16[1] s2, float16[1] o) {
+                    s2 = Add(s, e)
+                    o = Identity(s2)
+                }
+            >(x, xs)
+        }"""
+    )
+    xs = np.float16([[1], [1], [1], [1]])
+    assert run(model, x=np.float16([2048]), xs=xs)["last"].item() == 2048
+
+
+# --- inputs, outputs, names -------------------------------------------------------------------------------------------
+
+
+def test_inputs_and_outputs_keep_name_order_and_shape() -> None:
+    model = parsed("g (float16[N,2] x, int64[1] i) => (float16[N,2] y, int64[1] i2) { y = Mul(x, x)  i2 = Neg(i) }")
+    model.metadata_props["truehalf.io_spec"] = "{}"
+    emulated = emulate(model)
+    for before, after in ((model.graph.inputs, emulated.graph.inputs), (model.graph.outputs, emulated.graph.outputs)):
+        assert [(value.name, value.shape) for value in before] == [(value.name, value.shape) for value in after]
+    assert [value.dtype for value in emulated.graph.inputs] == [ir.DataType.FLOAT, ir.DataType.INT64]
+    assert [value.dtype for value in emulated.graph.outputs] == [ir.DataType.FLOAT, ir.DataType.INT64]
+    assert emulated.metadata_props == {"truehalf.io_spec": "{}"}
+    assert [value.dtype for value in model.graph.outputs] == [ir.DataType.FLOAT16, ir.DataType.INT64]
+    assert [node.op_type for node in model.graph] == ["Mul", "Neg"]
+
+
+def test_half_inputs_are_rounded() -> None:
+    model = parsed("g (float16[1] x) => (float16[1] y) { y = Mul(x, x) }")
+    assert Session(emulate(model)).run({"x": np.float32([1.0001])})["y"] == 1
+
+
+def test_output_that_is_read_inside() -> None:
+    model = parsed("g (float16[1] x) => (float16[1] a, float16[1] y) { a = Add(x, x)  y = Sub(a, x) }")
+    result = run(model, x=np.float16([40000]))
+    assert result["a"] == np.inf
+    assert result["y"] == np.inf
+
+
+def test_all_outputs_of_a_node_are_rounded() -> None:
+    model = parsed(
+        """g (float16[1,4] x, float16[4] w) => (float16[1,4] y, float[1,1] mean)
+        { y, mean = LayerNormalization(x, w)  }"""
+    )
+    result = run(model, x=np.float16([[1, 2, 3, 4.5]]), w=np.ones(4, np.float16))
+    assert result["mean"].item() == 2.625
+
+
+def test_names_that_are_taken() -> None:
+    model = parsed(
+        """g (float16[1] x) => (float16[1] y)
+        { "a/unrounded" = Add(x, x)  a = Mul("a/unrounded", x)  "a/half" = Mul(a, x)  y = Add("a/half", x) }"""
+    )
+    assert run(model, x=np.float16([2]))["y"].item() == 18
+
+
+def test_functions_are_inlined() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
+        g (float16[1] x) => (float16[1] y) { y = local.twice(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        twice (a) => (c) { b = Add(a, a)  c = Sub(b, a) }"""
+    )
+    model = ir.from_proto(proto)
+    assert run(model, x=np.float16([40000]))["y"].item() == np.inf
+    assert len(model.functions) == 1
+
+
+def test_before_rounding() -> None:
+    emulated = emulate(parsed("g (float16[1] x) => (float16[1] y) { a = Mul(x, x)  y = Neg(a) }"))
+    values = {value.name: value for node in emulated.graph for value in node.outputs}
+    assert before_rounding(values["a"]).name == "a/unrounded"
+    assert before_rounding(values["y"]) is values["y"]
+
+
+def test_values_of_unknown_type_are_refused() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17, "custom" : 1]>
+        g (float16[1] x) => (float16[1] y) { a = custom.Odd(x)  y = Neg(a) }"""
+    )
+    with pytest.raises(StageError, match=r"the type of 'a' is unknown.*custom:Odd"):
+        emulate(ir.from_proto(proto))
+
+
+def test_an_fp32_model_stays_as_it_is() -> None:
+    model = parsed("g (float[1] x) => (float[1] y) { a = Mul(x, x)  y = Neg(a) }")
+    assert list(ir.to_proto(emulate(model)).graph.node) == list(ir.to_proto(model).graph.node)
