@@ -44,8 +44,7 @@ def eager(decisions: Mapping[ir.Node, Decision], keep_io_types: bool = True) -> 
 
 
 def _moves(node: ir.Node) -> bool:
-    adds_up = node.attributes.get_string("reduction", "none") != "none"  # ScatterND and ScatterElements can
-    return node.domain == "" and node.op_type in _MOVES and not adds_up
+    return node.domain == "" and node.op_type in _MOVES
 
 
 def _groups(movers: list[ir.Node]) -> Iterator[list[ir.Node]]:

@@ -25,6 +25,9 @@ _TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
 # It means the bits of its input, not the value.
 _BITS = "BitCast"
 
+# With a reduction, they accumulate into single elements; ONNX Runtime's CPU kernels refuse that in float16.
+_SCATTERS = {"ScatterND", "ScatterElements"}
+
 # These read no values, so they take either type without a cast.
 _READS_NO_VALUES = {"Shape", "Size"}
 
@@ -59,7 +62,7 @@ def is_float32(value: ir.Value | None) -> bool:
 def half_slots(node: ir.Node) -> Slots:
     """The slots of a typed node that become float16 with it; empty when no float16 kernel can exist."""
     schema = schema_of(node)
-    if schema is None or node.op_type == _BITS or not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes):
+    if schema is None or _stays_float32(node, schema):
         return Slots(frozenset(), frozenset())
     return Slots(
         frozenset(i for i, value in enumerate(node.inputs) if is_float32(value) and _allows(node, schema.inputs, i)),
@@ -70,6 +73,13 @@ def half_slots(node: ir.Node) -> Slots:
 def takes_any_type(node: ir.Node) -> bool:
     """Whether a node reads its input in either precision as it stands: Shape, Size, and a Cast, which converts it."""
     return node.domain == "" and (node.op_type in _READS_NO_VALUES or node.op_type == "Cast")
+
+
+def _stays_float32(node: ir.Node, schema: onnx.defs.OpSchema) -> bool:
+    """Operators whose schema has float16 but whose meaning or kernels have not."""
+    makes_stated_type = not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes)
+    adds_up = node.op_type in _SCATTERS and node.attributes.get_string("reduction", "none") != "none"
+    return node.op_type == _BITS or makes_stated_type or adds_up
 
 
 def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int) -> bool:

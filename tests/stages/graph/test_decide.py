@@ -166,3 +166,9 @@ def test_nodes_that_take_any_type() -> None:
 )
 def test_finite_absmax(values: list[float], largest: float) -> None:
     assert finite_absmax(np.array(values, np.float32)) == largest
+
+
+def test_a_scatter_that_adds_up_stays_fp32() -> None:
+    text = """(float[4] x, int64[2,1] i, float[2] u) => (float[4] y)
+        { [put] a = ScatterND(x, i, u) [add] y = ScatterND<reduction = "add">(a, i, u) }"""
+    assert rules_of(text) == {"put": "none", "add": "no_fp16_kernel"}

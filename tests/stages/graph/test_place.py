@@ -51,10 +51,3 @@ def test_comparisons_follow_their_inputs() -> None:
 
 def test_arithmetic_between_pinned_nodes_is_fp16() -> None:
     assert fp32_nodes("[pin1] u = Exp(x) [a] v = Relu(u) [pin2] y = Exp(v)", "pin") == {"pin1", "pin2"}
-
-
-def test_a_scatter_that_adds_up_is_arithmetic() -> None:
-    body = '[pin1] u = Exp(x) [sc] v = ScatterND<reduction = "{}">(u, s2, u) [pin2] y = Exp(v)'
-    model = "int64[2,1] s2, float[2,2] x"
-    assert fp32_nodes(body.format("none"), "pin", inputs=model) == {"pin1", "sc", "pin2"}
-    assert fp32_nodes(body.format("add"), "pin", inputs=model) == {"pin1", "pin2"}
