@@ -209,5 +209,6 @@ def _loaded(model: Path | str | ir.Model) -> ir.Model:
 def _widened(feeds: Mapping[str, np.ndarray], rounded: Iterable[str] = ()) -> dict[str, np.ndarray]:
     """float16 arrays as float32; those in `rounded` through float16 first."""
     names = set(rounded)
-    halves = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
+    with np.errstate(over="ignore"):
+        halves = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
     return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in halves.items()}

@@ -283,7 +283,7 @@ class _Instrumented:
     def constant(self, number: float | list[int]) -> ir.Value:
         """A FLOAT scalar, or an INT64 vector."""
         dtype = np.int64 if isinstance(number, list) else np.float32
-        name = f"{self.prefix}/{number}"
+        name = f"{self.prefix}/constant/{number}"
         if name not in self._constants:
             value = ir.val(name, const_value=ir.tensor(np.array(number, dtype), name=name))
             self.graph.register_initializer(value)
