@@ -23,7 +23,7 @@ import numpy as np
 
 from stages.data.samples import Sample, calibration_samples, stacked
 from stages.graph.facts import model_facts
-from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, run_stage, save_model
+from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, model_size_mb, run_stage, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 
@@ -107,7 +107,7 @@ def slim(
         "ops_after": facts["ops"],
         "skipped_patterns": list(skip_patterns),
         "parity": parity,
-        "model": facts,
+        "model": facts | {"size_mb": model_size_mb(out_path)},
     }
 
 
@@ -117,7 +117,8 @@ def run(stage: Stage) -> dict[str, Any]:
         for file in source.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, out / file.name)
         reason = "simplify=false: the traced file is passed on as it is"
-        return {"status": "skipped", "reason": reason, "model": model_facts(load_model(source))}
+        facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
+        return {"status": "skipped", "reason": reason, "model": facts}
     return slim(
         source,
         out / MODEL_FILE,

@@ -14,7 +14,17 @@ import numpy as np
 
 from stages.data.samples import TRACE_SAMPLES, Sample, stacked, trace_samples
 from stages.graph.facts import model_facts
-from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, run_stage, save_model, write_text
+from stages.io import (
+    MODEL_FILE,
+    Stage,
+    StageError,
+    defaults,
+    load_model,
+    model_size_mb,
+    run_stage,
+    save_model,
+    write_text,
+)
 from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.source import SPEC_KEY, io_spec, open_model
 from stages.ort.session import Session
@@ -98,7 +108,7 @@ def trace(
             options["atol"] if atol is None else atol,
             options["rtol"] if rtol is None else rtol,
         ),
-        "model": model_facts(model),
+        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
     }
 
 
