@@ -1,0 +1,261 @@
+"""A small detector (means of the colours -> 4 queries, 3 classes) through verify, whole and broken in known ways."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import torch
+
+from conf.schema import Evaluation, GatesConfig, VerifyConfig
+from stages import verify as stage
+from stages.data.samples import Sample
+from stages.io import StageError
+from stages.parity.hops import holds_fp16
+from stages.parity.reference import freeze
+
+SIZE, QUERIES, CLASSES = 32, 4, 3
+OPTIONS = VerifyConfig(0.5, 0.9, 5, Evaluation.emulated_fp16, GatesConfig(0.005, 0.99, 0), 1)
+SPEC = {
+    "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
+    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+    "class_names": ["ant", "bee", "cat"],
+    "trained": True,
+}
+RNG = np.random.default_rng(0)
+TO_LOGITS = RNG.normal(0, 1, (3, QUERIES * CLASSES)).astype(np.float32)
+LOGITS = np.full((QUERIES, CLASSES), -6, np.float32)
+LOGITS[[0, 1, 2], [0, 2, 1]] = 4  # three clear detections a picture, the fourth query finds nothing
+TO_BOXES = RNG.normal(0, 0.2, (3, QUERIES * 4)).astype(np.float32)
+BOXES = np.array([[-1, -1, -1, -1], [1, -1, -1, -1], [-1, 1, -1, -1], [1, 1, -1, -1]], np.float32)
+
+
+class Detector(torch.nn.Module):
+    def __init__(self, logits: np.ndarray = LOGITS) -> None:
+        super().__init__()
+        self.values = [torch.from_numpy(v) for v in (TO_LOGITS, logits, TO_BOXES, BOXES)]
+
+    def forward(self, images):
+        means, (to_logits, logits, to_boxes, boxes) = images.mean((2, 3)), self.values
+        found = (means @ to_logits).view(-1, QUERIES, CLASSES) + logits
+        return found, ((means @ to_boxes).view(-1, QUERIES, 4) + boxes).sigmoid()
+
+
+FP32 = """
+<ir_version: 10, opset_import: ["" : 17]>
+detector (float[batch,3,32,32] images) => (float[batch,4,3] logits, float[batch,4,4] boxes) {
+    means = ReduceMean <axes = [2, 3], keepdims = 0> (images)
+    logits_flat = MatMul (means, to_logits)
+    logits_moved = Reshape (logits_flat, logits_shape)
+    logits = Add (logits_moved, logits_bias)
+    boxes_flat = MatMul (means, to_boxes)
+    boxes_moved = Reshape (boxes_flat, boxes_shape)
+    boxes_raw = Add (boxes_moved, boxes_bias)
+    boxes = Sigmoid (boxes_raw)
+}
+"""
+# The same with its matrix products in FP16; `up` and `down` cancel, in FP32.
+FP16 = """
+<ir_version: 10, opset_import: ["" : 17]>
+detector (float[batch,3,32,32] images) => (float[batch,4,3] logits, float[batch,4,4] boxes) {
+    means = ReduceMean <axes = [2, 3], keepdims = 0> (images)
+    half_means = Cast <to = 10> (means)
+    logits_flat = MatMul (half_means, to_logits)
+    logits_moved = Reshape (logits_flat, logits_shape)
+    logits_added = Add (logits_moved, logits_bias)
+    [amplify] logits_up = Mul (logits_added, up)
+    [reduce] logits_half = Mul (logits_up, down)
+    logits = Cast <to = 1> (logits_half)
+    boxes_flat = MatMul (half_means, to_boxes)
+    boxes_moved = Reshape (boxes_flat, boxes_shape)
+    boxes_raw = Add (boxes_moved, boxes_bias)
+    boxes_half = Sigmoid (boxes_raw)
+    boxes = Cast <to = 1> (boxes_half)
+}
+"""
+
+
+def write(path, text: str, gain: float = 1.0, queries=range(QUERIES), classes=range(CLASSES)):
+    """A file of the detector; `queries` and `classes` reorder what it puts out."""
+    dtype = np.float16 if "half" in text else np.float32
+    to_logits = TO_LOGITS.reshape(3, QUERIES, CLASSES)[:, queries][:, :, classes]
+    weights = {
+        "to_logits": to_logits.reshape(3, -1).astype(dtype),
+        "logits_bias": LOGITS[queries][:, classes].astype(dtype),
+        "to_boxes": TO_BOXES.reshape(3, QUERIES, 4)[:, queries].reshape(3, -1).astype(dtype),
+        "boxes_bias": BOXES[queries].astype(dtype),
+        "logits_shape": np.array([-1, QUERIES, CLASSES]),
+        "boxes_shape": np.array([-1, QUERIES, 4]),
+    }
+    if "up" in text:
+        weights |= {"up": np.array(gain, dtype), "down": np.array(1 / gain, dtype)}
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def unlabelled(count: int = 12) -> list[Sample]:
+    images = np.random.default_rng(1).uniform(0, 1, (count, 3, SIZE, SIZE)).astype(np.float32)
+    return [Sample(f"made/{i}", {"images": image}, None, None) for i, image in enumerate(images)]
+
+
+def labelled(count: int = 12) -> list[Sample]:
+    """Samples whose true boxes are what the FP32 model finds."""
+    samples = unlabelled(count)
+    found = freeze(Detector(), samples, SPEC, 5).found
+    kept = [detections.scores >= 0.5 for detections in found]
+    return [Sample(s.name, s.feeds, f.boxes[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
+
+
+def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None):
+    """The report of a chain that ends in the file `final`."""
+    fp32 = fp32 or write(folder / "slim" / "model.onnx", FP32)
+    files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
+    reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
+    (folder / "out").mkdir(parents=True, exist_ok=True)
+    return stage.verify(reference, files, folder / "out", OPTIONS, {})
+
+
+def test_a_good_fp16_file_passes_under_emulation(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert report["status"] == "done" and report["verdict"] == "passed" and report["reasons"] == []
+    assert report["evaluation"] == "emulated-fp16" and report["samples"] == 12
+    assert report["matched"] == report["reference"] == 36 and report["extra"] == 0
+    assert report["ap50_fp32"] == pytest.approx(1.0) and report["ap50_95_drop"] == pytest.approx(0.0)
+    assert 1e-4 < report["max_abs_error"]["logits"] < 0.02, "FP16 rounding must show, and stay small"
+    assert [hop["evaluation"] for hop in report["hops"].values()] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
+    assert report["hops"]["slim"]["max_abs_error"]["logits"] < 1e-5
+    written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert written >= {"verdict.json", "details.json", "score_error.svg", "box_error.svg", "sample_1.png"}
+    details = json.loads((tmp_path / "out" / "details.json").read_text())
+    assert len(details["samples"]) == 12 and details["pictures"][0]["file"] == "plots/sample_1.png"
+
+
+def test_what_was_not_verified_is_said_even_when_all_gates_pass(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert any("add up in FP16" in item for item in report["not_verified"])
+    assert any("TensorRT engine" in item for item in report["not_verified"])
+
+
+def test_overflow_fails_and_names_the_node_while_the_cpu_provider_sees_nothing(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
+    assert report["status"] == "failed" and report["verdict"] == "failed"
+    assert report["nan"] + report["inf"] > 0 and report["place"]["nonfinite"][0]["node"] == "amplify"
+    assert any("'amplify' (Mul)" in reason and "65504" in reason for reason in report["reasons"])
+    claims = report["cpu_provider_claims"]
+    assert claims["claimed"]["nonfinite"] == 0 and claims["emulated-fp16"]["nonfinite"] > 0
+    assert claims["claimed"]["matched_fraction"] == 1.0
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert len(verdict["worst"]["nonfinite_max"]) == 3
+    assert verdict["worst"]["nonfinite_max"][0]["sample"].startswith("made/")
+
+
+def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2]))
+    assert report["verdict"] == "failed" and report["label_flips"] == 24
+    gate = next(
+        g for g in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"] if "matched" in g["gate"]
+    )
+    assert len(gate["worst"]) == 3 and all("label became" in item["error"] for item in gate["worst"])
+    assert "rounding" in report["place"]["sentence"], "nothing overflows: the place must not be invented"
+
+
+def test_permuted_queries_pass(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, queries=[2, 0, 3, 1]))
+    assert report["verdict"] == "passed" and report["max_abs_error"]["logits"] < 0.02
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["hops"]["cast_cleanup"]
+    assert details["raw_tensors"]["logits"]["max_abs"] > 5 and details["moved_queries"] == 1.0
+
+
+def test_a_shifted_box_fails(tmp_path):
+    shifted = BOXES.copy()
+    path = write(tmp_path / "final" / "model.onnx", FP32)
+    model = onnx.load(path)
+    shifted[1, 0] += 0.4  # sigmoid(1.4) - sigmoid(1): 2.3 px of 32
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "boxes_bias")
+    bias.CopyFrom(onnx.numpy_helper.from_array(shifted, "boxes_bias"))
+    onnx.save(model, path)
+    report = verified(tmp_path, path)
+    assert report["verdict"] == "failed" and report["missed"] == 12
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]["matched_fraction_min"]
+    assert worst[0]["error"].startswith("moved by 2.")
+
+
+def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32))
+    assert report["verdict"] == "passed" and report["evaluation"] == "fp32-cpu"
+    assert report["cpu_provider_claims"] is None and not any("FP16" in item for item in report["not_verified"])
+
+
+def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
+    half_io = FP16.replace("float[", "float16[").replace(
+        "half_means = Cast <to = 10> (means)", "half_means = Identity (means)"
+    )
+    half_io = half_io.replace("logits = Cast <to = 1>", "logits = Identity").replace(
+        "boxes = Cast <to = 1>", "boxes = Identity"
+    )
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", half_io))
+    assert report["verdict"] == "passed" and report["evaluation"] == "emulated-fp16"
+
+
+def test_untrained_weights_are_not_verified_never_passed(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
+    assert report["verdict"] == "not verified" and report["status"] == "done"
+    assert report["matched_fraction"] is None and report["ap50_95"] is None
+    assert any("random" in item for item in report["not_verified"])
+
+
+def test_untrained_weights_with_nan_fail(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15)
+    assert verified(tmp_path, final, spec=SPEC | {"trained": False})["verdict"] == "failed"
+
+
+def test_no_labels_leave_average_precision_unverified(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=unlabelled())
+    assert report["verdict"] == "not verified" and report["matched_fraction"] == 1.0 and report["ap50_95"] is None
+    assert any("no labels" in reason for reason in report["reasons"])
+
+
+def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
+    quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32), samples=unlabelled(), module=quiet)
+    assert report["verdict"] == "not verified"
+    assert any("nothing was compared" in reason for reason in report["reasons"])
+
+
+def test_a_reference_that_is_not_finite_is_an_error_at_once():
+    broken = Detector(np.where(LOGITS > 0, np.nan, LOGITS))
+    with pytest.raises(StageError, match="'logits' holds 3 NaN or Inf of 12 values on sample made/0"):
+        freeze(broken, unlabelled(), SPEC, 5)
+
+
+def test_earlier_hops_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "SUBSET", 4)
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert [hop["samples"] for hop in report["hops"].values()] == [4, 4, 4, 12]
+    assert "trace, slim, fp16: measured on the first 4 of 12 samples" in report["not_verified"]
+
+
+def test_reference_index_tells_samples_apart():
+    index = freeze(Detector(), unlabelled(3), SPEC, 2).index
+    assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
+    assert len({item["sha256"] for item in index}) == 3
+    assert index == freeze(Detector(), unlabelled(3), SPEC, 3).index
+
+
+@pytest.mark.parametrize(("text", "expected"), [(FP32, False), (FP16, True)])
+def test_fp16_is_recognised(tmp_path, text, expected):
+    import onnx_ir as ir
+
+    assert holds_fp16(ir.load(write(tmp_path / "model.onnx", text))) is expected
+
+
+def test_a_cast_to_fp16_alone_is_recognised():
+    import onnx_ir as ir
+
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2] x) => (float[2] y) { half = Cast <to = 10> (x) y = Cast <to = 1> (half) }"""
+    assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))
