@@ -1,0 +1,138 @@
+"""Weights: loaded whole into the right architecture, or refused with the difference named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from stages.io import StageError
+from stages.models.ltdetr import build
+from stages.models.weights import load_weights
+from tests.stages.models.detectors import architecture, detector, pictures
+
+
+def stored_once(module: Any) -> dict[str, torch.Tensor]:
+    """The state dict as safetensors takes it: each storage under its first name."""
+    seen: dict[int, str] = {}
+    state = {name: tensor.detach().contiguous() for name, tensor in module.state_dict().items()}
+    return {name: tensor for name, tensor in state.items() if seen.setdefault(tensor.data_ptr(), name) == name}
+
+
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_weights_make_another_module_the_same_one(decoder: str, tmp_path: Path) -> None:
+    trained, fresh = detector(decoder, seed=1), detector(decoder, seed=2)
+    tensors = stored_once(trained.network)
+    assert len(tensors) < len(trained.network.state_dict()), "this model ties tensors, else the test says little"
+    save_file(tensors, tmp_path / "w.safetensors")
+    load_weights(fresh.network, tmp_path / "w.safetensors")
+    images = torch.from_numpy(pictures(0)["images"])
+    with torch.no_grad():
+        assert all(torch.equal(a, b) for a, b in zip(trained(images), fresh(images), strict=True))
+    state = fresh.network.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in trained.network.state_dict().items())
+    assert stored_once(fresh.network).keys() == tensors.keys(), "tied tensors are still one"
+
+
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(2, 2, bias=False)
+        self.second = torch.nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+
+def refusal(module: torch.nn.Module, path: Path, tensors: dict[str, torch.Tensor]) -> str:
+    """The error, after checking that the module is as it was."""
+    save_file(tensors, path)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with pytest.raises(StageError) as error:
+        load_weights(module, path)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    return str(error.value)
+
+
+@pytest.mark.parametrize("names", [["first.weight"], ["second.weight"], ["first.weight", "second.weight"]])
+def test_tied_tensors_may_stand_under_any_name(names: list[str], tmp_path: Path) -> None:
+    module = Tied()
+    tensors = {name: torch.full((2, 2), 7.0) for name in names} | {"steps": torch.tensor(3)}
+    save_file(tensors, tmp_path / "w.safetensors")
+    load_weights(module, tmp_path / "w.safetensors")
+    assert module.first.weight is module.second.weight
+    assert (module.second.weight == 7).all()
+    assert module.steps == 3
+
+
+def test_tied_tensors_that_differ_are_refused(tmp_path: Path) -> None:
+    tensors = {"first.weight": torch.ones(2, 2), "second.weight": torch.zeros(2, 2), "steps": torch.tensor(3)}
+    assert "first.weight, second.weight are one tensor" in refusal(Tied(), tmp_path / "w.safetensors", tensors)
+
+
+def test_half_weights_fill_a_float_module(tmp_path: Path) -> None:
+    module = Tied()
+    save_file(
+        {"first.weight": torch.full((2, 2), 0.5, dtype=torch.float16), "steps": torch.tensor(0)},
+        tmp_path / "w.safetensors",
+    )
+    load_weights(module, tmp_path / "w.safetensors")
+    assert module.first.weight.dtype == torch.float32
+    assert (module.first.weight == 0.5).all()
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"none\.safetensors: no such file"):
+        load_weights(Tied(), tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors at all, but long enough to look", b"PK\x03\x04"])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(StageError, match="expected a safetensors file"):
+        load_weights(Tied(), path)
+
+
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file({"first.weight": torch.ones(2, 2), "steps": torch.tensor(3)}, path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(StageError, match=r"perhaps truncated \(\d+ bytes\)"):
+        load_weights(Tied(), path)
+
+
+def test_every_kind_of_mismatch_is_named(tmp_path: Path) -> None:
+    tensors = {"first.weight": torch.ones(2, 3), "steps": torch.tensor(1.0), "third.weight": torch.ones(1)}
+    message = refusal(Tied(), tmp_path / "w.safetensors", tensors)
+    assert "first.weight: expected float32[2, 2], got float32[2, 3]" in message
+    assert "steps: expected int64[], got float32[]" in message
+    assert "1 unexpected in the file: third.weight" in message
+    message = refusal(Tied(), tmp_path / "w.safetensors", {"steps": torch.tensor(1)})
+    assert "1 missing in the file: first.weight = second.weight" in message
+
+
+def test_weights_of_the_other_decoder_are_refused(tmp_path: Path) -> None:
+    tensors = stored_once(detector("dfine").network)
+    message = refusal(detector("rtdetrv2").network, tmp_path / "w.safetensors", tensors)
+    assert "belongs to another architecture" in message
+    assert "missing in the file" in message
+    assert "unexpected in the file" in message
+    assert "more" in message
+    assert len(message) < 4000
+
+
+def test_weights_of_another_width_name_the_first_tensor_with_both_shapes(tmp_path: Path) -> None:
+    narrow = detector("dfine").network
+    wide = build(architecture("dfine", ffn_dim=64), seed=0).network
+    message = refusal(wide, tmp_path / "w.safetensors", stored_once(narrow))
+    assert (
+        ": model.encoder.aifi.0.layers.0.mlp.layers.0.weight: expected float32[64, 32], got float32[48, 32];" in message
+    )
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    tensors = {"first.weight": torch.tensor([[1.0, float("nan")], [0.0, 0.0]]), "steps": torch.tensor(3)}
+    assert "NaN or Inf in first.weight" in refusal(Tied(), tmp_path / "w.safetensors", tensors)
