@@ -1,0 +1,224 @@
+"""The page renders from whatever of a run is there, loads nothing, and says in words what was and was not verified."""
+
+import base64
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pipeline.report import content, count, headline, number, percent, render
+from tests.conftest import write_params
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+SVG = """<?xml version="1.0"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="10pt" height="10pt" viewBox="0 0 10 10">
+<metadata><title>made by a library, https://example.invalid</title></metadata>
+<text style="font-size: 10px; font-family: 'DejaVu Sans', sans-serif; fill: #767676">score error</text></svg>"""
+HOP = {"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60, "ap50": 0.95, "ap50_95": 0.8}
+HOP |= {"ap50_95_fp32": 0.801, "matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}}
+VERIFY = {
+    **{"stage": "verify", "status": "done", "verdict": "passed", "reasons": [], "seconds": 40.0},
+    **{"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60},
+    **{"ap50": 0.95, "ap50_fp32": 0.951, "ap50_95": 0.8, "ap50_95_fp32": 0.801, "ap50_95_drop": 0.001},
+    **{"matched_fraction": 0.995, "reference": 200, "matched": 199, "missed": 1, "extra": 0, "label_flips": 0},
+    **{"box_error_px_p99": 0.1, "box_error_px_max": 0.2, "score_error_p99": 0.01, "score_error_max": 0.02},
+    **{"max_abs_error": {"logits": 0.05}, "nan": 0, "inf": 0, "hops": {"slim": HOP, "cast_cleanup": HOP}},
+    "cpu_provider_claims": {"samples": 60, "provider": "CPU", "claimed": HOP, "emulated-fp16": HOP},
+    "not_verified": ["the TensorRT engine: this stage judges the ONNX file"],
+}
+MODEL = {"nodes": 1000, "casts": 3, "float_nodes": 900, "fp16_nodes": 890, "fp16_fraction": 890 / 900, "size_mb": 5.85}
+GATES = [
+    {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
+    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "gone"}]},
+    {"gate": "nonfinite_max", "measures": "y", "threshold": 0, "value": None, "passed": None, "reason": "not measured"},
+]
+REPORTS = {
+    "trace": {"status": "done", "seconds": 10.0, "model": MODEL},
+    "slim": {"status": "done", "seconds": 10.0, "model": MODEL | {"size_mb": 11.3}},
+    "calibrate": {"status": "done", "seconds": 5.0},
+    "fp16": {"status": "done", "seconds": 1.0, "model": MODEL},
+    "cast_cleanup": {"status": "done", "seconds": 1.0, "model": MODEL},
+    "verify": VERIFY,
+    "engine": {"status": "planned", "reason": "no NVIDIA GPU", "plan": {"trtexec": "trtexec --onnx=m --stronglyTyped"}},
+    "probe": {"gpus": None, "tensorrt": None, "onnxruntime": "1.31.1", "onnxruntime_providers_built": []},
+}
+DECISIONS = [
+    {"node": "/head/Softmax", "op": "Softmax", "precision": "fp32", "rule": "data_max", "reason": "reads <9e4>"},
+    {"node": "/head/MatMul", "op": "MatMul", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"},
+]
+
+
+def write(path: Path, value) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(value) if isinstance(value, bytes) else path.write_text(
+        value if isinstance(value, str) else json.dumps(value)
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_params(tmp_path)
+    for stage, report in REPORTS.items():
+        write(tmp_path / "reports" / f"{stage}.json", {"stage": stage} | report)
+    write(tmp_path / "artifacts/fp16/decisions.json", DECISIONS)
+    verify = tmp_path / "artifacts/verify"
+    picture = {"file": "plots/sample_1.png", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1}
+    picture |= {"extra": 0, "label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
+    write(verify / "details.json", {"pictures": [picture]})
+    write(verify / "verdict.json", {"verdict": "passed", "gates": GATES})
+    write(verify / "plots/sample_1.png", PIXEL)
+    for name in ("score_error", "box_error", "node_counts"):
+        write(verify / "plots" / f"{name}.svg", SVG)
+    return tmp_path
+
+
+class Page(HTMLParser):
+    """Text, addresses that a browser would load, and tags left open."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.loads, self.open = "", [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in ("src", "href", "data", "srcset")]
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_whole_run_is_shown(folder):
+    page = Page(render(folder))
+    text = re.sub(r"\s+", " ", page.text)
+    assert not page.open
+    for expected in (
+        *("Verified", "199 of 200 detections found again on 60 pictures", "AP50-95 0.8000 against 0.8010"),
+        *("No engine was built here: no NVIDIA GPU", "--stronglyTyped", "1 of 2 nodes", "/head/Softmax"),
+        *("digits/val/7", "2 of 3 found again", "CPU provider claims", "score error", "99.50 %", "params.yaml"),
+        *("matched_fraction is 0.5", "s/7: class 3: gone", "ltdetr_nano · dfine · fp16"),
+    ):
+        assert expected in text, expected
+    assert "reads <9e4>" in text, "text is escaped"
+
+
+def test_the_page_loads_nothing(folder):
+    html = render(folder)
+    assert all(address.startswith("data:") for address in Page(html).loads)
+    assert "url(" not in html.replace("url(#", "") and "@import" not in html and "example.invalid" not in html
+
+
+def test_plots_take_the_colour_and_font_of_the_page(folder):
+    html = render(folder)
+    assert "fill: currentColor" in html and "DejaVu" not in html and "#767676" not in html
+
+
+@pytest.mark.parametrize("missing", list(REPORTS))
+def test_it_renders_without_each_report(folder, missing):
+    (folder / "reports" / f"{missing}.json").unlink()
+    assert not Page(render(folder)).open
+
+
+@pytest.mark.parametrize("missing", ["verdict.json", "details.json", "plots/score_error.svg", "plots/node_counts.svg"])
+def test_it_renders_without_each_artifact(folder, missing):
+    (folder / "artifacts" / "verify" / missing).unlink()
+    assert not Page(render(folder)).open
+
+
+def test_it_renders_from_nothing(tmp_path):
+    text = Page(render(tmp_path)).text
+    assert "Not verified" in text and "has not reached verify" in text and "no engine was built" in text
+
+
+def test_a_broken_report_is_left_out(folder):
+    write(folder / "reports" / "verify.json", '{"verdict": "pas')
+    assert content(folder)["headline"]["word"] == "Not verified"
+
+
+def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
+    write(folder / "reports" / "error.json", {"stage": "fp16", "message": "no space left"})
+    shown = content(folder)
+    assert shown["headline"]["word"] == "Stopped" and shown["headline"]["reasons"] == ["no space left"]
+    status = {row["stage"]: row["status"] for row in shown["stages"]}
+    assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
+    assert not shown["hops"] and not shown["gates"] and not shown["pictures"] and not shown["plots"]
+    assert "no space left" in render(folder)
+
+
+def test_a_crash_that_was_mended_since_is_forgotten(folder):
+    error = folder / "reports" / "error.json"
+    write(error, {"stage": "fp16", "message": "no space left"})
+    os.utime(error, ns=(0, 0))
+    assert content(folder)["headline"]["word"] == "Verified"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "word"),
+    [("passed", "passed", "Verified"), ("failed", "failed", "Failed"), ("not verified", "unknown", "Not verified")],
+)
+def test_the_headline_follows_the_verdict(verdict, state, word):
+    said = headline(VERIFY | {"verdict": verdict, "reasons": ["because"]}, None, {"precision": {"dtype": "fp16"}})
+    assert (said["state"], said["word"], said["reasons"]) == (state, word, ["because"])
+
+
+def test_an_unverified_run_with_none_for_numbers_renders(folder):
+    empty = dict.fromkeys([*HOP], None) | {
+        "samples": 4,
+        "nonfinite": 0,
+        "evaluation": "emulated-fp16",
+        "max_abs_error": {},
+    }
+    unknown = {k: None for k, v in VERIFY.items() if isinstance(v, (int, float)) and k != "samples"}
+    claims = {"samples": 4, "provider": "CPU", "claimed": empty, "emulated-fp16": empty}
+    report = VERIFY | unknown | {"verdict": "not verified", "nan": 0, "inf": 0, "cpu_provider_claims": claims}
+    write(folder / "reports" / "verify.json", report | {"hops": {"slim": empty, "cast_cleanup": empty}})
+    assert "is open" in Page(render(folder)).text
+
+
+def test_infinite_errors_render(folder):
+    broken = HOP | {"max_abs_error": {"logits": "inf"}, "nonfinite": 33600}
+    write(folder / "reports" / "verify.json", VERIFY | {"verdict": "failed", "hops": {"cast_cleanup": broken}})
+    assert "∞" in Page(render(folder)).text
+
+
+def test_equal_results_give_an_equal_page(folder):
+    assert render(folder) == render(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((None, "–"), (0, "0"), (1, "1"), (512.0, "512"), (0.05698, "0.057"), (33600, "33\u202f600")),
+        *((8.9e-4, "8.9e−4"), (-0.00228, "−0.00228"), ("inf", "∞"), ("nan", "nan")),
+    ],
+)
+def test_numbers(value, expected):
+    assert number(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (1, 1, "100 %"),
+        (0.99999, 1, "99.9 %"),
+        (0.99999, 2, "99.99 %"),
+        (0.995, 2, "99.50 %"),
+        (None, 1, "–"),
+        (0.0, 1, "0.0 %"),
+    ],
+)
+def test_percent_never_rounds_up_to_all(value, digits, expected):
+    assert percent(value, digits) == expected
+
+
+def test_counts():
+    assert count(12345) == "12\u202f345" and count(None) == "–"
