@@ -146,6 +146,8 @@ def headline(
     """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words."""
     if crash:
         sentence = f"The run stopped in {crash['stage']}. Nothing after it belongs to this run."
+        if verify:
+            sentence += f" Before that, verify came to: {verify['verdict']}."
         return {"state": "failed", "word": "Stopped", "sentence": sentence, "reasons": [crash["message"]]}
     if not verify:
         sentence = "This run has not reached verify, so nothing is known about its result."

@@ -49,7 +49,7 @@ def error_distribution(values: np.ndarray, label: str, file: Path) -> None:
         if len(positive):
             _histogram(axes, values, positive)
         else:
-            text = f"all {len(values)} errors are exactly 0" if len(values) else "nothing was compared"
+            text = f"all {len(values)} errors are exactly 0" if len(values) else "no detection was found again"
             axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
             axes.set(xticks=[], yticks=[])
         axes.set_xlabel(label)

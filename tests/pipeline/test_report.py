@@ -154,6 +154,11 @@ def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
     assert "no space left" in render(folder)
 
 
+def test_a_crash_after_verify_does_not_hide_its_verdict():
+    said = headline(VERIFY | {"verdict": "failed"}, {"stage": "engine", "message": "no memory"}, {})
+    assert said["word"] == "Stopped" and "verify came to: failed" in said["sentence"]
+
+
 def test_a_crash_that_was_mended_since_is_forgotten(folder):
     error = folder / "reports" / "error.json"
     write(error, {"stage": "fp16", "message": "no space left"})

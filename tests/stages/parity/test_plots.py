@@ -24,7 +24,7 @@ def texts(file) -> str:
         (np.array([1e-5, 1e-4, 3e-3]), "max 0.003"),
         (np.array([0.0, 0.0, 0.1]), "2 of 3 are exactly 0"),
         (np.zeros(4), "all 4 errors are exactly 0"),
-        (np.zeros(0), "nothing was compared"),
+        (np.zeros(0), "no detection was found again"),
         (np.array([0.25]), "p50 0.25"),
     ],
 )
