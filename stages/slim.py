@@ -1,7 +1,7 @@
 """slim: the same network with fewer nodes, by onnxslim, and the proof that it is the same.
 
-onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: names
-of nodes (a node is called as the one that made its output before), metadata_props, value types.
+onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: module
+scopes in the names of nodes that it made, metadata_props, value types.
 
 A difference beyond the tolerance fails the stage, and the error names what of onnxslim is at fault. With skip(S),
 onnxslim without S: the last name of the shortest list L for which skip(L) agrees is at fault; again with it skipped,
@@ -202,13 +202,17 @@ def _onnxslim(path: Path, skip: Sequence[str]) -> onnx.ModelProto:
 
 
 def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """A node that makes a tensor of the original graph is called as the node that made it there; names stay unique."""
-    maker = {tensor: node.name for node in original.graph.node for tensor in node.output if tensor}
+    """Nodes that onnxslim made get a name in the scope of the node that made their output before; names stay unique."""
+    own = {node.name for node in original.graph.node}
+    maker = {tensor: node.name for node in original.graph.node for tensor in node.output}
     taken: set[str] = set()
     for node in proto.graph.node:
-        wanted = next((maker[tensor] for tensor in node.output if maker.get(tensor)), node.name or f"/{node.op_type}")
+        wanted = node.name
+        if wanted not in own:
+            scope = next((maker[tensor] for tensor in node.output if tensor in maker), "").rpartition("/")[0]
+            wanted = f"{scope}/{node.op_type}"
         name, copies = wanted, 0
-        while name in taken:
+        while name in taken or (name != node.name and name in own):
             copies += 1
             name = f"{wanted}_{copies}"
         node.name = name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.io import StageError
-from stages.parity.tensors import compare_runs, pair_queries, query_outputs, tensor_errors
+from stages.parity.tensors import check_runs, compare_runs, pair_queries, query_outputs, tensor_errors
 
 QUERIES = ("logits", "boxes")
 
@@ -152,3 +152,38 @@ def test_other_names_or_shapes_are_refused() -> None:
 def test_query_outputs_come_from_the_spec() -> None:
     spec = {"outputs": [{"name": "scores", "kind": "logits"}, {"name": "xy", "kind": "boxes"}, {"name": "features"}]}
     assert query_outputs(spec) == ["scores", "xy"]
+
+
+SPEC = {"outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}]}
+
+
+def judge(reference: dict[str, np.ndarray], other: dict[str, np.ndarray], trained: bool) -> dict:
+    return check_runs([(reference, other)], SPEC | {"trained": trained}, atol=1e-3, rtol=1e-3, sides=("torch", "file"))
+
+
+def test_agreement_is_verified_whatever_the_weights() -> None:
+    reference = detector_outputs()
+    for trained in (True, False):
+        result = judge(reference, permuted(reference, np.arange(12)[::-1]), trained)
+        assert (result["status"], result["share"], result["matched_queries"]) == ("verified", 1.0, 1.0)
+
+
+def test_difference_of_trained_weights_is_an_error_and_of_untrained_ones_not_verified() -> None:
+    reference, other = detector_outputs(seed=1), detector_outputs(seed=2)
+    with pytest.raises(StageError, match=r"torch and file agree on \d\.\d\d% of the values, expected 99\.9%"):
+        judge(reference, other, trained=True)
+    result = judge(reference, other, trained=False)
+    assert result["status"] == "not verified"
+    assert "largest differences: logits" in result["reason"]
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_nan_is_an_error_even_of_untrained_weights(trained: bool) -> None:
+    reference = detector_outputs()
+    broken = dict(reference, boxes=np.where(reference["boxes"] > 0.99, np.nan, reference["boxes"]))
+    count = int(np.isnan(broken["boxes"]).sum())
+    assert count
+    with pytest.raises(StageError, match=f"got {count} NaN or Inf values from file"):
+        judge(reference, broken, trained)
+    with pytest.raises(StageError, match=f"got {count} NaN or Inf values from torch"):
+        judge(broken, reference, trained)

@@ -1,0 +1,178 @@
+"""Both exporters: scoped names, axes that vary, a module left as it was, and refusals that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+
+from stages.io import StageError, load_model
+from stages.models.export import evaluation_mode, export
+from stages.ort.session import Session
+
+BATCH = {"x": {0: "batch"}, "y": {0: "batch"}}
+EXPORTERS = [("torchscript", 17), ("dynamo", 18)]
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.relu(self.norm(self.fc(x)))
+
+
+class Net(torch.nn.Module):
+    """Scopes, a list of modules, dropout, and a buffer named as torch names an operation's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+        self.drop = torch.nn.Dropout(0.5)
+        self.register_buffer("mean", torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x - self.mean
+        for block in self.blocks:
+            x = block(self.drop(x))
+        return x - x.mean(-1, keepdim=True)
+
+
+class Guarded(torch.nn.Module):
+    """What detectors of transformers do: a check of values, len() of a tensor, a split into unequal parts."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._check_tensor_all(x.isfinite())
+        start = torch.zeros(1, 4).tile([len(x), 1])
+        narrow, wide = (x + start).split([1, 3], dim=1)
+        return torch.cat([wide, narrow], dim=1)
+
+
+def exported(module: torch.nn.Module, path: Path, exporter: str, opset: int, axes: Any = BATCH) -> ir.Model:
+    export(
+        module,
+        [torch.rand(2, 4)],
+        path,
+        exporter=exporter,
+        opset=opset,
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_axes=axes,
+    )
+    return load_model(path)
+
+
+@pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)
+def test_names_carry_the_module_scope(exporter: str, opset: int, tmp_path: Path) -> None:
+    model = exported(Net(), tmp_path / "m.onnx", exporter, opset)
+    names = [node.name for node in model.graph]
+    assert len(set(names)) == len(names)
+    scopes = {name.rpartition("/")[0] for name in names if name}
+    assert {"/blocks.0", "/blocks.0/norm", "/blocks.1", "/blocks.1/norm"} <= scopes
+    norms = [node.name for node in model.graph if node.op_type == "LayerNormalization"]
+    assert norms == ["/blocks.0/norm/LayerNormalization", "/blocks.1/norm/LayerNormalization"]
+    assert str(tmp_path.anchor) + "work" not in str([dict(node.metadata_props) for node in model.graph])
+    assert not any(node.metadata_props for node in model.graph)
+
+
+@pytest.mark.parametrize(
+    ("module", "exporter", "opset"), [(Net(), "torchscript", 17), (Net(), "dynamo", 18), (Guarded(), "dynamo", 18)]
+)
+def test_other_batch_sizes_run_and_agree(module: torch.nn.Module, exporter: str, opset: int, tmp_path: Path) -> None:
+    model = exported(module, tmp_path / "m.onnx", exporter, opset)
+    assert [str(shape[0]) for shape in (model.graph.inputs[0].shape, model.graph.outputs[0].shape)] == [
+        "batch",
+        "batch",
+    ]
+    assert not {"SplitToSequence", "SequenceAt"} & {node.op_type for node in model.graph}
+    session = Session(tmp_path / "m.onnx")
+    for batch in (1, 2, 5):
+        x = torch.rand(batch, 4)
+        with evaluation_mode(module), torch.no_grad():
+            expected = module(x).numpy()
+        np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)
+def test_module_is_left_as_it_was_and_nothing_is_printed(
+    exporter: str, opset: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module = Net().train()
+    module.blocks[1].eval()
+    modes = [part.training for part in module.modules()]
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    model = exported(module, tmp_path / "m.onnx", exporter, opset)
+    assert [part.training for part in module.modules()] == modes
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert "Dropout" not in {node.op_type for node in model.graph}, "traced in eval mode"
+    assert capfd.readouterr().out == ""
+
+
+def test_warnings_are_counted(tmp_path: Path) -> None:
+    class Branch(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    counts = export(
+        Branch(),
+        [torch.rand(2, 4)],
+        tmp_path / "m.onnx",
+        exporter="torchscript",
+        opset=17,
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_axes={},
+    )
+    assert counts["TracerWarning"] == 1
+
+
+def test_without_dynamic_axes_all_are_static(tmp_path: Path) -> None:
+    for exporter, opset in EXPORTERS:
+        model = exported(Net(), tmp_path / f"{exporter}.onnx", exporter, opset, axes={})
+        assert list(model.graph.inputs[0].shape or ()) == [2, 4]
+
+
+def test_dynamo_refuses_an_opset_that_it_cannot_write(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"opset 18 or later, got 17; set trace\.opset=18"):
+        exported(Net(), tmp_path / "m.onnx", "dynamo", 17)
+
+
+@pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)
+def test_operation_without_translation_is_named(exporter: str, opset: int, tmp_path: Path) -> None:
+    class Bessel(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    with pytest.raises(StageError, match=f"{exporter} exporter has no ONNX translation of .*bessel_j0"):
+        exported(Bessel(), tmp_path / "m.onnx", exporter, opset)
+
+
+def test_axis_fixed_by_the_module_is_refused(tmp_path: Path) -> None:
+    class Fixed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(2, 2, 2).sum(2)
+
+    with pytest.raises(StageError, match="batch"):
+        exported(Fixed(), tmp_path / "m.onnx", "dynamo", 18)
+
+
+def test_unknown_exporter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="expected exporter torchscript or dynamo, got 'other'"):
+        exported(Net(), tmp_path / "m.onnx", "other", 17)
+
+
+def test_failing_module_is_reported_with_its_own_words(tmp_path: Path) -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError("no such head")
+
+    module = Broken().train()
+    with pytest.raises(StageError, match="no such head"):
+        exported(module, tmp_path / "m.onnx", "torchscript", 17)
+    assert module.training
