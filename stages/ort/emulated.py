@@ -1,4 +1,8 @@
-"""Run a mixed FP32/FP16 file with honest rounding, on the CPU (see stages.graph.emulate)."""
+"""Run a mixed FP32/FP16 file with honest rounding, on the CPU (see stages.graph.emulate).
+
+A NaN may vanish on its way to the outputs: MaxPool and ReduceMax of the CPU provider pass over it, and GPUs do so in
+other places (a Relu as max(x, 0)). `first_nonfinite` looks at every tensor, so it sees NaN and Inf where they arise.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +68,8 @@ class Nonfinite:
         inputs_absmax: largest |x| that the node reads; None when it reads no float.
         unrounded_absmax: largest finite |x| of the output before it was rounded to FP16 (above 65504: an overflow);
             None when it is not rounded, or nothing in it is finite.
-        reference_finite: whether the tensor of this name is finite in the FP32 graph; None when there is none.
+        reference_finite: whether the tensor of this name (for a Cast: of its source's) is finite in the FP32 graph;
+            None when there is none.
         reaches_output: whether an output of the graph is not finite because of it. A mask of -Inf does not reach one.
     """
 
@@ -123,7 +128,7 @@ def first_nonfinite(
                 neginf=count.neginf,
                 inputs_absmax=_inputs_absmax(node, look),
                 unrounded_absmax=unrounded.get(name),
-                reference_finite=in_reference.get(name),
+                reference_finite=_finite_in_reference(value, in_reference),
                 reaches_output=name in reaching,
             )
         )
@@ -171,6 +176,13 @@ def _look_at_reference(reference: Path | str | ir.Model | None, feeds: Mapping[s
     model = _loaded(reference)
     look = _look(model, feeds, float_tensors(model))
     return {name: name not in look.nonfinite for name in look.absmax}
+
+
+def _finite_in_reference(value: ir.Value, in_reference: Mapping[str, bool]) -> bool | None:
+    node = value.producer()
+    names = [value, node.inputs[0]] if node is not None and node.op_type == "Cast" else [value]
+    known = [in_reference[str(v.name)] for v in names if v is not None and v.name in in_reference]
+    return known[0] if known else None
 
 
 def _counts_of_constant(value: ir.Value) -> Counts:

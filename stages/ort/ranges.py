@@ -77,7 +77,8 @@ class Scan:
     @property
     def suspect(self) -> np.ndarray:
         """bool: where False, the tensor is finite."""
-        return np.logical_or(self.nonfinite, self.unsure)
+        either: np.ndarray = self.nonfinite | self.unsure
+        return either
 
 
 class Scanner:

@@ -103,9 +103,12 @@ def test_nothing_is_found_in_a_finite_run(tmp_path: Path) -> None:
 
 def test_a_cast_that_overflows_is_an_origin(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", OVERFLOW)
-    first = first_nonfinite(path, {"x": np.full((2, 2), 1e5, np.float32)})[0]
+    feeds = {"x": np.full((2, 2), 1e5, np.float32)}
+    first = first_nonfinite(path, feeds)[0]
     assert (first.op_type, first.tensor, first.unrounded_absmax) == ("Cast", "h", 1e5)
     assert first.reference_finite is None
+    reference = saved(tmp_path / "r.onnx", REFERENCE)
+    assert first_nonfinite(path, feeds, reference)[0].reference_finite is True
 
 
 def test_masks_inputs_and_constants(tmp_path: Path) -> None:
