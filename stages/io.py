@@ -20,6 +20,7 @@ import yaml
 
 from conf.schema import CONF, Config
 from conf.validate import ConfigErrors, validate
+from stages.restore import restore_outs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -111,6 +112,7 @@ def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool
     except BaseException:  # a fault of ours: with its traceback
         if stage:
             stage.discard()
+        restore_outs(root, name)
         raise
 
 
@@ -118,6 +120,7 @@ def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) ->
     with contextlib.suppress(OSError):  # the message matters more than tidying up on a full disk
         if stage:
             stage.discard()
+        restore_outs(root, name)
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
     print(f"{name}: {message}", file=sys.stderr)
     sys.exit(code)
