@@ -131,12 +131,12 @@ def _first_pass(
     for name, feeds in track(samples, "calibrate: extremes", len(samples)):
         scan = scanner.run(feeds)
         _require_finite_outputs(model, name, feeds, tensors, scan)
-        for i, tensor in enumerate(tensors):
-            fact = facts[tensor]
-            fact.elements += int(scan.elements[i])
-            fact.suspect |= bool(scan.suspect[i])
-            if scan.elements[i] and not scan.suspect[i]:
-                fact.widen(float(scan.low[i]), float(scan.high[i]), name)
+        columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
+        for fact, low, high, elements, suspect in zip(facts.values(), *columns, strict=True):
+            fact.elements += elements
+            fact.suspect |= suspect
+            if elements and not suspect:
+                fact.widen(low, high, name)
     needed = {}
     for tensor, fact in facts.items():
         rungs = [rung for rung in ladder if fact.suspect or (fact.absmax is not None and fact.absmax > rung)]
