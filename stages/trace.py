@@ -91,7 +91,7 @@ def trace(
             output_names=_names(spec["outputs"]),
             dynamic_axes=dynamic_axes,
         )
-        model = load_model(_with_inferred_types(exported))
+        model = load_model(exported)
         text = _describe(model, spec)
         save_model(model, out_path)
     write_text(out_path.with_name(SPEC_FILE), text + "\n")
@@ -155,20 +155,6 @@ def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]
     if sorted(names) != sorted(feeds):
         raise StageError(f"trace: the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
-
-
-def _with_inferred_types(path: Path) -> Path:
-    """A second file beside the first one, with the type of every value."""
-    import onnx
-
-    inferred = path.with_name("inferred.onnx")
-    try:
-        onnx.shape_inference.infer_shapes_path(str(path), str(inferred), strict_mode=True, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise StageError(
-            f"trace: types of the exported file cannot be inferred: {error}; try the other exporter"
-        ) from error
-    return inferred
 
 
 def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:

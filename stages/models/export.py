@@ -7,6 +7,7 @@ dynamo          torch.export, then torch.onnx.export of the program: opset from 
                 - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
                 - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
                   elements of a sequence for equally large, and TensorRT has no sequences
+                - CastLike(x, y) -> x where both have one type
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def export(
     output_names: Sequence[str],
     dynamic_axes: DynamicAxes,
 ) -> dict[str, int]:
-    """Write `module`, in eval mode and without gradients, as an ONNX file; the module is left as it was.
+    """Write `module`, in eval mode and without gradients, as an ONNX file with the type of every value that ONNX can
+    infer; the module is left as it was.
 
     Args:
         module: called with `example_inputs` by position.
@@ -66,11 +68,15 @@ def export(
     if exporter not in EXPORTERS:
         raise StageError(f"export: expected exporter {' or '.join(EXPORTERS)}, got {exporter!r}")
     write = _export_torchscript if exporter == "torchscript" else _export_dynamo
+    import onnx
     import torch
 
     with evaluation_mode(module), torch.no_grad(), _quiet() as caught:
         try:
             write(module, tuple(example_inputs), Path(path), opset, list(input_names), list(output_names), dynamic_axes)
+            onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
+            if exporter == "dynamo":
+                _drop_casts_to_own_type(Path(path))
         except StageError:
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
@@ -196,19 +202,34 @@ def _split_without_sequences(model: ir.Model) -> None:
 
     graph = model.graph
     for split in [node for node in graph if node.op_type == "SplitToSequence" and len(node.inputs) == 2]:
-        sizes = _constant(split.inputs[1])
+        sizes = _part_sizes(split)
         picks = [use.node for use in split.outputs[0].uses()]
         indices = [_constant(pick.inputs[1]) for pick in picks if pick.op_type == "SequenceAt"]
         known = [index for index in indices if index is not None]
-        if sizes is None or sizes.ndim != 1 or len(known) < len(picks):
+        if sizes is None or len(known) < len(picks):
             continue
+        lengths = ir.node("Constant", [], {"value": ir.tensor(sizes, ir.DataType.INT64)})
         axis = {"axis": split.attributes.get_int("axis", 0)}
-        parts = ir.node("Split", split.inputs, axis, num_outputs=sizes.size, metadata_props=split.metadata_props)
-        graph.insert_before(split, parts)
+        parts = ir.node("Split", [split.inputs[0], lengths.outputs[0]], axis, num_outputs=len(sizes))
+        for node in (lengths, parts):
+            node.metadata_props.update(split.metadata_props)
+        graph.insert_before(split, [lengths, parts])
         for pick, index in zip(picks, known, strict=True):
             ir.convenience.replace_all_uses_with(pick.outputs[0], parts.outputs[int(index)])
         graph.remove(picks, safe=True)
         graph.remove(split, safe=True)
+
+
+def _part_sizes(split: ir.Node) -> list[int] | None:
+    """Lengths of the parts: as given, or, given one length, as many as fit and the rest; None where not known."""
+    given, x = _constant(split.inputs[1]), split.inputs[0]
+    if given is None or given.ndim == 1:
+        return None if given is None else [int(size) for size in given]
+    length = x.shape[split.attributes.get_int("axis", 0)] if x is not None and x.shape is not None else None
+    if not isinstance(length, int):
+        return None
+    whole, rest = divmod(length, int(given))
+    return [int(given)] * whole + [rest] * bool(rest)
 
 
 def _constant(value: ir.Value | None) -> np.ndarray | None:
@@ -216,6 +237,21 @@ def _constant(value: ir.Value | None) -> np.ndarray | None:
 
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
     return None if tensor is None else tensor.numpy()
+
+
+def _drop_casts_to_own_type(path: Path) -> None:
+    """CastLike(x, y) -> x where x and y have one type: the exporter writes them where torch promotes."""
+    import onnx_ir as ir
+
+    model = ir.load(path)
+    ends = set(model.graph.outputs)
+    for node in [node for node in model.graph if node.op_type == "CastLike"]:
+        x, like = node.inputs
+        if x is None or like is None or x.dtype is None or x.dtype != like.dtype or node.outputs[0] in ends:
+            continue
+        ir.convenience.replace_all_uses_with(node.outputs[0], x)
+        model.graph.remove(node, safe=True)
+    ir.save(model, path)
 
 
 def _name_by_scope(model: ir.Model) -> None:

@@ -45,13 +45,15 @@ class Net(torch.nn.Module):
 
 
 class Guarded(torch.nn.Module):
-    """What detectors of transformers do: a check of values, len() of a tensor, a split into unequal parts."""
+    """What detectors of transformers do: a check of values, len() of a tensor, splits into unequal and equal parts."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         torch._check_tensor_all(x.isfinite())
         start = torch.zeros(1, 4).tile([len(x), 1])
         narrow, wide = (x + start).split([1, 3], dim=1)
-        return torch.cat([wide, narrow], dim=1)
+        first, second = torch.cat([wide, narrow], dim=1).chunk(2, dim=-1)
+        *_, rest = x.split(3, dim=1)
+        return torch.cat([second, first + rest], dim=1)
 
 
 def exported(module: torch.nn.Module, path: Path, exporter: str, opset: int, axes: Any = BATCH) -> ir.Model:
@@ -77,8 +79,7 @@ def test_names_carry_the_module_scope(exporter: str, opset: int, tmp_path: Path)
     assert {"/blocks.0", "/blocks.0/norm", "/blocks.1", "/blocks.1/norm"} <= scopes
     norms = [node.name for node in model.graph if node.op_type == "LayerNormalization"]
     assert norms == ["/blocks.0/norm/LayerNormalization", "/blocks.1/norm/LayerNormalization"]
-    assert str(tmp_path.anchor) + "work" not in str([dict(node.metadata_props) for node in model.graph])
-    assert not any(node.metadata_props for node in model.graph)
+    assert not any(node.metadata_props for node in model.graph), "stack traces hold paths of this machine"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_other_batch_sizes_run_and_agree(module: torch.nn.Module, exporter: str,
         "batch",
         "batch",
     ]
-    assert not {"SplitToSequence", "SequenceAt"} & {node.op_type for node in model.graph}
+    assert not {"SplitToSequence", "SequenceAt", "CastLike"} & {node.op_type for node in model.graph}
     session = Session(tmp_path / "m.onnx")
     for batch in (1, 2, 5):
         x = torch.rand(batch, 4)
