@@ -37,6 +37,7 @@ def validate(values: Mapping[str, Any]) -> Config:
                 raise
     if errors:
         raise ConfigErrors(errors)
+    assert isinstance(config, Config)
     return config
 
 

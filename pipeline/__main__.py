@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
@@ -20,8 +21,7 @@ _exit_codes: list[int] = []
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     try:
-        values = OmegaConf.to_container(config, resolve=True)
-        assert isinstance(values, dict)
+        values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
         validate(values)
     except (ConfigErrors, OmegaConfBaseException) as error:
         print(error, file=sys.stderr)

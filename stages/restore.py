@@ -1,8 +1,9 @@
 """After a failed stage: its last good files, back from DVC's cache.
 
 DVC deletes a stage's outs before it runs the command. (`persist: true` would keep them, but takes the stage out of
-DVC's run-cache, and every change of decoder or precision would compute again what was computed before.) When the command
-then fails, dvc.lock still says what the outs were, and the cache still has them; so a failed stage puts them back.
+DVC's run-cache, and every change of decoder or precision would compute again what was computed before.) When the
+command then fails, dvc.lock still says what the outs were, and the cache still has them; so a failed stage puts them
+back.
 """
 
 from __future__ import annotations

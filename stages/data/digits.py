@@ -125,7 +125,8 @@ def _background(rng: np.random.Generator, size: int) -> np.ndarray:
     if rng.random() < 0.5:
         crop = crop[:, ::-1]
     resized = Image.fromarray(np.ascontiguousarray(crop)).resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(resized, np.float32).copy()
+    background: np.ndarray = np.asarray(resized, np.float32).copy()
+    return background
 
 
 def _stamp(rng: np.random.Generator, digit: np.ndarray, size: int) -> np.ndarray:
