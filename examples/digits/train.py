@@ -186,7 +186,7 @@ def save_state(path: Path, model, average, optimizer, schedule, log: list[str], 
     state = {"model": model.state_dict(), "average": average.state_dict(), "optimizer": optimizer.state_dict()}
     state |= {"schedule": schedule.state_dict(), "rng": torch.get_rng_state(), "log": log, "epoch": epoch}
     torch.save(state, temporary)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def unshared(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

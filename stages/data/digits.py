@@ -141,7 +141,7 @@ def _stamp(rng: np.random.Generator, digit: np.ndarray, size: int) -> np.ndarray
     # 10 cells stand for 8: the empty border keeps bicubic overshoot and the rotation inside the stamp.
     big = padded.resize((round(width * 1.25), round(height * 1.25)), Image.Resampling.BICUBIC)
     turned = big.rotate(float(rng.uniform(-12, 12)), Image.Resampling.BICUBIC, fillcolor=0.0)
-    alpha = np.clip(np.asarray(turned, np.float32) * 1.3, 0.0, 1.0)
+    alpha: np.ndarray = np.clip(np.asarray(turned, np.float32) * 1.3, 0.0, 1.0)
     rows, columns = np.flatnonzero((alpha > _INK).any(1)), np.flatnonzero((alpha > _INK).any(0))
     return alpha[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
