@@ -56,7 +56,7 @@ def trace(
     Args:
         module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
         example: real inputs to trace on, by name, with their batch axis.
-        out_path: of the ONNX file; io_spec.json is written beside it.
+        out_path: of the ONNX file, replaced only when all went well; io_spec.json is written beside it.
         spec: the I/O spec, see stages.models.source.io_spec.
         exporter: "torchscript" or "dynamo".
         opset: of the default domain.
@@ -79,8 +79,8 @@ def trace(
     out_path = Path(out_path)
     out_path.parent.mkdir(parents=True, exist_ok=True)
     inputs = _tensors(spec, example)
-    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".export") as folder:
-        exported = Path(folder) / MODEL_FILE
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
+        exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         warned = export(
             module,
             inputs,
@@ -93,22 +93,26 @@ def trace(
         )
         model = load_model(exported)
         text = _describe(model, spec)
-        save_model(model, out_path)
+        save_model(model, described)
+        parity = _parity(
+            module,
+            described,
+            spec,
+            check_feeds,
+            atol=options["atol"] if atol is None else atol,
+            rtol=options["rtol"] if rtol is None else rtol,
+        )
+        facts = model_facts(model)
+        for file in described.parent.iterdir():
+            file.replace(out_path.with_name(file.name))
     write_text(out_path.with_name(SPEC_FILE), text + "\n")
     return {
         "exporter": exporter,
         "opset": model.graph.opset_imports[""],
         "warnings": warned,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "parity": _parity(
-            module,
-            out_path,
-            spec,
-            check_feeds,
-            options["atol"] if atol is None else atol,
-            options["rtol"] if rtol is None else rtol,
-        ),
-        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+        "parity": parity,
+        "model": facts | {"size_mb": model_size_mb(out_path)},
     }
 
 
@@ -188,7 +192,7 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
 
 
 def _parity(
-    module: torch.nn.Module, path: Path, spec: Mapping[str, Any], feeds: Sequence[Arrays], atol: float, rtol: float
+    module: torch.nn.Module, path: Path, spec: Mapping[str, Any], feeds: Sequence[Arrays], *, atol: float, rtol: float
 ) -> dict[str, Any]:
     if not feeds:
         return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}

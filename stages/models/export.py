@@ -77,7 +77,7 @@ def export(
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
             if exporter == "dynamo":
                 _drop_casts_to_own_type(Path(path))
-        except StageError:
+        except (StageError, OSError):
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
             raise StageError(f"export: {_explain(error, exporter, opset)}") from error

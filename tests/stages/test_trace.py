@@ -82,8 +82,11 @@ def test_same_module_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_trace_that_lost_a_branch_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"the last good file")
     with pytest.raises(StageError, match=r"torch and ONNX Runtime agree on 75\.00% of the values, expected 99\.9%"):
         traced(Branch(), tmp_path / "m.onnx", check_feeds=[feeds(5, 6, 7), feeds(-8)])
+    assert (tmp_path / "m.onnx").read_bytes() == b"the last good file"
+    assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_untrained_trace_that_differs_is_not_verified(tmp_path: Path) -> None:
