@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from conf.schema import FP16_MAX, Config, DataSource, PrecisionName, ProfileShapes
+from conf.schema import FP16_MAX, Config, DataSource, Exporter, PrecisionName, ProfileShapes
 
 
 def _rules_of_precision(c: Config) -> Iterator[str]:
@@ -124,6 +124,8 @@ def _rules_of_data(c: Config) -> Iterator[str]:
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
+    if c.trace.exporter is Exporter.dynamo and c.trace.opset < 18:
+        yield f"trace.opset: trace.exporter=dynamo writes opset 18 or later, got {c.trace.opset}; set trace.opset=18"
     shape = c.trace.input_shape
     if len(shape) != 4 or any(side < 1 for side in shape):
         yield f"trace.input_shape: expected four positive integers [N, 3, H, W], got {shape}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.stale_locks import release
 from pipeline.workspace import locked, write_params
 
 LOCK_FILE = ".truehalf.lock"
@@ -24,6 +25,7 @@ def run(folder: Path, values: Mapping[str, Any]) -> int:
     before `track`; the run is then tracked from here, as failed.
     """
     with locked(folder / LOCK_FILE, _WAITING) as lock:
+        release(folder)
         write_params(folder, values)
         error_file, track_file = folder / "reports" / "error.json", folder / "reports" / "track.json"
         error_file.unlink(missing_ok=True)

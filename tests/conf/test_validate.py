@@ -70,6 +70,12 @@ def test_all_errors_come_at_once() -> None:
     assert "trace.exporter: expected one of torchscript, dynamo, got 'magic'" in errors
 
 
+def test_dynamo_needs_its_opset() -> None:
+    (error,) = errors_of("trace.exporter=dynamo")
+    assert "trace.opset=18" in error
+    validate(composed("trace.exporter=dynamo", "trace.opset=18"))
+
+
 @pytest.mark.parametrize("precision", ["auto", "bf16", "int8"])
 def test_other_precisions_are_refused_with_the_options(precision: str) -> None:
     (error,) = errors_of(precision__dtype=precision)
