@@ -146,6 +146,7 @@ class CalibrateConfig:
 class GatesConfig:
     ap50_95_drop_max: float
     matched_fraction_min: float
+    extra_fraction_max: float
     nonfinite_max: int
 
 

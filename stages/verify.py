@@ -101,6 +101,7 @@ def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, 
     limits = {
         "ap50_95_drop_max": options.gates.ap50_95_drop_max,
         "matched_fraction_min": options.gates.matched_fraction_min,
+        "extra_fraction_max": options.gates.extra_fraction_max,
         "nonfinite_max": options.gates.nonfinite_max,
     }
     evaluated = gates.evaluate(limits, values, reasons, worst)
