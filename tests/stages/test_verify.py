@@ -16,7 +16,7 @@ from stages.parity.hops import holds_fp16
 from stages.parity.reference import freeze
 
 SIZE, QUERIES, CLASSES = 32, 4, 3
-OPTIONS = VerifyConfig(0.5, 0.9, 5, Evaluation.emulated_fp16, GatesConfig(0.005, 0.99, 0), 1)
+OPTIONS = VerifyConfig(0.5, 0.9, 5, Evaluation.emulated_fp16, GatesConfig(0.005, 0.99, 0.01, 0), 1)
 SPEC = {
     "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
     "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
