@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from conf.schema import FP16_MAX, Config, DataSource, Exporter, PrecisionName, ProfileShapes
 
+# LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
+_OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
+
 
 def _rules_of_precision(c: Config) -> Iterator[str]:
     if c.precision.dtype is PrecisionName.fp16 and not c.simplify:
@@ -47,7 +50,6 @@ def _bounds(c: Config) -> Iterator[str]:
         None,
     )
     yield from _outside({"model.attention_gain_log2": c.model.attention_gain_log2}, 0, 60)
-    yield from _outside({"trace.opset": c.trace.opset}, 16, 23)
     yield from _outside(
         {
             "verify.score_threshold": c.verify.score_threshold,
@@ -125,8 +127,9 @@ def _rules_of_data(c: Config) -> Iterator[str]:
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
-    if c.trace.exporter is Exporter.dynamo and c.trace.opset < 18:
-        yield f"trace.opset: trace.exporter=dynamo writes opset 18 or later, got {c.trace.opset}; set trace.opset=18"
+    low, high = _OPSETS[c.trace.exporter]
+    if not low <= c.trace.opset <= high:
+        yield f"trace.opset: trace.exporter={c.trace.exporter.value} writes opset {low} to {high}, got {c.trace.opset}"
     shape = c.trace.input_shape
     if len(shape) != 4 or any(side < 1 for side in shape):
         yield f"trace.input_shape: expected four positive integers [N, 3, H, W], got {shape}"
@@ -136,6 +139,10 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
             f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {shape}; "
             "set model.image_size to change the traced size"
         )
+    yield from _rules_of_dynamic_axes(c)
+
+
+def _rules_of_dynamic_axes(c: Config) -> Iterator[str]:
     ranks = {"images": 4, "logits": 3, "boxes": 3}
     for tensor, axes in c.trace.dynamic_axes.items():
         if tensor not in ranks:
@@ -149,6 +156,12 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
                     f"trace.dynamic_axes.{tensor}: axis {axis} cannot vary: positions and anchors are baked for "
                     "model.image_size; only the batch (axis 0) is dynamic"
                 )
+    batch = {tensor: c.trace.dynamic_axes.get(tensor, {}).get(0) for tensor in ranks}
+    if len(set(batch.values())) > 1:
+        yield (
+            "trace.dynamic_axes: the batch (axis 0) is dynamic under one name for images, logits and boxes, or fixed "
+            f"for all three; got {', '.join(f'{tensor}: {name}' for tensor, name in batch.items())}"
+        )
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:

@@ -43,10 +43,6 @@ class Evaluation(Enum):
     cuda = "cuda"
 
 
-class EngineBackend(Enum):
-    tensorrt = "tensorrt"
-
-
 class WhenUnavailable(Enum):
     plan = "plan"
     fail = "fail"
@@ -133,6 +129,7 @@ class TraceConfig:
 
 @dataclass(frozen=True)
 class SlimConfig:
+    skip_patterns: list[str]
     atol: float
     rtol: float
 
@@ -171,7 +168,6 @@ class ProfileShapes:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    backend: EngineBackend
     profiles: list[dict[str, ProfileShapes]]
     workspace_gb: float
     when_unavailable: WhenUnavailable
@@ -180,7 +176,6 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class TrackingConfig:
-    name: str
     uri_env: str | None
     experiment: str
     max_model_mb: float

@@ -32,7 +32,7 @@ def validate(values: Mapping[str, Any]) -> Config:
     for rule in RULES if config is not None else ():
         try:
             errors += rule(config)
-        except (TypeError, AttributeError):  # a key that the rule reads is missing or mistyped: noted already
+        except (TypeError, AttributeError, KeyError):  # a key that the rule reads is missing or mistyped: noted already
             if not mistyped:
                 raise
     if errors:

@@ -28,10 +28,15 @@ def job(config: DictConfig) -> None:
         _exit_codes.append(2)
         return
     _exit_codes.append(run(root(), values))
+    if _exit_codes[-1] == 130:
+        raise KeyboardInterrupt  # ends a sweep, too
 
 
 def main() -> None:
-    job()
+    try:
+        job()
+    except KeyboardInterrupt:
+        sys.exit(130)
     if len(_exit_codes) > 1 and any(_exit_codes):
         failed = [str(number) for number, code in enumerate(_exit_codes) if code]
         print(f"sweep: {len(failed)} of {len(_exit_codes)} jobs failed: #{', #'.join(failed)}", file=sys.stderr)

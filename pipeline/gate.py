@@ -6,6 +6,7 @@ then says no.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -27,7 +28,19 @@ def failures(reports: dict[str, dict[str, Any]]) -> list[str]:
     return found
 
 
+def worst_outputs(folder: Path) -> list[str]:
+    """The worst outputs of each failed gate, as verify names them."""
+    path = folder / "artifacts" / "verify" / "verdict.json"
+    gates = json.loads(path.read_text())["gates"] if path.exists() else []
+    return [
+        f"{gate['gate']}: worst: " + ", ".join(f"{name} {value}" for name, value in item.items())
+        for gate in gates
+        for item in gate.get("worst", [])
+    ]
+
+
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     folder = root()
     reports = read_reports(folder)
     tracked = _tracked(folder)
@@ -35,6 +48,9 @@ def main() -> None:
     reasons = failures(reports)
     for reason in reasons:
         print(f"gate: {reason}", file=sys.stderr)
+    if reports.get("verify", {}).get("status") == "failed":
+        for line in worst_outputs(folder):
+            print(f"gate: {line}", file=sys.stderr)
     sys.exit(1 if reasons else 0)
 
 

@@ -12,35 +12,50 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.stale_locks import release
-from pipeline.workspace import locked, write_params
+from pipeline.workspace import locked, remove_leftovers, write_params
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
 
 
 def run(folder: Path, values: Mapping[str, Any]) -> int:
-    """Run the chain for a validated configuration and return the exit code: 0, or what went wrong's.
+    """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 130 for Ctrl-C.
 
     Progress, the summary table and the gates' verdict come from the stages themselves. When a stage crashes, DVC stops
-    before `track`; the run is then tracked from here, as failed.
+    before them; then the last good files are put back, and the page, the tracked run and the table are made from here.
     """
     with locked(folder / LOCK_FILE, _WAITING) as lock:
         release(folder)
+        remove_leftovers(folder)
         write_params(folder, values)
-        error_file, track_file = folder / "reports" / "error.json", folder / "reports" / "track.json"
+        error_file = folder / "reports" / "error.json"
         error_file.unlink(missing_ok=True)
-        before = track_file.stat().st_mtime_ns if track_file.exists() else None
-        code = _execute([sys.executable, "-m", "dvc", "repro"], folder, lock)
-        after = track_file.stat().st_mtime_ns if track_file.exists() else None
-        if code not in (0, 130) and before == after and error_file.exists():
-            stage = json.loads(error_file.read_text())["stage"]
-            _execute([sys.executable, "-m", "pipeline.track", "--failed-stage", stage], folder, lock)
-        return code if code in (0, 130) else 1  # DVC says 255 for any failed stage
+        before = _tracked_at(folder)
+        code = _execute(["dvc", "repro"], folder, lock)
+        if code == 0:
+            return 0
+        if _tracked_at(folder) != before:  # all stages ran; the gate said no
+            return 1
+        _execute(["dvc", "checkout", "--quiet"], folder, lock, quiet=True)
+        if code == 130:
+            return 130
+        stage = json.loads(error_file.read_text())["stage"] if error_file.exists() else "unknown"
+        _execute(["pipeline.report"], folder, lock)
+        _execute(["pipeline.track", "--failed-stage", stage], folder, lock)
+        _execute(["pipeline.summary", "--failed-stage", stage], folder, lock)
+        return 1
 
 
-def _execute(command: list[str], folder: Path, lock: int) -> int:
-    """Run a command in the workspace; on Ctrl-C wait for it to stop (the terminal has told it, too)."""
-    process = subprocess.Popen(command, cwd=folder, env=_environment(), pass_fds=(lock,))
+def _tracked_at(folder: Path) -> int | None:
+    file = folder / "reports" / "track.json"
+    return file.stat().st_mtime_ns if file.exists() else None
+
+
+def _execute(module: list[str], folder: Path, lock: int, quiet: bool = False) -> int:
+    """Run `python -m <module>` in the workspace; on Ctrl-C wait for it to stop (the terminal has told it, too)."""
+    output = subprocess.DEVNULL if quiet else None
+    command = [sys.executable, "-m", *module]
+    process = subprocess.Popen(command, cwd=folder, env=_environment(), pass_fds=(lock,), stdout=output, stderr=output)
     try:
         return process.wait()
     except KeyboardInterrupt:

@@ -1,16 +1,17 @@
-"""The table at the end of every run."""
+"""The table at the end of every run (`gate` prints it; `python -m pipeline.summary` does so again)."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from typing import Any
 
-from pipeline.workspace import STAGES
+from pipeline.workspace import STAGES, read_params, reports_of_run, root
 
 
 def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> None:
-    """Print per stage: status, seconds, nodes, casts, FP16 share, size; then what was verified and what was not."""
+    """Print per stage: status, parity, seconds, nodes, casts, FP16 share, size; then what was verified and what not."""
     from rich.console import Console
     from rich.table import Table
 
@@ -20,23 +21,26 @@ def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tr
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("status")
+    table.add_column("parity")
     for name in ("seconds", "nodes", "casts", "FP16 nodes", "size MB"):
         table.add_column(name, justify="right")
     for stage in STAGES:
-        table.add_row(*_row(stage, reports.get(stage)))
+        table.add_row(*_row(stage, reports))
     console.print(table)
     for line in _sentences(reports, tracked):
         console.print(line, markup=False)
 
 
-def _row(stage: str, report: dict[str, Any] | None) -> list[str]:
+def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
+    report = reports.get(stage)
     if report is None:
-        return [stage, "not run", "", "", "", "", ""]
+        return [stage, "not run", "", "", "", "", "", ""]
     model = report.get("model") or {}
     fraction = model.get("fp16_fraction")
     return [
         stage,
         str(report["status"]),
+        _parity(stage, reports),
         f"{report['seconds']:.1f}" if "seconds" in report else "",
         str(model.get("nodes", "")),
         str(model.get("casts", "")),
@@ -45,8 +49,27 @@ def _row(stage: str, report: dict[str, Any] | None) -> list[str]:
     ]
 
 
+def _parity(stage: str, reports: dict[str, dict[str, Any]]) -> str:
+    """What is known of a stage's file: held against torch (trace), its source (slim), or the reference (verify)."""
+    verify = reports.get("verify", {})
+    if stage == "cast_cleanup":
+        return str(verify.get("verdict", "not verified"))
+    if stage == "fp16":
+        found = verify.get("hops", {}).get("fp16", {}).get("matched_fraction")
+        return "not verified" if found is None else f"{100 * found:.2f} % found again"
+    if stage == "engine":
+        return "not verified" if reports["engine"]["status"] == "built" else ""
+    return str(reports[stage].get("parity", {}).get("status", ""))
+
+
 def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> list[str]:
     lines = []
+    for selector in reports.get("fp16", {}).get("unmatched_selectors", []):
+        lines.append(f"WARNING: block list entry {selector} matches no node")
+    for stage in ("trace", "slim"):
+        parity = reports.get(stage, {}).get("parity", {})
+        if parity.get("status") == "not verified":
+            lines.append(f"not verified: {stage}: {parity.get('reason', 'no reason given')}")
     verify = reports.get("verify")
     if verify:
         lines.append(f"verdict: {verify['verdict']} (evaluation: {verify.get('evaluation', 'none')})")
@@ -75,3 +98,15 @@ def _engine_sentence(engine: dict[str, Any]) -> str:
     if status == "planned":
         return f"engine: NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
     return f"engine: NO ENGINE WAS BUILT ({status}): {reason}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
+    folder = root()
+    reports = reports_of_run(folder, parser.parse_args().failed_stage)
+    print_summary(read_params(folder), reports, None)
+
+
+if __name__ == "__main__":
+    main()

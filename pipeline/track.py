@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.workspace import STAGES, locked, read_params, read_reports, root, write_text
+from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
+COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 _WITHOUT_EFFECT_IN_FP32 = ("op_block_list", "node_block_list", "keep_io_types", "data_max", "init_max")
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop"),
@@ -51,10 +52,7 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
     Returns:
         {"status": "logged" | "already logged" | "pending", "run_id", "experiment", "message"}.
     """
-    params, reports = read_params(folder), read_reports(folder)
-    if failed_stage:
-        kept = STAGES[: STAGES.index(failed_stage)] if failed_stage in STAGES else ()
-        reports = {stage: report for stage, report in reports.items() if stage in kept}
+    params, reports = read_params(folder), reports_of_run(folder, failed_stage)
     digest = hashlib.sha256(json.dumps([params, reports, failed_stage], sort_keys=True).encode()).hexdigest()
     settings = params["tracking"]
     uri_env = settings["uri_env"]
@@ -118,9 +116,9 @@ def _log(
 ) -> dict[str, Any]:
     client = mlflow.MlflowClient()
     for earlier in client.search_runs([experiment], f"tags.`{DIGEST_TAG}` = '{digest}'"):
-        if earlier.info.status in ("FINISHED", "FAILED"):
+        if earlier.data.tags.get(COMPLETE_TAG) == "true":
             return _outcome("already logged", earlier.info.run_id, params, "already logged as run")
-        client.delete_run(earlier.info.run_id)  # cut off in the middle: logged anew
+        client.delete_run(earlier.info.run_id)
     failed = failed_stage or any(reports.get(stage, {}).get("status") == "failed" for stage in ("verify", "engine"))
     model_file = folder / "artifacts" / "cast_cleanup" / "model.onnx"
     with mlflow.start_run(experiment_id=experiment, run_name=run_name(params)) as run:
@@ -131,6 +129,7 @@ def _log(
             mlflow.log_artifact(str(file), "verify/plots" if file.parent.name == "plots" else "reports")
         if "cast_cleanup" in reports:
             _log_model(mlflow, model_file, params["tracking"]["max_model_mb"])
+        mlflow.set_tag(COMPLETE_TAG, "true")
         run_id = str(run.info.run_id)
         if failed:
             mlflow.end_run("FAILED")
@@ -199,6 +198,7 @@ def tags(
         "evaluation": str(verify.get("evaluation", "none")),
         "provider": str(verify.get("provider", "none")),
         "engine": str(engine.get("status", "none")),
+        "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
         "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
         "tensorrt": str(probe.get("tensorrt") or "none"),
     }
@@ -226,10 +226,13 @@ def _artifacts(folder: Path, reports: Mapping[str, Any]) -> list[Path]:
 
 
 def _log_model(mlflow: Any, model_file: Path, max_mb: float) -> None:
-    """The final ONNX file with its external data when it is small enough; its SHA-256 in any case."""
+    """The final ONNX file and its external data when small enough; in any case one SHA-256 over those of the files."""
     files = [file for file in (model_file, model_file.with_name(f"{model_file.name}.data")) if file.exists()]
-    with model_file.open("rb") as opened:
-        mlflow.set_tag("model_sha256", hashlib.file_digest(opened, "sha256").hexdigest())
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    mlflow.set_tag("model_sha256", digest.hexdigest())
     if sum(file.stat().st_size for file in files) <= max_mb * 1e6:
         for file in files:
             mlflow.log_artifact(str(file), "model")

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,13 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the half-built files of stages that were killed. Call it with the workspace's lock held."""
+    for suffix in ("partial", "replaced", "restored"):
+        for path in [*folder.glob(f"artifacts/*.{suffix}"), *folder.glob(f"reports/*.{suffix}")]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def write_params(folder: Path, values: Mapping[str, Any]) -> None:
     """Write params.yaml atomically, and only when it would say something else."""
     path = folder / "params.yaml"
@@ -59,6 +67,15 @@ def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.partial")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+def reports_of_run(folder: Path, failed_stage: str | None) -> dict[str, dict[str, Any]]:
+    """Reports of this run: of a run that crashed, those from before the crash; later ones are an earlier run's."""
+    reports = read_reports(folder)
+    if failed_stage is None:
+        return reports
+    kept = STAGES[: STAGES.index(failed_stage)] if failed_stage in STAGES else ()
+    return {stage: report for stage, report in reports.items() if stage in kept}
 
 
 def read_params(folder: Path) -> dict[str, Any]:

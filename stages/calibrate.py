@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.data.samples import Sample, batches, calibration_samples, stacked
-from stages.io import Stage, StageError, load_model, run_stage, write_json
+from stages.io import Stage, StageError, load_model, stage_main, write_json
 from stages.ort.ranges import (
     Counter,
     Counts,
@@ -232,7 +232,7 @@ class _Batches:
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    samples = calibration_samples(stage.config)
+    samples = calibration_samples(stage.config, stage.root)
     path = stage.artifact("slim")
     ranges = calibrate(path, _Batches(samples, stage.config.calibrate.batch), names=[sample.name for sample in samples])
     write_json(stage.out() / "ranges.json", ranges)
@@ -260,7 +260,7 @@ def report(ranges: Mapping[str, Any], model: ir.Model) -> dict[str, Any]:
 
 
 def main() -> None:
-    run_stage("calibrate", run)
+    stage_main("calibrate", run)
 
 
 if __name__ == "__main__":

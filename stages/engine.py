@@ -5,13 +5,14 @@ The graph's dtypes are the engine's precision, so a file whose dtypes contradict
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from conf.schema import PrecisionName, WhenUnavailable
 from stages.graph.facts import model_facts
-from stages.io import Stage, StageError, load_model, read_json, run_stage, write_json
+from stages.io import Stage, StageError, load_model, read_json, stage_main, write_json
 from stages.trt.build import Shapes, build, build_plan, unavailable_reason
 
 ENGINE_FILE = "model.engine"
@@ -38,6 +39,17 @@ def check_precision(model_path: Path, declared: str) -> None:
         )
 
 
+def sha256(model_path: Path) -> str:
+    """Of the ONNX file; with external data, of the file and its data, one after the other."""
+    digest = hashlib.sha256()
+    for file in (model_path, model_path.with_name(f"{model_path.name}.data")):
+        if file.exists():
+            with file.open("rb") as opened:
+                while block := opened.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
 def build_engine(
     model_path: Path | str,
     out_dir: Path | str,
@@ -46,6 +58,7 @@ def build_engine(
     workspace_gb: float,
     declared: str,
     probe: dict[str, Any],
+    plan_names: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Build an engine into `out_dir`/model.engine where the machine can, and write `out_dir`/plan.json in any case.
 
@@ -55,6 +68,7 @@ def build_engine(
         workspace_gb: limit of the workspace memory pool in GiB.
         declared: "fp16" or "fp32".
         probe: facts of the machine (stages.probe.probe()).
+        plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
 
     Returns:
         A report with `status` "built", or "planned" and the machine's `reason`; `plan` holds the build plan.
@@ -64,7 +78,8 @@ def build_engine(
     """
     model_path, out_dir = Path(model_path), Path(out_dir)
     check_precision(model_path, declared)
-    plan = build_plan("artifacts/cast_cleanup/model.onnx", ENGINE_FILE, profiles, workspace_gb)
+    names = plan_names or (str(model_path), str(out_dir / ENGINE_FILE))
+    plan = build_plan(*names, profiles, workspace_gb) | {"onnx_sha256": sha256(model_path)}
     write_json(out_dir / PLAN_FILE, plan)
     reason = unavailable_reason(probe)
     if reason:
@@ -99,6 +114,7 @@ def run(stage: Stage) -> dict[str, Any]:
         workspace_gb=options.workspace_gb,
         declared="fp16" if declared is PrecisionName.fp16 else "fp32",
         probe=probe,
+        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
     )
     if report["status"] == "planned" and options.when_unavailable is WhenUnavailable.fail:
         return report | {"status": "failed", "reason": f"engine.when_unavailable=fail, and {report['reason']}"}
@@ -106,7 +122,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def main() -> None:
-    run_stage("engine", run)
+    stage_main("engine", run)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,30 @@ re-runs what depends on it, wherever it lies.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.schema import DataSource
-from stages.data.images import list_images, take
-from stages.data.samples import TRACE_SAMPLES
-from stages.io import Stage, StageError, run_stage
+from stages.data.samples import (
+    TRACE_SAMPLES,
+    ImageSamples,
+    Sample,
+    calibration_samples,
+    trace_samples,
+    verification_samples,
+)
+from stages.io import Stage, StageError, stage_main, write_json
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Size in bytes and SHA-256 of a file.
+    """Size in bytes and SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def fingerprint_weights(path: Path) -> dict[str, Any]:
+    """Fingerprint of a weights file.
 
     Raises:
         StageError: when there is no such file.
@@ -24,37 +37,37 @@ def fingerprint(path: Path) -> dict[str, Any]:
         raise StageError(
             f"model.weights: no such file: {path}; give the path of a .safetensors file, or null for random weights"
         )
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    return fingerprint(path)
 
 
-def fingerprint_pictures(folder: Path, seed: int, count: int) -> dict[str, Any]:
-    """Number of pictures used and one SHA-256 over their names and contents.
+def fingerprint_samples(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Number of samples and one SHA-256 over their names and, where they are files, their content.
 
-    Raises:
-        StageError: when the folder is missing, or holds fewer than `count`.
+    Made samples (digit scenes) are a function of the configuration: their names say it all.
     """
     digest = hashlib.sha256()
-    for path in take(list_images(folder, seed), 0, count, folder, "verification"):
-        digest.update(path.relative_to(folder).as_posix().encode())
+    for path in samples.paths if isinstance(samples, ImageSamples) else ():
+        digest.update(path.name.encode())
         digest.update(bytes.fromhex(fingerprint(path)["sha256"]))
-    return {"used": count, "sha256": digest.hexdigest()}
+    return {"samples": len(samples), "sha256": digest.hexdigest()}
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    weights, data = stage.config.model.weights, stage.config.data
-    report: dict[str, Any] = {"weights": None, "pictures": None}
-    if weights is not None:
-        report["weights"] = {"file": weights} | fingerprint(stage.root / weights)
-    if data.source is DataSource.images and data.folder is not None:
-        count = TRACE_SAMPLES + data.calibration_samples + data.verification_samples
-        report["pictures"] = fingerprint_pictures(stage.root / data.folder, data.seed, count)
-    return report
+    config, out = stage.config, stage.out()
+    weights = config.model.weights
+    used = {
+        "weights": None if weights is None else {"file": weights} | fingerprint_weights(stage.root / weights),
+        "trace": fingerprint_samples(trace_samples(config, TRACE_SAMPLES, stage.root)),
+        "calibration": fingerprint_samples(calibration_samples(config, stage.root)),
+        "verification": fingerprint_samples(verification_samples(config, stage.root)),
+    }
+    for name, content in used.items():  # a file each, so that a stage depends on what it reads and no more
+        write_json(out / f"{name}.json", content)
+    return used
 
 
 def main() -> None:
-    run_stage("inputs", run, timed=False)  # seconds would change the file each time, and so re-run the chain
+    stage_main("inputs", run, timed=False)  # seconds would change the file each time, and so re-run the chain
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ reports/ only when the body has ended well: until then they lie in a temporary f
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import errno
 import hashlib
 import json
 import shutil
@@ -91,6 +93,18 @@ class Stage:
             _remove(folder)
 
 
+def stage_main(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
+    """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
+    description = sys.modules[body.__module__].__doc__
+    argparse.ArgumentParser(
+        prog=f"python -m stages.{name}",
+        description=description,
+        epilog="Reads params.yaml and artifacts/ of the workspace; takes no arguments.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
+    run_stage(name, body, timed)
+
+
 def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
     """Run a stage's body in the workspace and end the process: 0 when it ended well, 1 on a fault, 130 on Ctrl-C.
 
@@ -109,26 +123,29 @@ def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool
         _end(stage, root, name, "stopped; earlier artifacts are untouched", 130)
     except OSError as error:
         _end(stage, root, name, _explain(error), 1)
-    except BaseException:  # a fault of ours: with its traceback
-        if stage:
-            stage.discard()
-        restore_outs(root, name)
+    except BaseException as error:  # a fault of ours: with its traceback
+        _tidy(stage, root, name, f"{type(error).__name__}: {error}")
         raise
 
 
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
+    _tidy(stage, root, name, message)
+    print(f"{name}: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
     with contextlib.suppress(OSError):  # the message matters more than tidying up on a full disk
         if stage:
             stage.discard()
         restore_outs(root, name)
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
-    print(f"{name}: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def _explain(error: OSError) -> str:
     where = f": {error.filename}" if error.filename else ""
-    return f"{error.strerror or error}{where}; nothing was replaced (check free space and write permission)"
+    remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check its permissions"
+    return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------

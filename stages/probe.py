@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from stages.io import Stage, run_stage
+from stages.io import Stage, stage_main
 
 
 def probe() -> dict[str, Any]:
@@ -61,7 +61,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def main() -> None:
-    run_stage("probe", run, timed=False)  # seconds would change the file each time, and so re-build the engine
+    stage_main("probe", run, timed=False)  # seconds would change the file each time, and so re-build the engine
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 
 from stages.data.samples import Sample, calibration_samples, stacked
 from stages.graph.facts import model_facts
-from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, model_size_mb, run_stage, save_model
+from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, model_size_mb, save_model, stage_main
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 
@@ -122,7 +122,8 @@ def run(stage: Stage) -> dict[str, Any]:
     return slim(
         source,
         out / MODEL_FILE,
-        check_feeds=_check_feeds(calibration_samples(stage.config), load_model(source)),
+        skip_patterns=stage.config.slim.skip_patterns,
+        check_feeds=_check_feeds(calibration_samples(stage.config, stage.root), load_model(source)),
         atol=stage.config.slim.atol,
         rtol=stage.config.slim.rtol,
     )
@@ -150,7 +151,7 @@ def _verdict(guilty: Sequence[str]) -> str:
         return "it is none of onnxslim's patterns; set simplify=false with precision=fp32, or report it to onnxslim"
     return (
         f"onnxslim's {' and '.join(guilty)} did it; "
-        f"slim with skip_patterns={list(guilty)}, or set simplify=false with precision=fp32"
+        f"slim without: slim.skip_patterns='[{','.join(guilty)}]', or set simplify=false with precision=fp32"
     )
 
 
@@ -266,7 +267,7 @@ def _check_feeds(samples: Sequence[Sample], model: ir.Model) -> list[dict[str, n
 
 
 def main() -> None:
-    run_stage("slim", run)
+    stage_main("slim", run)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from stages.io import (
     defaults,
     load_model,
     model_size_mb,
-    run_stage,
     save_model,
+    stage_main,
     write_text,
 )
 from stages.models.export import DynamicAxes, evaluation_mode, export
@@ -120,7 +120,7 @@ def run(stage: Stage) -> dict[str, Any]:
     config = stage.config
     batch = config.trace.input_shape[0]
     traced = min(batch, TRACE_SAMPLES // 2)
-    samples = trace_samples(config, TRACE_SAMPLES)
+    samples = trace_samples(config, TRACE_SAMPLES, stage.root)
     varies = 0 in config.trace.dynamic_axes.get("images", {})
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if varies else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
@@ -219,7 +219,7 @@ def _reference(module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays) -
 
 
 def main() -> None:
-    run_stage("trace", run)
+    stage_main("trace", run)
 
 
 if __name__ == "__main__":

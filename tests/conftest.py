@@ -17,6 +17,14 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if shutil.which("nvidia-smi"):
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is missing)"))
+
+
 def composed(*overrides: str) -> dict[str, Any]:
     """conf/ composed with overrides, fully resolved."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):

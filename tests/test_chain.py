@@ -163,7 +163,13 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(
     workspace, _ = swept
     command = [sys.executable, "-m", "pipeline", f"seed={int(how)}"]  # another seed: everything runs
     process = subprocess.Popen(
-        command, cwd=workspace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=workspace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     partial = workspace / "artifacts/trace.partial"
     give_up = time.monotonic() + 120
@@ -173,6 +179,8 @@ def test_a_run_that_is_stopped_is_recovered_by_the_next(
     subprocess.run(["kill", f"-{int(how)}", "--", f"-{process.pid}"], check=True)
     process.communicate(timeout=60)
     assert process.returncode == (130 if how is signal.SIGINT else -9)
+    if how is signal.SIGINT:
+        assert (workspace / "artifacts/trace/model.onnx").exists(), "the last good files are back in place"
     again = pipeline(workspace)
     assert again.returncode == 0, again.stderr
     assert not list(workspace.glob("artifacts/*.partial"))
@@ -189,3 +197,23 @@ def test_two_runs_at_once_take_turns(swept: tuple[Path, subprocess.CompletedProc
     assert [process.returncode for process in both] == [0, 0], outputs
     assert sum("another run is at work in this workspace" in errors for _, errors in outputs) == 1
     assert in_workspace(workspace, "dvc", "status").returncode == 0
+
+
+def test_a_crash_is_tracked_drawn_and_summed_up(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    workspace, _ = swept
+    assert pipeline(workspace).returncode == 0
+    code = workspace / "stages/slim.py"
+    sound = code.read_text()
+    try:
+        code.write_text(sound.replace("def run(stage: Stage)", "def run(stage: Stage, unexpected)"))
+        done = pipeline(workspace)
+    finally:
+        code.write_text(sound)
+    assert done.returncode == 1 and "not run" in done.stdout and "logged as a failed run" in done.stdout
+    assert "Stopped in slim" in (workspace / "reports/report.html").read_text()
+    assert (workspace / "artifacts/slim/model.onnx").exists(), "the last good files are back in place"
+
+
+def test_a_typo_in_a_block_list_is_said(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    done = pipeline(swept[0], "precision.node_block_list=[no_such_node]")
+    assert done.returncode == 0 and "no_such_node" in done.stdout and "matches no node" in done.stdout

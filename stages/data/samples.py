@@ -54,48 +54,51 @@ class ImageSamples(Sequence[Sample]):
     """Pictures from files, read when asked for; without labels."""
 
     def __init__(self, paths: Sequence[Path], folder: Path, height: int, width: int) -> None:
-        self._paths, self._folder, self._height, self._width = paths, folder, height, width
+        self.paths, self._folder, self._height, self._width = paths, folder, height, width
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.paths)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        path = self._paths[index]
+        path = self.paths[index]
         image = images.read_image(path, self._height, self._width)
         return Sample(path.relative_to(self._folder).as_posix(), {"images": image}, None, None)
 
 
-def trace_samples(config: Config, count: int) -> Sequence[Sample]:
+# `root` is the workspace: data.folder is relative to it.
+
+
+def trace_samples(config: Config, count: int, root: Path) -> Sequence[Sample]:
     """Samples to trace on and to check the trace with, at most TRACE_SAMPLES."""
     if count > TRACE_SAMPLES:
         raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
     if config.data.source is DataSource.digits:
         return DigitSamples("train", 0, count, config.model.image_size[0], config.data.seed)
-    return _folder_samples(config, 0, count, "trace")
+    return _folder_samples(config, root, 0, count, "trace")
 
 
-def calibration_samples(config: Config) -> Sequence[Sample]:
+def calibration_samples(config: Config, root: Path) -> Sequence[Sample]:
     """`data.calibration_samples` samples; also what slim is checked with."""
     count = config.data.calibration_samples
     if config.data.source is DataSource.digits:
         size, seed = config.model.image_size[0], config.data.seed
         return DigitSamples("train", _DIGITS_CALIBRATION_START, count, size, seed)
-    return _folder_samples(config, TRACE_SAMPLES, count, "calibration")
+    return _folder_samples(config, root, TRACE_SAMPLES, count, "calibration")
 
 
-def verification_samples(config: Config) -> Sequence[Sample]:
+def verification_samples(config: Config, root: Path) -> Sequence[Sample]:
     """`data.verification_samples` samples that no other stage has seen."""
     count = config.data.verification_samples
     if config.data.source is DataSource.digits:
         return DigitSamples("val", 0, count, config.model.image_size[0], config.data.seed)
-    return _folder_samples(config, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
+    return _folder_samples(config, root, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
 
 
-def _folder_samples(config: Config, first: int, count: int, purpose: str) -> ImageSamples:
+def _folder_samples(config: Config, root: Path, first: int, count: int, purpose: str) -> ImageSamples:
     assert config.data.folder is not None, "validated: data.source=images has a folder"
-    folder = Path(config.data.folder)
+    folder = root / config.data.folder
     found = images.list_images(folder, config.data.seed)
     height, width = config.model.image_size
     return ImageSamples(images.take(found, first, count, folder, purpose), folder, height, width)

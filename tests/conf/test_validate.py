@@ -57,7 +57,7 @@ def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
 
 def test_all_errors_come_at_once() -> None:
     errors = errors_of(
-        "trace.opset=99",
+        "verify.batch=0",
         "verify.score_threshold=2",
         precision__data_max="much",
         unknown_section={},
@@ -65,14 +65,16 @@ def test_all_errors_come_at_once() -> None:
         model__classes=[],
     )
     text = "\n".join(errors)
-    for part in ("trace.opset", "verify.score_threshold", "precision.data_max", "unknown_section", "model.classes"):
+    for part in ("verify.batch", "verify.score_threshold", "precision.data_max", "unknown_section", "model.classes"):
         assert part in text
     assert "trace.exporter: expected one of torchscript, dynamo, got 'magic'" in errors
 
 
 def test_dynamo_needs_its_opset() -> None:
     (error,) = errors_of("trace.exporter=dynamo")
-    assert "trace.opset=18" in error
+    assert "trace.exporter=dynamo writes opset 18 to 23, got 17" in error
+    (error,) = errors_of("trace.opset=22")
+    assert "trace.exporter=torchscript writes opset 17 to 20" in error
     validate(composed("trace.exporter=dynamo", "trace.opset=18"))
 
 
@@ -99,6 +101,11 @@ def test_a_profile_names_the_models_inputs() -> None:
     shape = {"min": [1, 3, 128, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}
     errors = errors_of(engine__profiles=[{"image": shape}])
     assert any("engine.profiles[0].image" in error for error in errors)
+
+
+def test_the_batch_is_dynamic_everywhere_or_nowhere() -> None:
+    (error,) = errors_of("~trace.dynamic_axes.logits")
+    assert "got images: batch, logits: None, boxes: batch" in error
 
 
 def test_block_lists_are_checked() -> None:

@@ -42,6 +42,15 @@ def test_a_run_is_logged_once(tmp_path: Path) -> None:
     assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
 
 
+def test_a_run_that_was_cut_off_is_logged_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch_run(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr("mlflow.log_artifact", lambda *_: 1 / 0)
+        assert track(tmp_path)["status"] == "pending"
+    assert track(tmp_path)["status"] == "logged"
+    assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
+
+
 def test_a_failed_verdict_and_a_crash_are_failed_runs(tmp_path: Path) -> None:
     scratch_run(tmp_path, verify=VERIFY | {"status": "failed", "verdict": "failed"})
     track(tmp_path)

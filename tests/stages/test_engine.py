@@ -1,5 +1,6 @@
 """Without a GPU the engine stage writes a complete plan and says that nothing was built."""
 
+import hashlib
 from pathlib import Path
 
 import onnx
@@ -41,6 +42,8 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
         "--noTF32",
     ):
         assert part in command
+    assert f"--onnx={models['fp16']}" in command and f"--saveEngine={out}/model.engine" in command
+    assert report["plan"]["onnx_sha256"] == hashlib.sha256(models["fp16"].read_bytes()).hexdigest()
     assert "--fp16" not in command, "precision is in the graph; TensorRT 11 has no such flag"
     assert sorted(path.name for path in out.iterdir()) == ["plan.json"]
 

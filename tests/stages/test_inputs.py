@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stages.inputs import fingerprint, fingerprint_pictures
+from conf.validate import validate
+from stages.data.samples import TRACE_SAMPLES, ImageSamples, calibration_samples, verification_samples
+from stages.inputs import fingerprint, fingerprint_samples, fingerprint_weights
 from stages.io import StageError
+from tests.conftest import composed
 
 
 def test_a_fingerprint_follows_the_content(tmp_path: Path) -> None:
@@ -16,15 +19,26 @@ def test_a_fingerprint_follows_the_content(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("two")
     assert fingerprint(tmp_path / "a") != fingerprint(tmp_path / "b")
     with pytest.raises(StageError, match=r"model\.weights: no such file"):
-        fingerprint(tmp_path / "c")
+        fingerprint_weights(tmp_path / "c")
 
 
-def test_pictures_share_one_fingerprint(tmp_path: Path) -> None:
-    for number in range(3):
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
-    before = fingerprint_pictures(tmp_path, 0, 3)
-    assert before == fingerprint_pictures(tmp_path, 0, 3)
-    Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "1.png")
-    assert before != fingerprint_pictures(tmp_path, 0, 3)
-    with pytest.raises(StageError, match="holds 3 pictures"):
-        fingerprint_pictures(tmp_path, 0, 4)
+def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Path) -> None:
+    for number in range(TRACE_SAMPLES + 3):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    counts = ["data.calibration_samples=2", "data.verification_samples=1"]
+    config = validate(composed("data=images", f"data.folder={tmp_path}", *counts))
+
+    def fingerprints() -> list[dict]:
+        return [fingerprint_samples(read(config, tmp_path)) for read in (calibration_samples, verification_samples)]
+
+    before = fingerprints()
+    assert before == fingerprints() and [one["samples"] for one in before] == [2, 1]
+    calibration: ImageSamples = calibration_samples(config, tmp_path)  # type: ignore[assignment]
+    Image.new("RGB", (32, 32), (9, 9, 9)).save(calibration.paths[0])
+    after = fingerprints()
+    assert after[0] != before[0] and after[1] == before[1]
+
+
+def test_made_samples_need_no_content() -> None:
+    config = validate(composed())
+    assert fingerprint_samples(verification_samples(config, Path("unused")))["samples"] == 500

@@ -86,7 +86,7 @@ def test_hand_edited_params_are_validated_by_the_stage(scratch: Path, capsys) ->
     (scratch / "params.yaml").write_text(text.replace("opset: 17", "opset: 99\n  opsett: 17"))
     assert end_of("slim", write_good) == 1
     printed = capsys.readouterr().err
-    assert "trace.opset: expected 16 to 23, got 99" in printed and "trace.opsett: unknown key" in printed
+    assert "writes opset 17 to 20, got 99" in printed and "trace.opsett: unknown key" in printed
 
 
 def test_the_digest_is_of_content_not_of_layout(scratch: Path) -> None:

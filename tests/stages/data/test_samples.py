@@ -33,21 +33,22 @@ def folder_config(folder: Path) -> Config:
 @pytest.mark.parametrize("source", ["digits", "images"])
 def test_the_three_are_disjoint_and_counted(source: str, tmp_path: Path) -> None:
     config = digits_config() if source == "digits" else folder_config(tmp_path)
-    groups = [trace_samples(config, TRACE_SAMPLES), calibration_samples(config), verification_samples(config)]
+    groups = [trace_samples(config, TRACE_SAMPLES, tmp_path)]
+    groups += [calibration_samples(config, tmp_path), verification_samples(config, tmp_path)]
     assert [len(group) for group in groups] == [TRACE_SAMPLES, 5, 7]
     names = [sample.name for group in groups for sample in group]
     assert len(set(names)) == len(names)
 
 
 def test_samples_are_what_the_model_reads() -> None:
-    sample = verification_samples(digits_config())[2]
+    sample = verification_samples(digits_config(), Path("unused"))[2]
     image = sample.feeds["images"]
     assert image.shape == (3, 128, 128) and image.dtype == np.float32 and image.max() <= 1
     assert sample.boxes is not None and sample.labels is not None
 
 
 def test_batches_cover_everything_once() -> None:
-    samples = verification_samples(digits_config())
+    samples = verification_samples(digits_config(), Path("unused"))
     groups = list(batches(samples, 3))
     assert [len(group) for group in groups] == [3, 3, 1]
     assert stacked(groups[0])["images"].shape == (3, 3, 128, 128)
