@@ -247,10 +247,12 @@ def _hop_rows(verify: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What the CPU provider says beside what was measured, as rows {name, claimed, measured}."""
+    """What the CPU provider says beside what was measured, as rows {name, claimed, measured}, or {error}."""
     claims = (verify or {}).get("cpu_provider_claims")
     if not verify or not claims:
         return None
+    if "error" in claims:
+        return {"error": claims["error"]}
     claimed, measured = claims["claimed"], claims[verify["evaluation"]]
     rows = [
         {"name": name, "claimed": show(claimed.get(key)), "measured": show(measured.get(key))}

@@ -20,7 +20,7 @@ import numpy as np
 
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import verification_samples
-from stages.io import Stage, read_json, run_stage, write_json
+from stages.io import Stage, read_json, stage_main, write_json
 from stages.models.source import open_model
 from stages.parity import gates, plots
 from stages.parity.detections import Detections
@@ -38,6 +38,7 @@ from stages.parity.worst import (
 HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = HOPS[-1]
 SUBSET = 64  # samples for the hops before the final file
+NAMED = 10  # nodes of a sentence; details.json has all
 
 
 def verify(
@@ -62,7 +63,7 @@ def verify(
     }
     final = hops[FINAL]
     verdict = judge(reference, final, options)
-    verdict["not_verified"] = not_verified(reference, final, options)
+    verdict["not_verified"] = not_verified(reference, final)
     if verdict["verdict"] == gates.FAILED:
         verdict["place"] = locate(files[FINAL], files["slim"], reference, final)
         verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
@@ -114,7 +115,7 @@ def _drop(facts: Mapping[str, Any]) -> float | None:
     return None if before is None or after is None else before - after
 
 
-def not_verified(reference: Reference, final: Hop, options: VerifyConfig) -> list[str]:
+def not_verified(reference: Reference, final: Hop) -> list[str]:
     """What this verification says nothing about, and why."""
     total = len(reference.names)
     items = [f"{what}: {why}" for what, why in final.facts["reasons"].items()]
@@ -123,8 +124,14 @@ def not_verified(reference: Reference, final: Hop, options: VerifyConfig) -> lis
             "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
             "as tensor cores do"
         )
+    if cpu_nodes := final.facts["cpu_nodes"]:
+        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
+        items.append(
+            f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
+            f"{', '.join(cpu_nodes[:NAMED])}{more}"
+        )
     items.append("the TensorRT engine: this stage judges the ONNX file")
-    items.append(f"batch sizes other than {min(options.batch, total)}")
+    items.append(f"batch sizes other than {final.facts['batch']}")
     if total > SUBSET:
         hops = ", ".join(HOPS[:-1])
         items.append(f"{hops}: measured on the first {SUBSET} of {total} samples")
@@ -204,7 +211,7 @@ def run(stage: Stage) -> dict[str, Any]:
     config, spec = stage.config, read_json(stage.artifact("trace", "io_spec.json"))
     files = {hop: stage.artifact(hop) for hop in HOPS}
     model = open_model(config, stage.root)
-    reference = freeze(model, verification_samples(config), spec, config.verify.batch)
+    reference = freeze(model, verification_samples(config, stage.root), spec, config.verify.batch)
     arrays: dict[str, Any] = dict(reference.outputs)
     np.savez(stage.out("reference") / "reference.npz", **arrays)
     write_json(stage.out("reference") / "samples.json", reference.index)
@@ -219,7 +226,7 @@ def _models(root: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    run_stage("verify", run)
+    stage_main("verify", run)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
-"""ONNX Runtime sessions whose provider is chosen, read back and recorded."""
+"""ONNX Runtime sessions whose provider is chosen, read back and recorded.
+
+That a session has the CUDA provider does not say where a node runs: one without a CUDA kernel runs on the CPU provider,
+which computes FP16 in FP32. A CUDA session therefore profiles its first run and reads from it where each node ran.
+TF32 is off: it would round what the file keeps in FP32.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
+from stages.io import StageError, read_json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+_FLOATS = {"float", "float16"}  # as profiles call the types
 _EXTERNAL_DATA_FROM = 1_500_000_000  # bytes of weights; protobuf messages end at 2 GiB
 
 
@@ -25,7 +31,11 @@ class Session:
     Attributes:
         provider: the execution provider that runs it, read back from ONNX Runtime.
         input_names, output_names: in the model's order.
+        cpu_nodes: of a CUDA session, after its first run, the nodes of that run which computed floats on the CPU
+            provider (see cpu_float_nodes); None before, and for a CPU session. A branch not taken is not seen.
     """
+
+    cpu_nodes: list[str] | None = None
 
     def __init__(
         self, model: Path | str | bytes | ir.Model, provider: str = CPU, optimize: bool = True, **options: Any
@@ -50,6 +60,7 @@ class Session:
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         for name, value in options.items():
             setattr(settings, name, value)
+        self._profile = _profiled(settings) if provider == CUDA else None
         if provider not in ort.get_available_providers():
             raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
         what = str(model) if isinstance(model, (Path, str)) else "the model"
@@ -78,25 +89,57 @@ class Session:
             values = self._session.run(names, dict(feeds))
         except Exception as error:
             raise StageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
+        if self._profile is not None:
+            self.cpu_nodes = cpu_float_nodes(read_json(Path(self._session.end_profiling())))
+            self._profile.cleanup()
+            self._profile = None
         return dict(zip(names, values, strict=True))
+
+
+def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The nodes that put out floats from the CPU provider, each as `name (operator)`, in the order of their runs.
+
+    Args:
+        events: a profile of ONNX Runtime, as read from its JSON file.
+
+    Shapes and indices belong on the CPU, so nodes without a float output do not count; nor do Casts, which round to
+    FP16 there as well.
+    """
+    found: dict[str, None] = {}
+    for event in events:
+        args = event.get("args", {})
+        if args.get("provider") != CPU or args["op_name"] == "Cast":
+            continue
+        types = {name for output in args.get("output_type_shape", []) for name in output}
+        if types & _FLOATS:
+            found[f"{event['name'].removesuffix('_kernel_time')} ({args['op_name']})"] = None
+    return list(found)
+
+
+def _profiled(settings: Any) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory(prefix="truehalf-profile-")
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(Path(folder.name) / "run")
+    return folder
 
 
 def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str) -> Any:
     import onnxruntime as ort
 
+    providers = [(provider, {"use_tf32": "0"})] if provider == CUDA else [provider]
     if isinstance(model, (Path, str)):
-        return ort.InferenceSession(str(model), settings, providers=[provider])
+        return ort.InferenceSession(str(model), settings, providers=providers)
     if isinstance(model, bytes):
-        return ort.InferenceSession(model, settings, providers=[provider])
+        return ort.InferenceSession(model, settings, providers=providers)
     import onnx_ir as ir
 
     weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
     if weights < _EXTERNAL_DATA_FROM:
-        return ort.InferenceSession(ir.to_proto(model).SerializeToString(), settings, providers=[provider])
+        return ort.InferenceSession(ir.to_proto(model).SerializeToString(), settings, providers=providers)
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         path = Path(folder) / "model.onnx"
         ir.save(model, path, external_data="model.onnx.data")
-        return ort.InferenceSession(str(path), settings, providers=[provider])
+        return ort.InferenceSession(str(path), settings, providers=providers)
 
 
 def _first_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import Sample, batches, stacked
-from stages.io import load_model
+from stages.io import StageError, load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.detections import Detections, Matching, average_precision, match, summarize
@@ -77,22 +77,61 @@ def holds_fp16(model: ir.Model) -> bool:
 
 
 def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:
-    """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16."""
-    graph = load_model(path).graph
-    dtypes = {value.name: value.dtype.numpy() for value in graph.inputs if value.dtype is not None}
+    """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16.
+
+    A file with a fixed batch gets groups of just that size instead of `batch`; the last one repeats its last sample.
+    """
+    model = load_model(path)
+    fixed = fixed_batch(model, path)
+    size = fixed or batch
+    dtypes = {value.name: value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
     parts = []
-    for group in track(batches(samples, batch), f"verify: {path.parent.name}", groups(samples, batch)):
-        feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(group).items()}
-        parts.append({name: np.asarray(value, np.float32) for name, value in session.run(feeds).items()})
+    for group in track(batches(samples, size), f"verify: {path.parent.name}", groups(samples, size)):
+        fed = filled(group, fixed) if fixed else group
+        feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(fed).items()}
+        outputs = session.run(feeds)
+        parts.append({name: np.asarray(value, np.float32)[: len(group)] for name, value in outputs.items()})
     return joined(parts)
 
 
+def fixed_batch(model: ir.Model, path: Path) -> int | None:
+    """The number of samples that the inputs of the model at `path` are fixed to; None where their first axis is free.
+
+    Raises:
+        StageError: when inputs are fixed to different numbers.
+    """
+    axes = {str(value.name): value.shape[0] for value in model.graph.inputs if value.shape}
+    fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
+    if len(set(fixed.values())) > 1:
+        found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
+        raise StageError(
+            f"{path}: the first axes of its inputs differ ({found}); expected one number of samples. Export the model "
+            "with the batch as the first axis of each input"
+        )
+    return next(iter(fixed.values()), None)
+
+
+def filled(group: Sequence[Sample], size: int) -> list[Sample]:
+    """The group and its last sample again, until there are `size`."""
+    return [*group, *[group[-1]] * (size - len(group))]
+
+
 def measure_file(path: Path, reference: Reference, count: int, options: VerifyConfig) -> Hop:
-    """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it."""
+    """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it.
+
+    `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
+    that computed floats on the CPU provider beside CUDA, None for other evaluations.
+    """
     session, evaluation = open_file(path, options.evaluation.value)
     outputs = run_file(session, path, reference.samples[:count], options.batch)
     hop = measure(reference, outputs, options)
-    return replace(hop, facts={"evaluation": evaluation, "provider": session.provider} | hop.facts)
+    run = {
+        "evaluation": evaluation,
+        "provider": session.provider,
+        "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
+        "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
+    }
+    return replace(hop, facts=run | hop.facts)
 
 
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
@@ -169,12 +208,17 @@ def cpu_provider_claims(
     path: Path, reference: Reference, hop: Hop, count: int, options: VerifyConfig
 ) -> dict[str, Any] | None:
     """What ONNX Runtime's CPU provider says of an FP16 file, beside `hop` of the same file, both on the first `count`
-    samples; None for a file without FP16. For information alone: overflow in FP16 does not show there.
+    samples; None for a file without FP16. For information alone: overflow in FP16 does not show there. So a file that
+    the CPU provider cannot load or run is no failure: then {error}, its message.
     """
     if hop.facts["evaluation"] == FP32_CPU:
         return None
-    session = Session(path)
-    claimed = measure(reference, run_file(session, path, reference.samples[:count], options.batch), options)
+    try:
+        session = Session(path)
+        outputs = run_file(session, path, reference.samples[:count], options.batch)
+    except StageError as error:
+        return {"error": str(error)}
+    claimed = measure(reference, outputs, options)
     honest = measure(reference, {name: value[:count] for name, value in hop.outputs.items()}, options)
     return {
         "samples": count,

@@ -189,6 +189,12 @@ def test_an_unverified_run_with_none_for_numbers_renders(folder):
     assert "is open" in Page(render(folder)).text
 
 
+def test_a_cpu_provider_that_could_not_run_the_file_renders(folder):
+    write(folder / "reports" / "verify.json", VERIFY | {"cpu_provider_claims": {"error": "no kernel for Foo"}})
+    text = Page(render(folder)).text
+    assert "could not run the file" in text and "no kernel for Foo" in text
+
+
 def test_infinite_errors_render(folder):
     broken = HOP | {"max_abs_error": {"logits": "inf"}, "nonfinite": 33600}
     write(folder / "reports" / "verify.json", VERIFY | {"verdict": "failed", "hops": {"cast_cleanup": broken}})

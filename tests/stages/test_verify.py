@@ -1,6 +1,8 @@
 """A small detector (means of the colours -> 4 queries, 3 classes) through verify, whole and broken in known ways."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,7 +14,9 @@ from conf.schema import Evaluation, GatesConfig, VerifyConfig
 from stages import verify as stage
 from stages.data.samples import Sample
 from stages.io import StageError
-from stages.parity.hops import holds_fp16
+from stages.ort.session import Session
+from stages.parity import hops
+from stages.parity.hops import fixed_batch, holds_fp16
 from stages.parity.reference import freeze
 
 SIZE, QUERIES, CLASSES = 32, 4, 3
@@ -160,7 +164,9 @@ def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
         g for g in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"] if "matched" in g["gate"]
     )
     assert len(gate["worst"]) == 3 and all("label became" in item["error"] for item in gate["worst"])
-    assert "rounding" in report["place"]["sentence"], "nothing overflows: the place must not be invented"
+    sentence = report["place"]["sentence"]
+    assert "no NaN and no Inf" in sentence, "nothing overflows: the place must not be invented"
+    assert report["place"]["sample"] in sentence and "the other samples (11) were not looked at" in sentence
 
 
 def test_permuted_queries_pass(tmp_path):
@@ -182,6 +188,58 @@ def test_a_shifted_box_fails(tmp_path):
     assert report["verdict"] == "failed" and report["missed"] == 12
     worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]["matched_fraction_min"]
     assert worst[0]["error"].startswith("moved by 2.")
+
+
+@pytest.mark.parametrize(("size", "gain"), [(5, 1.0), (1, 1.0), (20, 1.0), (5, 2.0**15)])
+def test_a_fixed_batch_is_fed_as_it_asks(tmp_path, size, gain):
+    free = verified(tmp_path / "free", write(tmp_path / "free" / "final" / "model.onnx", FP16, gain))
+    fp32 = write(tmp_path / "slim" / "model.onnx", FP32.replace("batch", str(size)))
+    final = write(tmp_path / "final" / "model.onnx", FP16.replace("batch", str(size)), gain)
+    report = verified(tmp_path, final, fp32=fp32)
+    assert report["samples"] == 12 and report["verdict"] == free["verdict"]
+    assert (
+        report["max_abs_error"] == free["max_abs_error"] and report["nan"] + report["inf"] == free["nan"] + free["inf"]
+    )
+    assert report["cpu_provider_claims"] == free["cpu_provider_claims"]
+    assert f"batch sizes other than {size}" in report["not_verified"]
+    if gain > 1:
+        assert report["place"]["nonfinite"][0]["node"] == "amplify"
+        assert f"repeated {size} times" in report["place"]["sentence"]
+
+
+def test_inputs_fixed_to_different_batches_are_refused():
+    import onnx_ir as ir
+
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2, 3] a, float[N] b, float[4] c) => (float[2, 3] y) { y = Identity (a) }"""
+    with pytest.raises(StageError, match=r"model\.onnx: the first axes of its inputs differ \(a: 2, c: 4\)"):
+        fixed_batch(ir.from_proto(onnx.parser.parse_model(text)), Path("model.onnx"))
+
+
+def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatch):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+
+    class RefusesFinal(Session):
+        def __init__(self, path, *args):
+            if path == final:
+                raise StageError("ONNX Runtime cannot load it: no kernel")
+            super().__init__(path, *args)
+
+    monkeypatch.setattr(hops, "Session", RefusesFinal)
+    report = verified(tmp_path, final)
+    assert report["cpu_provider_claims"] == {"error": "ONNX Runtime cannot load it: no kernel"}
+    assert report["verdict"] == "passed" and report["samples"] == 12
+    assert json.loads((tmp_path / "out" / "verdict.json").read_text())["verdict"] == "passed"
+
+
+def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
+    samples = labelled()
+    reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
+    hop = hops.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
+    assert not any("CPU provider" in item for item in stage.not_verified(reference, hop))
+    placed = replace(hop, facts=hop.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
+    said = next(item for item in stage.not_verified(reference, placed) if "CPU provider" in item)
+    assert "12 nodes" in said and "n9 (Mul) and 2 more" in said and "n10" not in said
 
 
 def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,11 +14,21 @@ import pytest
 
 from stages.io import StageError
 from stages.ort import session as module
-from stages.ort.session import CPU, Session
+from stages.ort.session import CPU, CUDA, Session, cpu_float_nodes
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[N,2] x) => (float[N,2] y, float[N,2] z) <float[2] w = {1.0, 2.0}> { y = Add(x, w)  z = Mul(x, w) }"""
 X = np.ones((3, 2), np.float32)
+MIXED = """<ir_version: 9, opset_import: ["" : 17]>
+g (float[N,2] x) => (float[N,2] y, float[N,2] c, float16[N,2] r, int64[2] s) <float[2] w = {1.0, 2.0}> {
+    [half] h = Cast <to = 10> (x)
+    [double] d = Add (h, h)
+    [back] f = Cast <to = 1> (d)
+    [scale] y = Mul (f, w)
+    [twice] c = Add (y, x)
+    [round] r = Cast <to = 10> (y)
+    [size] s = Shape (y)
+}"""
 
 
 def proto() -> onnx.ModelProto:
@@ -57,3 +69,38 @@ def test_a_failing_run_says_why() -> None:
     session = Session(proto().SerializeToString())
     with pytest.raises(StageError, match=r"cannot run the model: .*"):
         session.run({"x": np.ones((3, 5), np.float32)})
+
+
+def profile(folder: Path) -> list[dict[str, Any]]:
+    """What ONNX Runtime writes of a run of MIXED on the CPU provider, where FP16 is gone but for the output `r`."""
+    options = {"enable_profiling": True, "profile_file_prefix": str(folder / "run"), "optimize": False}
+    session = Session(onnx.parser.parse_model(MIXED).SerializeToString(), **options)
+    session.run({"x": X})
+    return json.loads(Path(session._session.end_profiling()).read_text())
+
+
+def test_nodes_that_compute_floats_on_the_cpu_are_read_from_a_profile(tmp_path: Path) -> None:
+    events = profile(tmp_path)
+    assert {"Cast", "Shape"} <= {event.get("args", {}).get("op_name") for event in events}
+    assert cpu_float_nodes(events) == ["double (Add)", "scale (Mul)", "twice (Add)"]
+    for event in events:
+        if event["name"] in ("scale_kernel_time", "twice_kernel_time"):
+            event["args"]["provider"] = CUDA
+    assert cpu_float_nodes(events + events) == ["double (Add)"], "named once, however often it ran"
+
+
+def test_a_session_that_reads_where_its_nodes_ran_does_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CUDA", CPU)  # the CPU provider takes the path of CUDA, and passes over use_tf32
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    session = Session(onnx.parser.parse_model(MIXED).SerializeToString(), CPU, optimize=False)
+    assert session.cpu_nodes is None
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run({"x": X})["y"], [[2, 4]] * 3)
+        assert session.cpu_nodes == ["double (Add)", "scale (Mul)", "twice (Add)"]
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cpu_session_profiles_nothing() -> None:
+    session = Session(proto().SerializeToString())
+    session.run({"x": X})
+    assert session.cpu_nodes is None
