@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.caveats import not_verified, warnings
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -69,7 +70,8 @@ def content(folder: Path) -> dict[str, Any]:
         "title": " · ".join(_names(params)) or "truehalf",
         "headline": headline(verify, crash, params),
         "tiles": tiles(reports),
-        "not_verified": _not_verified(verify, engine),
+        "not_verified": not_verified(reports),
+        "warnings": warnings(reports),
         "stages": [_stage_row(stage, reports.get(stage), crash) for stage in STAGES],
         "machine": _machine(reports.get("probe")),
         "hops": _hop_rows(verify),
@@ -209,13 +211,6 @@ def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
         note = f"before {number(before['size_mb'])} MB" if "size_mb" in before else ""
         found.append({"name": "Model file", "value": f"{number(after['size_mb'])} MB", "note": note})
     return found
-
-
-def _not_verified(verify: Mapping[str, Any] | None, engine: Mapping[str, Any] | None) -> list[str]:
-    items = list((verify or {}).get("not_verified", [])) + list((engine or {}).get("not_verified", []))
-    if verify is None:
-        items.append("the final file: verify has not run")
-    return items
 
 
 def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str, str] | None) -> dict[str, Any]:

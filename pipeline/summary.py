@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import Any
 
+from pipeline.caveats import not_verified, warnings
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
 
 
@@ -63,13 +64,7 @@ def _parity(stage: str, reports: dict[str, dict[str, Any]]) -> str:
 
 
 def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> list[str]:
-    lines = []
-    for selector in reports.get("fp16", {}).get("unmatched_selectors", []):
-        lines.append(f"WARNING: block list entry {selector} matches no node")
-    for stage in ("trace", "slim"):
-        parity = reports.get(stage, {}).get("parity", {})
-        if parity.get("status") == "not verified":
-            lines.append(f"not verified: {stage}: {parity.get('reason', 'no reason given')}")
+    lines = [f"WARNING: {warning}" for warning in warnings(reports)]
     verify = reports.get("verify")
     if verify:
         lines.append(f"verdict: {verify['verdict']} (evaluation: {verify.get('evaluation', 'none')})")
@@ -80,11 +75,10 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
             )
         if verify.get("matched_fraction") is not None:
             lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections found again")
-        lines += [f"not verified: {item}" for item in verify.get("not_verified", [])]
     engine = reports.get("engine")
     if engine:
         lines.append(_engine_sentence(engine))
-        lines += [f"not verified: {item}" for item in engine.get("not_verified", [])]
+    lines += [f"not verified: {item}" for item in not_verified(reports)]
     lines.append("report: reports/report.html")
     if tracked:
         lines.append(f"MLflow: {tracked['message']}")

@@ -1,0 +1,28 @@
+"""What a run must say beside its verdict: what nobody verified, and what was asked for in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Reports = Mapping[str, Mapping[str, Any]]
+
+
+def not_verified(reports: Reports) -> list[str]:
+    """What was not verified and why, from every stage that says so; never empty of a reason."""
+    items = []
+    for stage in ("trace", "slim"):
+        parity = reports.get(stage, {}).get("parity", {})
+        if parity.get("status") == "not verified":
+            items.append(f"{stage}: {parity.get('reason', 'no reason given')}")
+    if "verify" not in reports:
+        items.append("the final file: verify has not run")
+    for stage in ("verify", "engine"):
+        items += reports.get(stage, {}).get("not_verified", [])
+    return items
+
+
+def warnings(reports: Reports) -> list[str]:
+    """Block list entries that match no node: a typo, most likely."""
+    unmatched = reports.get("fp16", {}).get("unmatched_selectors", [])
+    return [f"block list entry {selector} matches no node" for selector in unmatched]
