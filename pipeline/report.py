@@ -99,12 +99,12 @@ def _reports(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str] | 
     reports = read_reports(folder)
     error_file = folder / "reports" / "error.json"
     crash = _json(error_file)
-    if not crash or crash.get("stage") not in STAGES:
+    if not crash:
         return reports, None
     report_file = folder / "reports" / f"{crash['stage']}.json"
     if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
         return reports, None  # the stage has run well since
-    stale = STAGES[STAGES.index(crash["stage"]) :]
+    stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else STAGES
     return {stage: report for stage, report in reports.items() if stage not in stale}, crash
 
 

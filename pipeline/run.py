@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.stale_locks import release
-from pipeline.workspace import locked, remove_leftovers, write_params
+from pipeline.workspace import locked, remove_leftovers, write_params, write_text
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
@@ -36,14 +36,21 @@ def run(folder: Path, values: Mapping[str, Any]) -> int:
             return 0
         if _tracked_at(folder) != before:  # all stages ran; the gate said no
             return 1
+        if code != 130:
+            _wind_up(error_file, folder, lock)
         _execute(["dvc", "checkout", "--quiet"], folder, lock, quiet=True)
-        if code == 130:
-            return 130
-        stage = json.loads(error_file.read_text())["stage"] if error_file.exists() else "unknown"
-        _execute(["pipeline.report"], folder, lock)
-        _execute(["pipeline.track", "--failed-stage", stage], folder, lock)
-        _execute(["pipeline.summary", "--failed-stage", stage], folder, lock)
-        return 1
+        return 130 if code == 130 else 1
+
+
+def _wind_up(error_file: Path, folder: Path, lock: int) -> None:
+    """Draw, track and sum up a run that crashed."""
+    if not error_file.exists():  # nobody was left to write it
+        message = "a process was killed, or DVC itself failed; its message stands above"
+        write_text(error_file, json.dumps({"stage": "unknown", "message": message}))
+    stage = json.loads(error_file.read_text())["stage"]
+    _execute(["pipeline.report"], folder, lock)
+    _execute(["pipeline.track", "--failed-stage", stage], folder, lock)
+    _execute(["pipeline.summary", "--failed-stage", stage], folder, lock)
 
 
 def _tracked_at(folder: Path) -> int | None:
