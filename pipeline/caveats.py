@@ -1,4 +1,4 @@
-"""What a run must say beside its verdict: what nobody verified, and what was asked for in vain."""
+"""What a run must say beside its numbers: what was verified of each file, what was not, what was asked for in vain."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 Reports = Mapping[str, Mapping[str, Any]]
+
+
+def parity(stage: str, reports: Reports) -> str:
+    """What is known of a stage's file: held against torch (trace), its source (slim), or the reference (verify)."""
+    verify = reports.get("verify", {})
+    if stage not in reports:
+        return ""
+    if stage == "cast_cleanup":
+        return str(verify.get("verdict", "not verified"))
+    if stage == "fp16":
+        found = verify.get("hops", {}).get("fp16", {}).get("matched_fraction")
+        return "not verified" if found is None else f"{100 * found:.2f} % found again"
+    if stage == "engine":
+        return "not verified" if reports["engine"].get("status") == "built" else ""
+    return str(reports[stage].get("parity", {}).get("status", ""))
 
 
 def not_verified(reports: Reports) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.caveats import not_verified, warnings
+from pipeline.caveats import not_verified, parity, warnings
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -72,7 +72,9 @@ def content(folder: Path) -> dict[str, Any]:
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
         "warnings": warnings(reports),
-        "stages": [_stage_row(stage, reports.get(stage), crash) for stage in STAGES],
+        "stages": [
+            _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
+        ],
         "machine": _machine(reports.get("probe")),
         "hops": _hop_rows(verify),
         "outputs": sorted({name for hop in (verify or {}).get("hops", {}).values() for name in hop["max_abs_error"]}),

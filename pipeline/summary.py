@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any
 
-from pipeline.caveats import not_verified, warnings
+from pipeline.caveats import not_verified, parity, warnings
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
 
 
@@ -41,26 +41,13 @@ def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
     return [
         stage,
         str(report["status"]),
-        _parity(stage, reports),
+        parity(stage, reports),
         f"{report['seconds']:.1f}" if "seconds" in report else "",
         str(model.get("nodes", "")),
         str(model.get("casts", "")),
         f"{100 * fraction:.1f} %" if fraction else "",
         f"{model['size_mb']:.2f}" if "size_mb" in model else "",
     ]
-
-
-def _parity(stage: str, reports: dict[str, dict[str, Any]]) -> str:
-    """What is known of a stage's file: held against torch (trace), its source (slim), or the reference (verify)."""
-    verify = reports.get("verify", {})
-    if stage == "cast_cleanup":
-        return str(verify.get("verdict", "not verified"))
-    if stage == "fp16":
-        found = verify.get("hops", {}).get("fp16", {}).get("matched_fraction")
-        return "not verified" if found is None else f"{100 * found:.2f} % found again"
-    if stage == "engine":
-        return "not verified" if reports["engine"]["status"] == "built" else ""
-    return str(reports[stage].get("parity", {}).get("status", ""))
 
 
 def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> list[str]:
