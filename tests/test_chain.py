@@ -210,7 +210,7 @@ def test_a_crash_is_tracked_drawn_and_summed_up(swept: tuple[Path, subprocess.Co
     finally:
         code.write_text(sound)
     assert done.returncode == 1 and "not run" in done.stdout and "logged as a failed run" in done.stdout
-    assert "Stopped in slim" in (workspace / "reports/report.html").read_text()
+    assert "The run stopped in slim" in (workspace / "reports/report.html").read_text()
     assert (workspace / "artifacts/slim/model.onnx").exists(), "the last good files are back in place"
 
 
