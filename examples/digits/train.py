@@ -28,7 +28,7 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from stages.data.digits import Scene, scene  # noqa: E402
-from stages.models.ltdetr import Architecture, build  # noqa: E402
+from stages.models.ltdetr import Architecture, architecture, build  # noqa: E402
 from stages.parity.detections import Detections, average_precision, decode  # noqa: E402
 
 
@@ -88,13 +88,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def read_architecture(decoder: str) -> tuple[Architecture, int]:
     values = yaml.safe_load((ROOT / "conf/model/ltdetr_nano.yaml").read_text())
-    arch = Architecture(
-        decoder=decoder,
-        num_classes=len(values["classes"]),
-        mean=tuple(values["mean"]),
-        std=tuple(values["std"]),
-        **{key: tuple(v) if isinstance(v, list) else v for key, v in values["architecture"].items()},
-    )
+    arch = architecture(decoder, values["classes"], values["mean"], values["std"], values["architecture"])
     return arch, values["image_size"][0]
 
 

@@ -6,8 +6,9 @@ so that an exported file needs no preprocessing but the resize.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +50,20 @@ class Architecture:
     num_denoising: int
     mean: tuple[float, float, float] = field(default=(0.485, 0.456, 0.406))
     std: tuple[float, float, float] = field(default=(0.229, 0.224, 0.225))
+
+
+def architecture(
+    decoder: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], values: Mapping[str, Any]
+) -> Architecture:
+    """The architecture that a model's YAML describes; `values` is its section `architecture`."""
+    shape: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Architecture(
+        decoder=decoder,
+        num_classes=len(classes),
+        mean=(mean[0], mean[1], mean[2]),
+        std=(std[0], std[1], std[2]),
+        **shape,
+    )
 
 
 def build(arch: Architecture, seed: int) -> torch.nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,22 +73,9 @@ def _ltdetr(config: Config, root: Path) -> torch.nn.Module:
 
 
 def _architecture(config: Config) -> ltdetr.Architecture:
-    model, shape = config.model, config.model.architecture
-    return ltdetr.Architecture(
-        decoder=config.decoder.name.value,
-        num_classes=len(model.classes),
-        backbone_widths=tuple(shape.backbone_widths),
-        backbone_depths=tuple(shape.backbone_depths),
-        layer_scale_init=shape.layer_scale_init,
-        d_model=shape.d_model,
-        ffn_dim=shape.ffn_dim,
-        heads=shape.heads,
-        decoder_layers=shape.decoder_layers,
-        num_queries=shape.num_queries,
-        num_denoising=shape.num_denoising,
-        mean=(model.mean[0], model.mean[1], model.mean[2]),
-        std=(model.std[0], model.std[1], model.std[2]),
-    )
+    model = config.model
+    shape = dataclasses.asdict(model.architecture)
+    return ltdetr.architecture(config.decoder.name.value, model.classes, model.mean, model.std, shape)
 
 
 _SOURCES = {ModelSource.ltdetr: _ltdetr}
