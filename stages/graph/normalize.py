@@ -44,6 +44,8 @@ def normalize(model: ir.Model) -> None:
     sort_nodes(model)
     name_nodes(model)
     infer_types(model)
+    for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
+        graph.opset_imports.update(model.graph.opset_imports)
 
 
 def sort_nodes(model: ir.Model) -> None:
@@ -76,7 +78,7 @@ def name_nodes(model: ir.Model) -> None:
 def infer_types(model: ir.Model) -> None:
     """Fill in value types and shapes as far as onnx can infer them; known types stay, weights are not copied."""
     with contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
-        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(_light_proto(model), data_prop=True))
+        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light_proto(model), data_prop=True))
         for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
             known = ir.convenience.create_value_mapping(typed)
             for name, value in ir.convenience.create_value_mapping(graph).items():
@@ -119,7 +121,7 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
     return dropped
 
 
-def _light_proto(model: ir.Model) -> onnx.ModelProto:
+def light_proto(model: ir.Model) -> onnx.ModelProto:
     """The model with type and shape of its weights only, but with the small constants that shapes depend on."""
     tensors = {value: value.const_value for value in model.graph.initializers.values() if value.const_value is not None}
     try:
