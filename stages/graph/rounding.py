@@ -1,0 +1,167 @@
+"""Float32 constants rounded to float16, block by block, with what was lost on the way counted.
+
+    x -> floor                where x < floor          (-Inf too; only when a floor is given)
+    x -> sign(x) * clamp      where |x| > clamp        (finite x only; only when a clamp is given)
+    x -> nearest float16      ties to even, sign kept  (from 2^-25 down that is a zero)
+    Inf -> Inf, NaN -> NaN
+
+A tensor above 1 MiB is rounded whenever it is read (it is read when the model is saved), 256 KiB at a time, so that a
+model larger than memory passes through. Its losses are counted the first time only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+MAX = 65504.0  # the largest finite float16
+
+_BLOCK = 1 << 16  # elements; float32 block, float16 block and their bits fit into a second-level cache
+_LAZY_FROM = 1 << 20  # bytes
+_MAGNITUDE, _FIRST_NORMAL, _LARGEST = np.uint16(0x7FFF), np.uint16(0x0400), np.uint16(0x7BFF)
+
+
+@dataclass
+class Losses:
+    """Elements of constants that became float16.
+
+    Attributes:
+        rounded: all of them.
+        underflowed: nonzero before, zero after.
+        subnormal: nonzero after, but below 2^-14, where fewer than 11 significant bits are left.
+        clamped: finite before, beyond the clamp, set to it.
+        overflowed: finite before, Inf after (without a clamp).
+        floored: below the floor of their constant, set to it.
+    """
+
+    rounded: int = 0
+    underflowed: int = 0
+    subnormal: int = 0
+    clamped: int = 0
+    overflowed: int = 0
+    floored: int = 0
+    _pending: dict[_Half, None] = field(default_factory=dict, repr=False, compare=False)
+
+    def settle(self) -> None:
+        """Count the tensors that nobody has read yet."""
+        for tensor in list(self._pending):
+            for _ in tensor.blocks():
+                pass
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts, complete: `settle` is called first."""
+        self.settle()
+        return self._counts()
+
+    def add(self, other: Losses) -> None:
+        for name, count in other._counts().items():
+            setattr(self, name, getattr(self, name) + count)
+
+    def _counts(self) -> dict[str, int]:
+        names = ("rounded", "underflowed", "subnormal", "clamped", "overflowed", "floored")
+        return {name: getattr(self, name) for name in names}
+
+
+def half(
+    tensor: ir.TensorProtocol,
+    name: str | None,
+    losses: Losses,
+    *,
+    clamp: float | None = MAX,
+    floor: float | None = None,
+) -> ir.TensorProtocol:
+    """A float16 tensor of a float32 one.
+
+    Args:
+        tensor: float32, any shape; read now when it is small, later when it is large (it must not change until then).
+        name: of the result.
+        losses: what is lost is added here: at once for a small tensor, when it is first read for a large one.
+        clamp: the largest finite magnitude that is let through; None: beyond 65520 a value becomes Inf.
+        floor: elements below it become it, before anything else; for mask constants that mean "not this one".
+    """
+    rounded = _Half(tensor, name, losses, clamp, floor)
+    if tensor.nbytes > _LAZY_FROM:
+        return rounded
+    return ir.tensor(rounded.numpy(), name=name)
+
+
+class _Half(ir.LazyTensor):
+    """Rounds its source whenever it is read, and holds one block of the result at a time when it is written."""
+
+    def __init__(
+        self, source: ir.TensorProtocol, name: str | None, losses: Losses, clamp: float | None, floor: float | None
+    ) -> None:
+        shape = source.shape
+        assert isinstance(shape, ir.Shape)
+        super().__init__(lambda: ir.tensor(self.numpy()), ir.DataType.FLOAT16, shape, name=name)
+        self.source, self.losses, self.clamp, self.floor = source, losses, clamp, floor
+        losses._pending[self] = None
+
+    def numpy(self) -> NDArray[np.float16]:
+        result = np.empty(self.source.size, np.float16)
+        start = 0
+        for block in self.blocks():
+            result[start : start + block.size] = block
+            start += block.size
+        return result.reshape(self.shape.numpy())
+
+    def __array__(self, dtype: npt.DTypeLike | None = None) -> NDArray[Any]:
+        return np.asarray(self.numpy(), dtype)
+
+    def tobytes(self) -> bytes:
+        return self.numpy().astype("<f2", copy=False).tobytes()
+
+    def tofile(self, file: BinaryIO) -> None:
+        for block in self.blocks():
+            file.write(block.astype("<f2", copy=False).data)
+
+    def blocks(self) -> Iterator[NDArray[np.float16]]:
+        """The elements in order; a block is valid until the next one is asked for."""
+        exact = self.source.numpy().reshape(-1)
+        lost = Losses()
+        try:
+            target = np.empty(min(_BLOCK, exact.size), np.float16)
+            for start in range(0, exact.size, _BLOCK):
+                stop = min(start + _BLOCK, exact.size)
+                yield _round(exact[start:stop], target[: stop - start], self.clamp, self.floor, lost)
+        finally:
+            del exact
+            if isinstance(self.source, ir.ExternalTensor):
+                with contextlib.suppress(BufferError):  # somebody else still holds the mapped array
+                    self.source.release()
+        if self in self.losses._pending:
+            del self.losses._pending[self]
+            self.losses.add(lost)
+
+
+def _round(
+    exact: NDArray[np.float32], target: NDArray[np.float16], clamp: float | None, floor: float | None, lost: Losses
+) -> NDArray[np.float16]:
+    lost.rounded += exact.size
+    if floor is not None and (below := int(np.count_nonzero(exact < floor))):
+        lost.floored += below
+        exact = np.maximum(exact, np.float32(floor))
+    with np.errstate(all="ignore"):
+        target[...] = exact
+    bits = target.view(np.uint16) & _MAGNITUDE
+    limit = _LARGEST if clamp is None else np.float16(min(clamp, MAX)).view(np.uint16)
+    if bits.size and bits.max() >= limit:
+        beyond = np.isfinite(exact) & (np.abs(exact) > (MAX if clamp is None else clamp))
+        if clamp is None:
+            lost.overflowed += int(np.count_nonzero(beyond & np.isinf(target)))
+        else:
+            lost.clamped += int(np.count_nonzero(beyond))
+            target[beyond] = np.copysign(np.float16(clamp), target[beyond])
+    small = int(np.count_nonzero(bits < _FIRST_NORMAL))
+    if small:
+        zeros = bits.size - int(np.count_nonzero(bits))
+        lost.subnormal += small - zeros
+        lost.underflowed += zeros - (exact.size - int(np.count_nonzero(exact))) if zeros else 0
+    return target
