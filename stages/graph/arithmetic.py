@@ -1,0 +1,336 @@
+"""How much a node computes, and how many terms one element of its output adds up.
+
+    depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w     depth(Softmax) = its axis
+    depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean
+
+Every operator that adds up elements counts, by the ONNX definition of its opset. Dimensions that nobody knows count 1.
+A largest or smallest element is no sum (ReduceMax, MaxPool), and four to sixteen interpolated neighbours are none worth
+the name (Resize, GridSample): they are 1 deep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import onnx_ir as ir
+
+Shapes = Mapping[ir.Value, tuple[int, ...]]
+
+# Their outputs are elements of their inputs, or facts of the shape: nothing is computed.
+# fmt: off
+MOVES = frozenset({
+    "Cast", "CastLike", "CenterCropPad", "Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout",
+    "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "If", "Loop", "Optional",
+    "OptionalGetElement", "OptionalHasElement", "Pad", "Reshape", "ReverseSequence", "Scan", "SequenceAt",
+    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "Shape",
+    "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "ConcatFromSequence", "Squeeze", "Tile", "Transpose",
+    "TensorScatter", "Trilu", "Unsqueeze", "Where",
+})
+# fmt: on
+
+# Each output element has a sum of its own, of elements that others add up, too. Where a sum serves many outputs
+# (Softmax, norms), elements are counted.
+_SUMS_OF_THEIR_OWN = frozenset(
+    {"AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "LRN", "DFT", "Col2Im", "Sum", "Mean"}
+)
+_SOFTMAX_OVER_ONE_AXIS = 13  # before, Softmax flattened everything from its axis on
+_MEAN_AXES = (0, 2, 3)  # MeanVarianceNormalization's default
+
+
+def reduction_depth(node: ir.Node, shapes: Shapes | None = None) -> int:
+    """How many terms one output element adds up; 1 for operators that add nothing up, and for unknown ones.
+
+    Args:
+        shapes: shapes that replace those of the values, for instance at a profile's opt shape.
+    """
+    rule = _DEPTHS.get(node.op_type) if node.domain == "" else None
+    return max(1, rule(_Seen(node, shapes or {}))) if rule else 1
+
+
+def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
+    """Arithmetic of a node, in operations.
+
+    2 * depth * output elements for matrix products and convolutions (a multiplication and an addition a term); for the
+    others one operation for each element that is added up or written; 0 for moves, casts and shapes.
+    """
+    if node.domain == "" and node.op_type in MOVES:
+        return 0.0
+    seen = _Seen(node, shapes or {})
+    if node.domain == "" and node.op_type in _PRODUCTS:
+        return _PRODUCTS[node.op_type](seen)
+    written = max((seen.elements(value) for value in node.outputs), default=0)
+    if all(value.shape is None for value in node.outputs):  # where inference knows nothing: as much as is read
+        written = max(written, seen.elements(seen.input(0)))
+    if node.domain == "" and node.op_type.startswith("Reduce"):
+        return float(max(written, seen.elements(seen.input(0))))
+    if node.domain == "" and node.op_type in _SUMS_OF_THEIR_OWN:
+        return float(written * reduction_depth(node, shapes))
+    return float(written)
+
+
+class _Seen:
+    """A node with shapes: dimensions as integers, 1 where unknown, () for a tensor of unknown rank."""
+
+    def __init__(self, node: ir.Node, shapes: Shapes) -> None:
+        self.node, self._shapes = node, shapes
+
+    def input(self, index: int) -> ir.Value | None:
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def shape(self, value: ir.Value | None) -> tuple[int, ...]:
+        if value is None:
+            return ()
+        if value in self._shapes:
+            return self._shapes[value]
+        return tuple(dim if isinstance(dim, int) else 1 for dim in value.shape or ())
+
+    def of(self, index: int) -> tuple[int, ...]:
+        return self.shape(self.input(index))
+
+    def elements(self, value: ir.Value | None) -> int:
+        return math.prod(self.shape(value))
+
+    def integers(self, index: int) -> list[int] | None:
+        """An input that is a constant list of integers; None where it is absent or computed."""
+        value = self.input(index)
+        tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+        return None if tensor is None else [int(number) for number in tensor.numpy().reshape(-1)]
+
+    def number(self, name: str, default: int) -> int:
+        return self.node.attributes.get_int(name, default)
+
+    def numbers(self, name: str) -> list[int] | None:
+        attribute = self.node.attributes.get(name)
+        return None if attribute is None else list(attribute.as_ints())
+
+    @property
+    def opset(self) -> int:
+        graph = self.node.graph
+        imports = {} if graph is None or isinstance(graph, ir.GraphView) else graph.opset_imports
+        return self.node.version or imports.get("", _SOFTMAX_OVER_ONE_AXIS)
+
+
+def _over(shape: tuple[int, ...], axes: Sequence[int]) -> int:
+    """Elements along some axes."""
+    wanted = {axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)}
+    return math.prod(shape[axis] for axis in wanted)
+
+
+# --- matrix products and convolutions ---------------------------------------------------------------------------------
+
+
+def _matmul(seen: _Seen) -> int:
+    left, right = seen.of(0), seen.of(1)
+    return max(left[-1] if left else 1, (right[-2] if len(right) > 1 else right[0]) if right else 1)
+
+
+def _gemm(seen: _Seen) -> int:
+    left, right = seen.of(0), seen.of(1)
+    return max(
+        (left[0] if seen.number("transA", 0) else left[1]) if len(left) == 2 else 1,
+        (right[1] if seen.number("transB", 0) else right[0]) if len(right) == 2 else 1,
+    )
+
+
+def _conv(seen: _Seen) -> int:
+    weight = seen.of(1)
+    if weight:
+        return math.prod(weight[1:])
+    channels = seen.of(0)[1:2]
+    return math.prod(channels) // max(1, seen.number("group", 1)) * math.prod(seen.numbers("kernel_shape") or [])
+
+
+def _conv_transpose(seen: _Seen) -> int:
+    """Of the kernel, an output sees every (stride / gcd(stride, dilation))-th tap along an axis."""
+    weight = seen.of(1)
+    if not weight:
+        return 1
+    kernel = weight[2:]
+    strides, dilations = (seen.numbers(name) or [1] * len(kernel) for name in ("strides", "dilations"))
+    taps = [math.ceil(k * math.gcd(s, d) / s) for k, s, d in zip(kernel, strides, dilations, strict=True)]
+    return weight[0] // max(1, seen.number("group", 1)) * math.prod(taps)
+
+
+def _einsum(seen: _Seen) -> int:
+    """Sizes of the letters that the output lacks. What an ellipsis stands for, and is lost, counts too."""
+    left, arrow, right = seen.node.attributes.get_string("equation", "").replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for index, term in enumerate(left.split(",")):
+        head, dots, tail = term.partition("...")
+        shape = seen.of(index)
+        if len(shape) < len(head) + len(tail):
+            continue
+        letters = [*head, *(f"...{i}" for i in range(len(shape) - len(head) - len(tail), 0, -1) if dots), *tail]
+        for letter, size in zip(letters, shape, strict=False):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    if not arrow:  # then the output holds the letters that occur once, and the ellipsis
+        right = "..." + "".join(letter for letter in set(left) if left.count(letter) == 1)
+    return math.prod(
+        size for letter, size in sizes.items() if ("..." not in right if letter[0] == "." else letter not in right)
+    )
+
+
+def _attention_sizes(seen: _Seen) -> tuple[int, int, int]:
+    """Length of a key, of a value, and number of keys."""
+    keys, values = seen.of(1), seen.of(2)
+    if len(keys) < 3 or len(values) < 3:
+        return 1, 1, 1
+    heads = 1 if len(keys) == 4 else max(1, seen.number("kv_num_heads", 1))
+    past = seen.of(4)
+    return keys[-1] // heads, values[-1] // heads, keys[-2] + (past[-2] if len(past) == 4 else 0)
+
+
+def _attention(seen: _Seen) -> int:
+    key, _, number = _attention_sizes(seen)
+    return max(key, number)
+
+
+def _attention_flops(seen: _Seen) -> float:
+    key, value, number = _attention_sizes(seen)
+    queries = seen.of(0)
+    heads = 1 if len(queries) == 4 else max(1, seen.number("q_num_heads", 1))
+    rows = math.prod(queries[:-1]) * heads
+    return 2.0 * rows * number * (key + value)
+
+
+def _recurrent(seen: _Seen) -> int:
+    """W [directions, gates * hidden, inputs], R [directions, gates * hidden, hidden]: both are added up for a gate."""
+    return math.prod(seen.of(1)[2:]) + math.prod(seen.of(2)[2:])
+
+
+def _recurrent_flops(seen: _Seen) -> float:
+    steps = math.prod(seen.of(0)[:2])
+    return 2.0 * steps * (seen.elements(seen.input(1)) + seen.elements(seen.input(2)))
+
+
+def _conv_transpose_flops(seen: _Seen) -> float:
+    return 2.0 * seen.elements(seen.input(0)) * math.prod(seen.of(1)[1:])
+
+
+def _product_flops(seen: _Seen) -> float:
+    return 2.0 * max(1, _DEPTHS[seen.node.op_type](seen)) * seen.elements(seen.node.outputs[0])
+
+
+# --- sums, means and norms --------------------------------------------------------------------------------------------
+
+
+def _reduce(seen: _Seen) -> int:
+    shape = seen.of(0)
+    axes = seen.numbers("axes") or seen.integers(1)
+    if not axes:
+        kept = seen.number("noop_with_empty_axes", 0)
+        computed = seen.input(1) is not None and axes is None  # axes that only the run knows: then all of them, at most
+        return 1 if kept and not computed else math.prod(shape)
+    return _over(shape, axes)
+
+
+def _softmax(seen: _Seen) -> int:
+    shape = seen.of(0)
+    if seen.opset < _SOFTMAX_OVER_ONE_AXIS:
+        axis = seen.number("axis", 1)
+        return math.prod(shape[axis:] if axis >= 0 else shape[axis % max(1, len(shape)) :])
+    return _over(shape, [seen.number("axis", -1)])
+
+
+def _norm_from_axis(seen: _Seen) -> int:
+    shape = seen.of(0)
+    return math.prod(shape[seen.number("axis", -1) % max(1, len(shape)) :])
+
+
+def _instance_norm(seen: _Seen) -> int:
+    return math.prod(seen.of(0)[2:])
+
+
+def _group_norm(seen: _Seen) -> int:
+    return math.prod(seen.of(0)[1:]) // max(1, seen.number("num_groups", 1))
+
+
+def _batch_norm(seen: _Seen) -> int:
+    shape = seen.of(0)
+    return math.prod(shape[:1] + shape[2:]) if seen.number("training_mode", 0) else 1
+
+
+def _pool(seen: _Seen) -> int:
+    return math.prod(seen.numbers("kernel_shape") or [])
+
+
+def _scan_axis(seen: _Seen) -> int:
+    return _over(seen.of(0), seen.integers(1) or [])
+
+
+def _dft(seen: _Seen) -> int:
+    axes = seen.integers(2) or [seen.number("axis", -2 if len(seen.node.inputs) > 2 else 1)]
+    return (seen.integers(1) or [_over(seen.of(0), axes)])[0]
+
+
+def _stft(seen: _Seen) -> int:
+    return (seen.integers(3) or list(seen.of(2)) or [1])[0]
+
+
+def _loss(seen: _Seen) -> int:
+    """Softmax adds up the classes; a mean or sum over the batch adds up everything else."""
+    shape = seen.of(0)
+    whole = seen.node.attributes.get_string("reduction", "mean") != "none"
+    classes = math.prod(shape[1:2]) if seen.node.op_type == "SoftmaxCrossEntropyLoss" else 1
+    return max(classes, math.prod(shape[:1] + shape[2:]) if whole else 1)
+
+
+_DEPTHS: dict[str, Callable[[_Seen], int]] = {
+    "Attention": _attention,
+    "AveragePool": _pool,
+    "BatchNormalization": _batch_norm,
+    "CausalConvWithState": _conv,
+    "Col2Im": lambda seen: math.prod(seen.integers(2) or []),
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "CumSum": _scan_axis,
+    "CumProd": _scan_axis,
+    "DFT": _dft,
+    "DeformConv": _conv,
+    "Einsum": _einsum,
+    "GRU": _recurrent,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _instance_norm,
+    "GlobalLpPool": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _instance_norm,
+    "LRN": lambda seen: seen.number("size", 1),
+    "LSTM": _recurrent,
+    "LayerNormalization": _norm_from_axis,
+    "LogSoftmax": _softmax,
+    "LpNormalization": lambda seen: _over(seen.of(0), [seen.number("axis", -1)]),
+    "LpPool": _pool,
+    "MatMul": _matmul,
+    "Mean": lambda seen: len(seen.node.inputs),
+    "MeanVarianceNormalization": lambda seen: _over(seen.of(0), seen.numbers("axes") or _MEAN_AXES),
+    "NegativeLogLikelihoodLoss": _loss,
+    "RMSNormalization": _norm_from_axis,
+    "RNN": _recurrent,
+    "ReduceL1": _reduce,
+    "ReduceL2": _reduce,
+    "ReduceLogSum": _reduce,
+    "ReduceLogSumExp": _reduce,
+    "ReduceMean": _reduce,
+    "ReduceProd": _reduce,
+    "ReduceSum": _reduce,
+    "ReduceSumSquare": _reduce,
+    "STFT": _stft,
+    "Softmax": _softmax,
+    "SoftmaxCrossEntropyLoss": _loss,
+    "Sum": lambda seen: len(seen.node.inputs),
+}
+
+_PRODUCTS: dict[str, Callable[[_Seen], float]] = {
+    "Attention": _attention_flops,
+    "CausalConvWithState": _product_flops,
+    "Conv": _product_flops,
+    "ConvTranspose": _conv_transpose_flops,
+    "DeformConv": _product_flops,
+    "Einsum": _product_flops,
+    "GRU": _recurrent_flops,
+    "Gemm": _product_flops,
+    "LSTM": _recurrent_flops,
+    "MatMul": _product_flops,
+    "RNN": _recurrent_flops,
+}
