@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from stages.graph.decide import Decision, Rules, Verdict, decide, finite_absmax
+from stages.graph.decide import Decision, Lists, Rules, Verdict, decide
 from stages.graph.normalize import normalize
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -18,7 +18,7 @@ def decisions(text: str, ranges: dict[str, float] | None = None, **rules: Any) -
     model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
     normalize(model)
     measured = None if ranges is None else {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in ranges.items()}}
-    return {node.name or "": verdict for node, verdict in decide(model, measured, Rules(**rules)).items()}
+    return {node.name or "": verdict for node, verdict in decide(model, measured, Rules(**rules)).nodes.items()}
 
 
 def rules_of(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, str]:
@@ -33,13 +33,13 @@ def test_without_evidence_nodes_are_free() -> None:
 
 
 def test_data_max_pins_who_writes_and_who_reads_with_the_numbers() -> None:
-    found = decisions(CHAIN, {"x": 1.0, "a": 70000.0, "b": 2.0}, data_max=512.0)
+    found = decisions(CHAIN, {"x": 1.0, "a": 60000.0, "b": 2.0}, data_max=512.0)
     assert {name: d.verdict.value for name, d in found.items()} == {"p": "fp32", "q": "fp32", "r": "free"}
     assert found["q"] == Decision(
         Verdict.fp32,
         "data_max",
-        "'a' reaches |x| = 7e+04 > data_max 512 on sample s7",
-        value=70000.0,
+        "'a' reaches |x| = 6e+04 > data_max 512 on sample s7",
+        value=60000.0,
         threshold=512.0,
         tensor="a",
         sample="s7",
@@ -47,14 +47,14 @@ def test_data_max_pins_who_writes_and_who_reads_with_the_numbers() -> None:
 
 
 def test_data_max_none_is_off() -> None:
-    assert set(rules_of(CHAIN, {"a": 1e30}, data_max=None).values()) == {"none"}
+    assert set(rules_of(CHAIN, {"a": 60000.0}, data_max=None).values()) == {"none"}
 
 
 def test_a_tensor_with_no_finite_value_has_no_range() -> None:
     model = ir.from_onnx_text(HEAD + CHAIN)
     normalize(model)
     ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
-    assert {d.rule for d in decide(model, ranges, Rules(data_max=1.0)).values()} == {"none"}
+    assert {d.rule for d in decide(model, ranges, Rules(data_max=1.0)).nodes.values()} == {"none"}
 
 
 def test_integers_have_no_range_that_counts() -> None:
@@ -63,7 +63,7 @@ def test_integers_have_no_range_that_counts() -> None:
 
 
 def test_block_lists() -> None:
-    found = decisions(CHAIN, op_block_list=("Neg",), node_block_list=("^r$",))
+    found = decisions(CHAIN, block=Lists(op=("Neg",), node=("^r$",)))
     assert {name: d.rule for name, d in found.items()} == {"p": "none", "q": "op_block_list", "r": "node_block_list"}
     assert found["q"].reason == "listed in op_block_list: Neg"
 
@@ -81,9 +81,9 @@ def test_finfo_max_anchors_pin_by_init_max() -> None:
     assert found["where"].value == pytest.approx(3.4028235e38)
 
 
-def test_finfo_max_anchors_pin_by_data_max_all_that_they_reach() -> None:
+def test_finfo_max_anchors_overflow_wherever_they_reach() -> None:
     found = rules_of(ANCHORS, {"x": 1.0, "a": 3.4e38, "b": 1.0, "y": 3.4e38}, data_max=512.0)
-    assert found == {"where": "data_max", "gather": "none", "end": "data_max"}
+    assert found == {"where": "overflow", "gather": "none", "end": "overflow"}
 
 
 def test_infinite_constants_are_exact_in_float16() -> None:
@@ -91,7 +91,7 @@ def test_infinite_constants_are_exact_in_float16() -> None:
     model = ir.from_onnx_text(HEAD + text)
     normalize(model)
     model.graph[0].attributes["value_floats"] = ir.AttrFloat32s("value_floats", [-np.inf, 2.0])
-    (decision,) = decide(model, None, Rules(init_max=100.0)).values()
+    (decision,) = decide(model, None, Rules(init_max=100.0)).nodes.values()
     assert decision.verdict is Verdict.free
 
 
@@ -114,7 +114,7 @@ def test_constants_held_in_nodes_count() -> None:
 def test_operators_without_float16_in_their_schema(node: str) -> None:
     outputs = "y, s, z" if "Quantize" in node else "y"
     text = f"(float x) => () {{ [n] {outputs} = {node} }}"
-    assert rules_of(text, init_max=1.0, op_block_list=("Range",))["n"] == "no_fp16_kernel"
+    assert rules_of(text, init_max=1.0, block=Lists(op=("Range",)))["n"] == "no_fp16_kernel"
 
 
 def test_the_opset_decides() -> None:
@@ -132,11 +132,47 @@ def test_unknown_operators_and_what_reads_their_untyped_results() -> None:
     assert "their::Op is not known to onnx" in found["theirs"].reason
 
 
-def test_subgraphs_stay_fp32() -> None:
-    text = """(float[2] x, bool c) => (float[2] y) { [if] a = If(c) <
-        then_branch = t () => (float[2] ty) { [then] ty = Relu(x) },
-        else_branch = e () => (float[2] ey) { [else] ey = Neg(x) }> [after] y = Relu(a) }"""
-    assert rules_of(text) == {"if": "subgraph", "then": "subgraph", "else": "subgraph", "after": "none"}
+IF = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1.0, 1e6}> { [if] a = If(c) <
+    then_branch = t () => (float[2] ty) { [then] ty = Add(x, w) },
+    else_branch = e () => (float[2] ey) { [else] en = Neg(x) [own] ey = Exp(en) }> [after] y = Relu(a) }"""
+
+
+def test_bodies_are_judged_by_lists_and_constants_like_the_rest() -> None:
+    found = rules_of(IF, init_max=65504.0, block=Lists(op=("Neg", "If")))
+    assert found == {
+        "if": "op_block_list",
+        "then": "init_max",
+        "else": "op_block_list",
+        "own": "none",
+        "after": "none",
+    }
+
+
+def test_what_nobody_measured_in_a_body_is_a_candidate() -> None:
+    ranges = {"x": 1.0, "a": 1.0, "y": 1.0}
+    assert rules_of(IF, ranges) == {"if": "none", "then": "none", "else": "none", "own": "unmeasured", "after": "none"}
+    assert rules_of(IF, ranges, include=Lists(node=("own",)))["own"] == "node_include_list"
+    assert rules_of(IF, ranges, rules="autocast")["own"] == "none"
+
+
+SEALED = """(seq(float[2]) s, float[2] x) => (seq(float[2]) r) { [map] r = SequenceMap(s) <
+    body = b (float[2] i) => (float[2] o) { [within] o = Relu(i) }> [after] y = Relu(x) }"""
+
+
+def test_bodies_of_other_operators_stay_fp32() -> None:
+    assert rules_of(SEALED, include=Lists(op=("Relu", "SequenceMap"))) == {
+        "map": "subgraph",
+        "within": "subgraph",
+        "after": "op_include_list",
+    }
+
+
+def test_scan_before_opset_9_stays_fp32() -> None:
+    text = """<ir_version: 8, opset_import: ["": {opset}]> g (float[1,3,2] x) => (float[1,3,2] y) {{
+        [scan] y = Scan<num_scan_inputs = 1, body = b (float[2] i) => (float[2] o) {{ [within] o = Relu(i) }}>({inputs})
+        }}"""
+    assert rules_of(text.format(opset=8, inputs=", x")) == {"scan": "subgraph", "within": "subgraph"}
+    assert rules_of(text.format(opset=9, inputs="x")) == {"scan": "none", "within": "none"}
 
 
 def test_sequences_stay_fp32() -> None:
@@ -157,15 +193,7 @@ def test_nodes_that_take_any_type() -> None:
     text = """(float[2] x) => (int64[1] s, float16[2] h, float[2] y)
         { [shape] s = Shape(x) [half] h = Cast<to = 10>(x) [int] i = Cast<to = 7>(x) [back] y = Cast<to = 1>(i) }"""
     found = rules_of(text, {"x": 1e6, "y": 1e6}, data_max=512.0)
-    assert found == {"shape": "any_type", "half": "any_type", "int": "any_type", "back": "data_max"}
-
-
-@pytest.mark.parametrize(
-    ("values", "largest"),
-    [([1.0, -3.0], 3.0), ([np.inf, 2.0], 2.0), ([np.nan, -2.0], 2.0), ([-np.inf, np.nan], 0.0), ([], 0.0)],
-)
-def test_finite_absmax(values: list[float], largest: float) -> None:
-    assert finite_absmax(np.array(values, np.float32)) == largest
+    assert found == {"shape": "any_type", "half": "any_type", "int": "any_type", "back": "overflow"}
 
 
 def test_a_scatter_that_adds_up_stays_fp32() -> None:

@@ -1,0 +1,86 @@
+"""What calibration says about the tensors that a node reads or writes, where they would become float16 with it.
+
+    overflow     finite |x| * safety_factor > 65504: whoever writes it, and whoever reads it (a cast overflows as well)
+    data_max     finite |x| > data_max, in more than data_max_share of the elements
+    nonfinite    NaN or Inf was there, and not only to mask (stages.graph.rules.nonfinite)
+    integers     whole numbers above 2048, of which float16 holds not all
+    unmeasured   a node in a body of If, Loop or Scan, none of whose tensors has a range
+
+The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from stages.graph.rules.base import MAX, Decision, Evidence, Verdict, finite, on_sample
+
+_INTEGERS_BELOW = 2048.0
+
+
+def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
+    found = _largest(node, evidence)
+    factor = evidence.rules.safety_factor
+    if found is None or found[0] * factor <= MAX:
+        return None
+    value, name, sample = found
+    scaled = f" * safety_factor {factor:g}" if factor != 1 else ""
+    reason = f"{name!r} reaches |x| = {value:.4g}{scaled} > 65504, float16's largest{on_sample(sample)}"
+    return Decision(Verdict.fp32, "overflow", reason, value=value, threshold=MAX, tensor=name, sample=sample)
+
+
+def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
+    limit = evidence.rules.data_max
+    if limit is None:
+        return None
+    share = evidence.rules.data_max_share
+    found = _largest(node, evidence, lambda entry: share == 0 or _share_above(entry, limit) > share)
+    if found is None or found[0] <= limit:
+        return None
+    value, name, sample = found
+    often = f" in more than {share:g} of its elements" if share else ""
+    reason = f"{name!r} reaches |x| = {value:.4g} > data_max {limit:g}{often}{on_sample(sample)}"
+    return Decision(Verdict.fp32, "data_max", reason, value=value, threshold=limit, tensor=name, sample=sample)
+
+
+def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
+    if not evidence.rules.integers:
+        return None
+    for value, entry in evidence.measured(node):
+        absmax = finite(entry.get("absmax"))
+        if entry.get("integral") is True and absmax is not None and absmax > _INTEGERS_BELOW:
+            reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
+            sample = entry.get("sample")
+            return Decision(
+                Verdict.fp32, "integers", reason + on_sample(sample), absmax, _INTEGERS_BELOW, value.name, sample
+            )
+    return None
+
+
+def unmeasured(node: ir.Node, evidence: Evidence) -> Decision | None:
+    if evidence.ranges is None or node.graph is evidence.model.graph:
+        return None
+    if any(evidence.absmax(value) is not None for value in evidence.moving(node)):
+        return None
+    return Decision(Verdict.fp32, "unmeasured", "inside a body, where calibration measures nothing")
+
+
+def _largest(
+    node: ir.Node, evidence: Evidence, counts: Callable[[Mapping[str, Any]], bool] = lambda entry: True
+) -> tuple[float, str, str | None] | None:
+    """Largest finite |x| with its tensor and sample, among the tensors whose entry counts."""
+    found = None
+    for value, entry in evidence.measured(node):
+        absmax = finite(entry.get("absmax"))
+        if absmax is not None and (found is None or absmax > found[0]) and counts(entry):
+            found = absmax, value.name or "", entry.get("sample")
+    return found
+
+
+def _share_above(entry: Mapping[str, Any], limit: float) -> float:
+    """Share of elements above the nearest rung at or below `limit`; 1 where nothing was counted there."""
+    rungs = {float(rung): share for rung, share in (entry.get("above") or {}).items() if float(rung) <= limit}
+    return float(rungs[max(rungs)]) if rungs else 1.0
