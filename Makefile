@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu lint ui report clean
+.PHONY: help setup run test test-gpu lint ui report clean bench-peers bench-lightly
 
 help: ## show this help
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
 
 setup: $(VENV)/.installed ## make .venv and install the pinned dependencies
 
@@ -33,6 +33,15 @@ ui: setup ## MLflow's UI over the local runs
 
 report: setup ## draw reports/report.html again
 	$(BIN)/python -m pipeline.report
+
+bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with
+
+bench-lightly: .venv-lightly/.installed ## make .venv-lightly with lightly-train, whose own export benchmarks/ convert (6 GB)
+
+.venv-peers/.installed .venv-lightly/.installed: .venv-%/.installed: benchmarks/%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --disable-pip-version-check --requirement benchmarks/$*.txt
+	@touch $@
 
 clean: ## remove artifacts, reports and caches; keep the environment and MLflow's runs
 	rm -rf artifacts reports runs .dvc/cache .dvc/tmp dvc.lock .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,253 @@
+"""truehalf beside AutoCast, ONNX Runtime's float16 and onnxconverter-common: time, memory, casts, errors.
+
+    make bench-peers bench-lightly
+    python -m benchmarks.models benchmarks/build/models
+    .venv-lightly/bin/python -P benchmarks/lightly.py benchmarks/build/models
+    python -m benchmarks.converters benchmarks/build/models
+
+One model after the other, the subjects in turn, each in a fresh process, given the same sample and the same types of
+inputs and outputs (float16, AutoCast's default; --keep-io-types keeps them float32). "At X's pins" means: exactly the
+nodes that X left in FP32 stay FP32, or exactly X's block list, and no other rule.
+
+Writes benchmarks/results/converters.json, one entry per model and subject, and prints the tables.
+This process stays small on purpose: see benchmarks/process.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.process import Usage, measured
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "converters.json"
+PEERS = ROOT / ".venv-peers" / "bin" / "python"
+MODELS = ("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls")
+NO_SAMPLE = ("matmuls",)  # converted by truehalf without calibration; AutoCast cannot do without
+_TIMEOUT_S = 1800.0
+
+# Of ONNX Runtime 1.31.1 and onnxconverter-common 1.16.0, as far as ONNX's own operators go.
+ORT_BLOCKED = (
+    "NonMaxSuppression",
+    "TopK",
+    "RoiAlign",
+    "Range",
+    "CumSum",
+    "Min",
+    "Max",
+    "Upsample",
+    "RandomUniformLike",
+)
+LIGHTLY_BLOCKED = (*ORT_BLOCKED, "Softmax", "MatMul")
+CONVERTER_COMMON_BLOCKED = (*ORT_BLOCKED, "Resize")
+_LISTS_ALONE = {"rules": "autocast", "data_max": None}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A converter with its options.
+
+    Attributes:
+        name: as in the tables.
+        tool: of peer.py, or truehalf.
+        options: keywords of that tool.
+        pins_of: the subject whose FP32 nodes become node_block_list.
+    """
+
+    name: str
+    tool: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    pins_of: str | None = None
+
+
+SUBJECTS = (
+    Subject("AutoCast", "autocast"),
+    Subject("truehalf, AutoCast's rules", "truehalf", {"rules": "autocast"}),
+    Subject("truehalf, AutoCast's pins", "truehalf", _LISTS_ALONE, pins_of="AutoCast"),
+    Subject("AutoCast, Softmax pinned", "autocast", {"op_types_to_exclude": ["Softmax"]}),
+    Subject(
+        "truehalf, AutoCast's rules, Softmax pinned", "truehalf", {"rules": "autocast", "op_block_list": ["Softmax"]}
+    ),
+    Subject("ONNX Runtime, lightly-train's list, mended", "onnxruntime", {"more_blocked": ["Softmax", "MatMul"]}),
+    Subject("truehalf, that list", "truehalf", _LISTS_ALONE | {"op_block_list": [*LIGHTLY_BLOCKED]}),
+    Subject("onnxconverter-common", "onnxconverter"),
+    Subject("truehalf, its list", "truehalf", _LISTS_ALONE | {"op_block_list": [*CONVERTER_COMMON_BLOCKED]}),
+    Subject("truehalf", "truehalf"),
+    Subject("truehalf, eager placement", "truehalf", {"placement": "eager"}),
+)
+_COLUMNS = (
+    "wall s", "peak MB", "private MB", "casts", "cast MB", "FP16 nodes", "FP16 arithmetic", "score error max", "p99",
+    "output error max", "p99", "file MB",
+)  # fmt: skip
+
+
+def rows_of(model: Path, subjects: Iterable[Subject], *, keep_io_types: bool, rounds: int) -> list[dict[str, Any]]:
+    """The entries of one model: every subject in turn, `rounds` times, then what it made is measured."""
+    usages: dict[str, list[Usage]] = {}
+    digests: dict[str, set[str]] = {}
+    figures: dict[str, dict[str, Any]] = {}
+    subjects = tuple(subjects)
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(rounds):
+            for subject in subjects:
+                target = Path(folder) / f"{subjects.index(subject)}" / "model.onnx"
+                target.parent.mkdir(exist_ok=True)
+                options = _options(subject, figures, keep_io_types)
+                if options is None:
+                    continue
+                usage = measured(_command(subject, model, target, options), _TIMEOUT_S, ROOT)
+                _say(f"{model.stem}: {subject.name}: {usage}")
+                usages.setdefault(subject.name, []).append(usage)
+                if usage.error is None:
+                    digests.setdefault(subject.name, set()).add(_digest(target))
+                    if subject.name not in figures:
+                        figures[subject.name] = _figures(model, target)
+    own = model.with_name(f"{model.stem}.fp16.onnx")  # that the exporter wrote itself
+    entries = [_entry(model, s, usages[s.name], digests, figures) for s in subjects if s.name in usages]
+    if own.exists():
+        entries.append({"model": model.stem, "subject": "its exporter's own FP16 file"} | _figures(model, own))
+    return entries
+
+
+def _options(subject: Subject, figures: Mapping[str, Any], keep_io_types: bool) -> dict[str, Any] | None:
+    options = {"keep_io_types": keep_io_types} | dict(subject.options)
+    if subject.pins_of is not None:
+        if "fp32_nodes" not in figures.get(subject.pins_of, {}):
+            return None
+        options["node_block_list"] = [f"^{re.escape(name)}$" for name in figures[subject.pins_of]["fp32_nodes"]]
+    return options
+
+
+def _command(subject: Subject, model: Path, target: Path, options: Mapping[str, Any]) -> list[str]:
+    content = target.with_name("options.json")
+    content.write_text(json.dumps(options))
+    program = {
+        "truehalf": [sys.executable, "-m", "benchmarks.ours"],
+        "onnxruntime": [sys.executable, "-P", "benchmarks/peer.py"],
+    }.get(subject.tool, [str(PEERS), "-P", "benchmarks/peer.py"])
+    command = [*program, subject.tool, str(model), str(target), "--options", str(content)]
+    if subject.tool == "truehalf" and model.stem in NO_SAMPLE:
+        return command
+    return [*command, "--sample", str(model.with_suffix(".npz"))]
+
+
+def _figures(model: Path, converted: Path) -> dict[str, Any]:
+    files = [model, converted, model.with_name(f"{model.stem}.check.npz")]
+    command = [sys.executable, "-m", "benchmarks.measure", *map(str, files)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        return {"valid": None, "invalid": f"not measured: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"}
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures
+
+
+def _digest(path: Path) -> str:
+    done = subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True)
+    return done.stdout.split()[0]
+
+
+def _entry(
+    model: Path,
+    subject: Subject,
+    usages: Sequence[Usage],
+    digests: Mapping[str, set[str]],
+    figures: Mapping[str, dict[str, Any]],
+) -> dict[str, Any]:
+    error = next((usage.error for usage in usages if usage.error), None)
+    found = {key: value for key, value in figures.get(subject.name, {}).items() if key != "fp32_nodes"}
+    return {
+        "model": model.stem,
+        "subject": subject.name,
+        "failed": error,
+        "wall_s": statistics.median(usage.wall_s for usage in usages),
+        "wall_s_of_each_round": [usage.wall_s for usage in usages],
+        "peak_mb": max(usage.peak_mb for usage in usages),
+        "anon_mb": max(usage.anon_mb for usage in usages),
+        "same_bytes_each_round": len(digests[subject.name]) == 1 if subject.name in digests else None,
+    } | found
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown, one table for each model."""
+    lines = []
+    for model in dict.fromkeys(entry["model"] for entry in entries):
+        lines += ["", f"### {model}", "", f"| | {' | '.join(_COLUMNS)} |", "|---" * (len(_COLUMNS) + 1) + "|"]
+        lines += [_line(entry) for entry in entries if entry["model"] == model]
+    return "\n".join(lines).lstrip()
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    used = [
+        _number(entry.get("wall_s"), ".1f"),
+        _number(entry.get("peak_mb"), ".0f"),
+        _number(entry.get("anon_mb"), ".0f"),
+    ]
+    reason = entry.get("failed") or (entry.get("invalid") if not entry.get("valid") else None)
+    if reason:
+        word = "failed" if entry.get("failed") else "invalid file"
+        return f"| {entry['subject']} | {' | '.join(used)} | {word}: {reason[:120]} {'|' * (len(_COLUMNS) - 3)}"
+    errors = entry["error"] or {}
+    score = entry["score_error"] or {}
+    cells = [
+        *used,
+        str(entry["casts"]),
+        _number(entry["cast_bytes"] / 1e6, ".2f"),
+        _number(entry["fp16_fraction"], ".2%"),
+        _number(entry["fp16_arithmetic"], ".3%"),
+        _number(score.get("max"), ".2g"),
+        _number(score.get("p99"), ".2g"),
+        _number(max((error["max"] for error in errors.values()), default=None), ".2g"),
+        _number(max((error["p99"] for error in errors.values()), default=None), ".2g"),
+        _number(entry["size_mb"], ".1f"),
+    ]
+    return f"| {entry['subject']} | {' | '.join(cells)} |"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.converters", description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="with the models of benchmarks.models")
+    parser.add_argument(
+        "--models", nargs="+", default=None, help=f"default: those of {', '.join(MODELS)} that are there"
+    )
+    parser.add_argument("--subjects", nargs="+", default=None, help="parts of their names; default: all")
+    parser.add_argument("--keep-io-types", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1, help="wall time is their median")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    names = arguments.models or [name for name in MODELS if (arguments.folder / f"{name}.onnx").exists()]
+    chosen = [s for s in SUBJECTS if not arguments.subjects or any(part in s.name for part in arguments.subjects)]
+    if not PEERS.exists():
+        _say(f"{PEERS.relative_to(ROOT)} is missing (make bench-peers): AutoCast and onnxconverter-common are left out")
+        chosen = [subject for subject in chosen if subject.tool in ("truehalf", "onnxruntime")]
+    entries: list[dict[str, Any]] = []
+    for name in names:
+        model = (arguments.folder / f"{name}.onnx").resolve()
+        entries += rows_of(model, chosen, keep_io_types=arguments.keep_io_types, rounds=arguments.rounds)
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(entries, indent=1) + "\n")
+    print(tables(entries))
+
+
+if __name__ == "__main__":
+    main()
