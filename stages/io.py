@@ -312,6 +312,8 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
         raise _no_model(path, error) from error
     if not len(model.graph) and not model.graph.outputs:
         raise StageError(f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)")
+    if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
+        model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
     for tensor in _tensors(model):
         if isinstance(tensor, ir.ExternalTensor):

@@ -123,20 +123,42 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
 
 def light_proto(model: ir.Model) -> onnx.ModelProto:
     """The model with type and shape of its weights only, but with the small constants that shapes depend on."""
-    tensors = {value: value.const_value for value in model.graph.initializers.values() if value.const_value is not None}
+    with without_weights(model):
+        return ir.to_proto(model)
+
+
+@contextlib.contextmanager
+def without_weights(model: ir.Model) -> Iterator[None]:
+    """Weights beyond 1000 bytes, in bodies and Constant nodes too, replaced by a mention of external data."""
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    tensors = {value: value.const_value for value in values if value.const_value is not None}
+    constants = {node: attribute for node in all_nodes(model) if (attribute := _large_constant(node)) is not None}
     try:
         for value, tensor in tensors.items():
-            if tensor.nbytes <= _SMALL:
-                value.const_value = ir.tensor(tensor.numpy()) if isinstance(tensor, ir.ExternalTensor) else tensor
-            else:
-                shape = ir.Shape(tensor.shape.numpy())
-                value.const_value = ir.ExternalTensor(
-                    "weights", 0, tensor.nbytes, tensor.dtype, shape=shape, name=value.name or ""
-                )
-        return ir.to_proto(model)
+            value.const_value = _mention(tensor, value.name or "")
+        for node, attribute in constants.items():
+            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _mention(attribute.as_tensor(), ""))
+        yield
     finally:
         for value, tensor in tensors.items():
             value.const_value = tensor
+        for node, attribute in constants.items():
+            node.attributes[attribute.name] = attribute
+
+
+def _large_constant(node: ir.Node) -> ir.Attr | None:
+    attribute = node.attributes.get("value") if node.op_type == "Constant" and node.domain == "" else None
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
+        return None
+    tensor = attribute.as_tensor()
+    return attribute if tensor.nbytes > _SMALL or isinstance(tensor, ir.ExternalTensor) else None
+
+
+def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    if tensor.nbytes > _SMALL and tensor.dtype != ir.DataType.STRING:
+        shape = ir.Shape(tensor.shape.numpy())
+        return ir.ExternalTensor("weights", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
+    return ir.tensor(tensor.numpy(), name=name) if isinstance(tensor, ir.ExternalTensor) else tensor
 
 
 def _names(model: ir.Model) -> Iterator[str]:
@@ -149,19 +171,25 @@ def _names(model: ir.Model) -> Iterator[str]:
 
 
 def _node_on_cycle(model: ir.Model) -> ir.Node:
-    """A node that can be reached from itself: walk from producer to producer until one comes again."""
-    remaining = dict.fromkeys(all_nodes(model))
-    ready = True
-    while ready:  # take away, again and again, what depends only on what is gone
-        ready = False
-        for node in list(remaining):
-            if not any(predecessor in remaining for predecessor in _predecessors(node)):
-                del remaining[node]
-                ready = True
-    node, visited = next(iter(remaining)), set[ir.Node]()
+    """A node that can be reached from itself: take away what depends on nothing that is left, then walk backwards."""
+    waits_for = {node: dict.fromkeys(_predecessors(node)) for node in all_nodes(model)}
+    followers: dict[ir.Node, list[ir.Node]] = {node: [] for node in waits_for}
+    for node, predecessors in waits_for.items():
+        for predecessor in predecessors:
+            followers[predecessor].append(node)
+    waiting = {node: len(predecessors) for node, predecessors in waits_for.items()}
+    ready = [node for node, count in waiting.items() if count == 0]
+    while ready:
+        node = ready.pop()
+        del waiting[node]
+        for follower in followers[node]:
+            waiting[follower] -= 1
+            if waiting[follower] == 0:
+                ready.append(follower)
+    node, visited = next(iter(waiting)), set[ir.Node]()
     while node not in visited:
         visited.add(node)
-        node = next(predecessor for predecessor in _predecessors(node) if predecessor in remaining)
+        node = next(predecessor for predecessor in waits_for[node] if predecessor in waiting)
     return node
 
 

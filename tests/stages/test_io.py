@@ -166,6 +166,14 @@ def test_a_truncated_model_is_named(tmp_path: Path) -> None:
         load_model(path)
 
 
+def test_the_long_name_of_onnxs_own_domain(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(MODEL)
+    proto.opset_import[0].domain = proto.graph.node[0].domain = "ai.onnx"
+    onnx.save(proto, tmp_path / "in.onnx")
+    save_model(load_model(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+    assert [(entry.domain, entry.version) for entry in onnx.load(tmp_path / "out.onnx").opset_import] == [("", 17)]
+
+
 # --- external data ----------------------------------------------------------------------------------------------------
 
 PLACES = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, bool c) => (float[2] y) {

@@ -9,7 +9,15 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from stages.graph.normalize import Names, drop_repeated_nodes, infer_types, name_nodes, normalize, sort_nodes
+from stages.graph.normalize import (
+    Names,
+    drop_repeated_nodes,
+    infer_types,
+    light_proto,
+    name_nodes,
+    normalize,
+    sort_nodes,
+)
 from stages.io import StageError
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -121,3 +129,35 @@ def test_shapes_follow_constants_in_external_data(tmp_path: Path) -> None:
     model = ir.load(tmp_path / "m.onnx")
     infer_types(model)
     assert str(model.graph[0].outputs[0].shape) == "[n,2,3]"
+
+
+def test_a_long_way_to_a_cycle() -> None:
+    """Nodes that stand in the wrong order, before and behind the cycle, are taken away in one go."""
+    steps = [f"[n{i}] v{i + 1} = Relu(v{i})" for i in range(300)]
+    body = "\n".join(reversed([*steps, "[a] p = Add(v300, q)", "[b] q = Neg(p)", "[after] y = Relu(q)"]))
+    model = ir.from_onnx_text(HEAD + f"(float[2] v0) => (float[2] y) {{ {body} }}")
+    with pytest.raises(StageError, match=r"cycle through node '[ab]'"):
+        sort_nodes(model)
+    assert len(model.graph) == 303
+
+
+def test_a_light_proto_mentions_weights_wherever_they_stand() -> None:
+    body = """{ k = Constant<value = float[1] {0}>() y = If(c) <
+        then_branch = t () => (float[400] ty) { ty = Add(k, w) },
+        else_branch = e () => (float[400] ey) { i = Constant<value = int64[1] {400}>() ey = Expand(k, i) }> }"""
+    proto = onnx.parser.parse_model(HEAD + "(bool c) => (float[400] y) " + body)
+    weight = onnx.numpy_helper.from_array(np.ones(400, np.float32), "w")
+    proto.graph.node[0].attribute[0].t.CopyFrom(weight)
+    proto.graph.node[1].attribute[0].g.initializer.append(weight)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(["long"] * 400, object), "text"))
+    model = ir.from_proto(proto)
+    light = light_proto(model)
+    branches = [attribute.g for attribute in light.graph.node[1].attribute]
+    mentioned = [light.graph.node[0].attribute[0].t, branches[0].initializer[0]]
+    assert [tensor.data_location for tensor in mentioned] == [onnx.TensorProto.EXTERNAL] * 2
+    assert onnx.numpy_helper.to_array(branches[1].node[0].attribute[0].t).tolist() == [400]
+    assert ir.to_proto(model).SerializeToString() == ir.to_proto(ir.from_proto(proto)).SerializeToString()
+    infer_types(model)
+    assert [str(value.shape) for graph in model.graphs() for node in graph for value in node.outputs] == [
+        "[400]", "[400]", "[400]", "[1]", "[400]",
+    ]  # fmt: skip
