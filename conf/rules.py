@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from conf.schema import FP16_MAX, Config, DataSource, Exporter, PrecisionName, ProfileShapes
+from conf.schema import FP16_MAX, Config, DataSource, Exporter, PrecisionConfig, PrecisionName, ProfileShapes
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
@@ -61,15 +61,30 @@ def _bounds(c: Config) -> Iterator[str]:
         0,
         1,
     )
-    for name, limit in (("data_max", c.precision.data_max), ("init_max", c.precision.init_max)):
-        if limit is not None and not 0 < limit <= FP16_MAX:
-            yield f"precision.{name}: expected above 0 and at most {FP16_MAX:g} (FP16's largest number), got {limit:g}"
+    yield from _bounds_of_precision(c.precision)
     for name, value in (
         ("engine.workspace_gb", c.engine.workspace_gb),
         ("tracking.max_model_mb", c.tracking.max_model_mb),
     ):
         if not value > 0:
             yield f"{name}: expected above 0, got {value:g}"
+
+
+def _bounds_of_precision(p: PrecisionConfig) -> Iterator[str]:
+    for name, limit in (("data_max", p.data_max), ("init_max", p.init_max)):
+        if limit is not None and not 0 < limit <= FP16_MAX:
+            yield f"precision.{name}: expected above 0 and at most {FP16_MAX:g} (FP16's largest number), got {limit:g}"
+    shares = {"data_max_share": p.data_max_share, "underflow_share_max": p.underflow_share_max}
+    yield from _outside({f"precision.{name}": share for name, share in shares.items() if share is not None}, 0, 1)
+    yield from _outside({"precision.safety_factor": p.safety_factor}, 1, FP16_MAX)
+    whole = {
+        "opset": p.opset,
+        "reduction_depth_max": p.reduction_depth_max,
+        "init_conversion_max_bytes": p.init_conversion_max_bytes,
+    }
+    yield from _outside({f"precision.{name}": number for name, number in whole.items() if number is not None}, 1, None)
+    if p.custom_rule is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", p.custom_rule):
+        yield f"precision.custom_rule: expected module:function, such as my_rules:keep_fp32, got {p.custom_rule!r}"
 
 
 def _outside(values: dict[str, float], low: float, high: float | None) -> Iterator[str]:
@@ -86,17 +101,19 @@ def _rules_of_lists(c: Config) -> Iterator[str]:
         ("decoder.fp32_pins", c.decoder.fp32_pins),
     )
     for owner, section in lists:
-        for i, pattern in enumerate(section.node_block_list):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                yield f"{owner}.node_block_list[{i}]: {pattern!r} is no regular expression: {error}"
-        for i, op_type in enumerate(section.op_block_list):
-            if not re.fullmatch(r"[A-Za-z_][\w.:]*", op_type):
-                yield (
-                    f"{owner}.op_block_list[{i}]: {op_type!r} is no op type; expected a name such as Softmax "
-                    "(regular expressions over node names go to node_block_list)"
-                )
+        for name in ("node_block_list", "node_include_list"):
+            for i, pattern in enumerate(getattr(section, name, [])):
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    yield f"{owner}.{name}[{i}]: {pattern!r} is no regular expression: {error}"
+        for name in ("op_block_list", "op_include_list", "fp16_ops"):
+            for i, op_type in enumerate(getattr(section, name, [])):
+                if not re.fullmatch(r"[A-Za-z_][\w.:]*", op_type):
+                    yield (
+                        f"{owner}.{name}[{i}]: {op_type!r} is no op type; expected a name such as Softmax "
+                        "(regular expressions over node names go to node_block_list)"
+                    )
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:

@@ -6,7 +6,7 @@ Defaults are not here: they live in the YAML files beside this module, and nowhe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
@@ -26,6 +26,21 @@ class DecoderName(Enum):
 class PrecisionName(Enum):
     fp32 = "fp32"
     fp16 = "fp16"
+
+
+class RuleSet(Enum):
+    default = "default"
+    autocast = "autocast"
+
+
+class Placement(Enum):
+    min_cut = "min_cut"
+    eager = "eager"
+
+
+class InitOverflow(Enum):
+    pin = "pin"
+    clamp = "clamp"
 
 
 class DataSource(Enum):
@@ -50,10 +65,12 @@ class WhenUnavailable(Enum):
 
 @dataclass(frozen=True)
 class Pins:
-    """Nodes that stay FP32: op types, and regular expressions searched in node names."""
+    """Nodes that stay FP32: by op type, by regular expression over names, by module scope, by pattern."""
 
     op_block_list: list[str]
     node_block_list: list[str]
+    scope_block_list: list[str]
+    pattern_block_list: list[str]
 
 
 @dataclass(frozen=True)
@@ -100,12 +117,35 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class PrecisionConfig:
+    """See precision/fp16.yaml for the meaning of each key, stages.fp16.to_fp16 for its type and range."""
+
     dtype: PrecisionName
+    keep_io_types: bool | list[str]
+    opset: int | None
+    placement: Placement
+    fp16_ops: list[str]
     op_block_list: list[str]
     node_block_list: list[str]
-    keep_io_types: bool
+    scope_block_list: list[str]
+    pattern_block_list: list[str]
+    op_include_list: list[str]
+    node_include_list: list[str]
+    scope_include_list: list[str]
+    pattern_include_list: list[str]
+    strict_selectors: bool
+    rules: RuleSet
+    safety_factor: float
     data_max: float | None
+    data_max_share: float
     init_max: float | None
+    init_overflow: InitOverflow
+    init_conversion_max_bytes: int | None
+    inner: bool
+    integers: bool
+    masks: bool
+    underflow_share_max: float | None
+    reduction_depth_max: int | None
+    custom_rule: str | None
 
 
 @dataclass(frozen=True)
@@ -202,10 +242,8 @@ class Config:
     def pins(self) -> Pins:
         """Block lists in force: those of precision, of the model and of the decoder, in this order."""
         sources = (self.precision, self.model.fp32_pins, self.decoder.fp32_pins)
-        return Pins(
-            op_block_list=_merged(source.op_block_list for source in sources),
-            node_block_list=_merged(source.node_block_list for source in sources),
-        )
+        names = [field.name for field in fields(Pins)]
+        return Pins(**{name: _merged(getattr(source, name) for source in sources) for name in names})
 
 
 def _merged(lists: Iterator[list[str]]) -> list[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from conf.rules import RULES
 from conf.schema import Config
+
+_NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
 
 class ConfigErrors(ValueError):
@@ -48,6 +51,11 @@ def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
         if value is None:
             return None
         return _typed(next(a for a in arguments if a is not type(None)), value, path, errors)
+    if origin is UnionType:  # bool | list[str]
+        scalar, listed = arguments
+        if not isinstance(value, (scalar, list)):
+            return _fault(errors, path, f"{_NAMES[scalar]}, or a list", value)
+        return _typed(listed if isinstance(value, list) else scalar, value, path, errors)
     if is_dataclass(expected) and isinstance(expected, type):
         return _typed_section(expected, value, path, errors)
     if isinstance(expected, type) and issubclass(expected, Enum):
@@ -93,8 +101,7 @@ def _typed_scalar(expected: type, value: Any, path: str, errors: list[str]) -> A
         return float(value)
     if type(value) is expected:
         return value
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
-    return _fault(errors, path, names[expected], value)
+    return _fault(errors, path, _NAMES[expected], value)
 
 
 def _fault(errors: list[str], path: str, expected: str, got: Any) -> None:

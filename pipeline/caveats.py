@@ -38,6 +38,5 @@ def not_verified(reports: Reports) -> list[str]:
 
 
 def warnings(reports: Reports) -> list[str]:
-    """Block list entries that match no node: a typo, most likely."""
-    unmatched = reports.get("fp16", {}).get("unmatched_selectors", [])
-    return [f"block list entry {selector} matches no node" for selector in unmatched]
+    """What the conversion warns of: list entries that match no node (a typo, most likely), masks, opsets."""
+    return list(reports.get("fp16", {}).get("warnings", []))

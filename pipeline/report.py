@@ -306,12 +306,13 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     model, dtype, data, verify, trace = (
         params.get(group, {}) for group in ("model", "precision", "data", "verify", "trace")
     )
-    lists = [*dtype.get("op_block_list", []), *dtype.get("node_block_list", [])]
-    for owner in ("model", "decoder"):
-        pins = params.get(owner, {}).get("fp32_pins", {})
-        lists += [*pins.get("op_block_list", []), *pins.get("node_block_list", [])]
-    rules = [f"{name} {number(dtype[name])}" for name in ("data_max", "init_max") if dtype.get(name) is not None]
-    stays = f"; rules: {', '.join(rules) or 'none'}; pinned: {', '.join(lists) or 'nothing'}"
+    pins = [dtype, *(params.get(owner, {}).get("fp32_pins", {}) for owner in ("model", "decoder"))]
+    lists = [entry for owner in pins for key, entries in owner.items() if "_block_list" in key for entry in entries]
+    included = [entry for key, entries in dtype.items() if "_include_list" in key for entry in entries]
+    limits = [f"{name} {number(dtype[name])}" for name in ("data_max", "init_max") if dtype.get(name) is not None]
+    rules = ", ".join([str(dtype.get("rules", "")), *limits])
+    stays = f"; rules: {rules}; pinned: {', '.join(lists) or 'nothing'}"
+    stays += f"; wanted: {', '.join(included)}" if included else ""
     calibrated, verified = data.get("calibration_samples"), data.get("verification_samples")
     return [
         ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),

@@ -22,7 +22,6 @@ from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
-_WITHOUT_EFFECT_IN_FP32 = ("op_block_list", "node_block_list", "keep_io_types", "data_max", "init_max")
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop"),
     *("matched_fraction", "missed", "extra", "label_flips"),
@@ -158,7 +157,7 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
 
     walk("", {key: value for key, value in params.items() if key != "tracking"})
     if params["precision"]["dtype"] == "fp32":
-        flat |= {f"precision.{key}": "no effect" for key in _WITHOUT_EFFECT_IN_FP32}
+        flat |= {f"precision.{key}": "no effect" for key in params["precision"] if key != "dtype"}
     return flat
 
 

@@ -89,7 +89,7 @@ class Ports:
 
 def ports(
     model: ir.Model,
-    judged: Collection[ir.Node],
+    movable: Collection[ir.Node],
     keep_io_types: bool | Collection[str] = True,
     init_conversion_max_bytes: int | None = None,
 ) -> Ports:
@@ -97,11 +97,11 @@ def ports(
 
     Args:
         model: typed, sorted; float constants are initializers (stages.graph.convert.lift_constants).
-        judged: nodes that may take either precision, as `decide` names them; the others are FP32.
+        movable: nodes that are not pinned, control flow included; the others are FP32.
         keep_io_types: graph inputs and outputs that stay float32: all, none, or those named.
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
     """
-    return _Finder(model, set(judged), io_type_of(keep_io_types), init_conversion_max_bytes).found()
+    return _Finder(model, set(movable), io_type_of(keep_io_types), init_conversion_max_bytes).found()
 
 
 def io_type_of(keep_io_types: bool | Collection[str]) -> Callable[[str | None], ir.DataType]:
@@ -116,11 +116,11 @@ class _Finder:
     def __init__(
         self,
         model: ir.Model,
-        judged: set[ir.Node],
+        movable: set[ir.Node],
         io_type: Callable[[str | None], ir.DataType],
         init_conversion_max_bytes: int | None,
     ) -> None:
-        self.model, self.judged, self.io_type = model, judged, io_type
+        self.model, self.movable, self.io_type = model, movable, io_type
         self.init_conversion_max_bytes = init_conversion_max_bytes
         self.ports = Ports()
         # What control flow passes on: ends of body inputs, of graph outputs, and of the control-flow nodes themselves.
@@ -135,7 +135,7 @@ class _Finder:
         for node in all_nodes(self.model):
             if _bodies(node):
                 self._control_flow(node)
-            elif node in self.judged and (slots := _half_slots(node)):
+            elif node in self.movable and (slots := _half_slots(node)):
                 self.ports.slots[node] = slots
                 self.ports.owners[node] = node
         outputs = self._uses_as_output()
@@ -190,7 +190,7 @@ class _Finder:
             self.graph_outputs[body] = [FP32] * len(body.outputs)
         for slot, places in _passed_on(node, bodies):
             values = [value for value in places.values(node) if value.name]
-            if node in self.judged and values and all(is_float32(value) for value in values):
+            if node in self.movable and values and all(is_float32(value) for value in values):
                 self.ports.owners[slot] = node
                 self._own(slot, places)
 
@@ -250,7 +250,7 @@ _SCAN_WITHOUT_BATCH = 9
 
 
 def _half_slots(node: ir.Node) -> Slots:
-    """A custom operator is in `judged` only when the user named it; then all its float32 slots move together."""
+    """A custom operator is movable only when the user named it; then all its float32 slots move together."""
     if schema_of(node) is not None:
         return half_slots(node)
     return Slots(

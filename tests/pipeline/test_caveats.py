@@ -1,4 +1,4 @@
-"""What nobody verified is said, and so is a block list entry that matched nothing."""
+"""What nobody verified is said, and so is what the conversion warns of."""
 
 from pipeline.caveats import not_verified, warnings
 from pipeline.summary import print_summary
@@ -7,7 +7,7 @@ from tests.conftest import composed
 UNVERIFIED = {"status": "done", "seconds": 1.0, "parity": {"status": "not verified", "reason": "random weights"}}
 REPORTS = {
     "trace": UNVERIFIED,
-    "fp16": {"status": "done", "unmatched_selectors": ["node_block_list 'x'"]},
+    "fp16": {"status": "done", "warnings": ["node_block_list: x matches no node"]},
     "verify": {"status": "done", "verdict": "not verified", "not_verified": ["detections: none"]},
     "engine": {"status": "built", "not_verified": ["the engine's outputs"], "tensorrt": "11", "engine_mb": 1.0},
 }
@@ -15,7 +15,7 @@ REPORTS = {
 
 def test_every_stage_is_heard() -> None:
     assert not_verified(REPORTS) == ["trace: random weights", "detections: none", "the engine's outputs"]
-    assert warnings(REPORTS) == ["block list entry node_block_list 'x' matches no node"]
+    assert warnings(REPORTS) == ["node_block_list: x matches no node"]
     assert not_verified({}) == ["the final file: verify has not run"] and warnings({}) == []
 
 
@@ -23,5 +23,5 @@ def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type:
     print_summary(composed(), REPORTS, None)
     printed = capsys.readouterr().out
     assert "passed" not in printed and printed.count("not verified") >= 5
-    assert "WARNING: block list entry node_block_list 'x' matches no node" in printed
+    assert "WARNING: node_block_list: x matches no node" in printed
     assert "slim" in printed and "not run" in printed

@@ -14,10 +14,8 @@ import onnx_ir as ir
 import pytest
 
 from stages.graph.casts import clean
-from stages.graph.convert import convert
-from stages.graph.decide import Rules, decide
-from stages.graph.normalize import normalize
-from stages.graph.place import eager
+from stages.graph.decide import Rules
+from stages.graph.halve import halve, make_ready
 
 FLOAT = onnx.TensorProto.FLOAT
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.
@@ -53,8 +51,8 @@ def is_valid(model: onnx.ModelProto) -> bool:
 
 def converted(proto: onnx.ModelProto, keep_io_types: bool) -> onnx.ModelProto:
     model = ir.from_proto(proto)
-    normalize(model)
-    convert(model, eager(decide(model, None, Rules(init_max=65504.0)), keep_io_types), keep_io_types)
+    make_ready(model)
+    halve(model, None, Rules(init_max=65504.0), placement="eager", keep_io_types=keep_io_types)
     clean(model)
     return ir.to_proto(model)
 

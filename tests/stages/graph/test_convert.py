@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from stages.graph.convert import ConversionReport, convert
-from stages.graph.decide import Rules, decide
-from stages.graph.normalize import normalize
-from stages.graph.place import eager
+from stages.graph.convert import ConversionReport
+from stages.graph.decide import Lists, Rules
+from stages.graph.halve import Halved, halve, make_ready
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
@@ -25,17 +25,20 @@ def parsed(text: str) -> onnx.ModelProto:
 
 
 def converted(
-    source: str | onnx.ModelProto, pins: str = "^pin", keep_io_types: bool = True
+    source: str | onnx.ModelProto, pins: str = "^pin", keep_io_types: bool = True, **options: Any
 ) -> tuple[onnx.ModelProto, ConversionReport]:
     """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
     proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
-    model = ir.from_proto(proto)
-    normalize(model)
-    decisions = decide(model, None, Rules(node_block_list=(pins,)))
-    report = convert(model, eager(decisions, keep_io_types), keep_io_types)
-    result = ir.to_proto(model)
+    halved, result = halves(proto, Rules(block=Lists(node=(pins,))), keep_io_types=keep_io_types, **options)
+    report = halved.conversion
     check_invariants(proto, result, keep_io_types)
     return result, report
+
+
+def halves(proto: onnx.ModelProto, rules: Rules, **options: Any) -> tuple[Halved, onnx.ModelProto]:
+    model = ir.from_proto(proto)
+    make_ready(model)
+    return halve(model, None, rules, **({"placement": "eager"} | options)), ir.to_proto(model)
 
 
 def check_invariants(before: onnx.ModelProto, after: onnx.ModelProto, keep_io_types: bool) -> None:
@@ -96,6 +99,10 @@ def types(model: onnx.ModelProto) -> dict[str, int]:
 
 def ops(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
+
+
+def all_ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in ir.traversal.RecursiveGraphIterator(ir.from_proto(model).graph)]
 
 
 X = np.array([[0.5, -1.25], [2.0, 3.3]])
@@ -162,11 +169,10 @@ def test_rounding_keeps_signs_and_counts_losses() -> None:
     text = "(float[6] x) => (float[6] y) <float[6] w = {-1e-9, 1e-9, 70000.0, -70000.0, 0.1, 0.0}> { y = Add(x, w) }"
     result, report = converted(text)
     stored = onnx.numpy_helper.to_array(result.graph.initializer[0])
-    np.testing.assert_array_equal(stored, np.array([-0.0, 0.0, np.inf, -np.inf, 0.1, 0.0], np.float16))
+    np.testing.assert_array_equal(stored, np.array([-0.0, 0.0, 65504, -65504, 0.1, 0.0], np.float16))
     assert np.signbit(stored).tolist() == [True, False, False, True, False, False]
-    assert report.weights.elements_underflowed == 2
-    assert report.weights.elements_overflowed == 2
-    assert report.weights.elements_rounded == 6
+    losses = report.weights.elements
+    assert (losses.underflowed, losses.clamped, losses.rounded) == (2, 2, 6)
 
 
 def test_infinite_and_nan_weights_are_no_overflow() -> None:
@@ -176,7 +182,7 @@ def test_infinite_and_nan_weights_are_no_overflow() -> None:
     )
     result, report = converted(proto)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(result.graph.initializer[0]), [np.inf, -np.inf, np.nan])
-    assert report.weights.elements_overflowed == 0
+    assert report.weights.elements.clamped == 0
 
 
 def test_a_weight_that_is_an_output() -> None:
@@ -202,10 +208,7 @@ def test_weights_listed_among_inputs_as_old_files_do() -> None:
         '<ir_version: 3, opset_import: ["": 9]> g (float[2] x, float[2] w = {1.5, 2.5}) => (float[2] y)'
         "{ y = Add(x, w) }"
     )
-    model = ir.from_proto(proto)
-    normalize(model)
-    convert(model, eager(decide(model, None, Rules())))
-    result = ir.to_proto(model)
+    _, result = halves(proto, Rules())
     onnx.checker.check_model(result, full_check=True)
     assert [value.name for value in result.graph.input] == ["x"]
     assert result.graph.initializer[0].data_type == FLOAT16
@@ -334,27 +337,49 @@ def test_one_hot_depth_is_a_size_and_stays_float32() -> None:
     assert hot.argmax() == 2050
 
 
-def test_branches_stay_fp32_and_read_captured_values_as_float32() -> None:
-    text = """(float[2,2] x, bool c) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
-        { a = Relu(x) b = MatMul(a, w)
-        r = If(c) <then_branch = t () => (float[2,2] ty) { ty = MatMul(b, w) },
-        else_branch = e () => (float[2,2] ey) { k = Constant<value_float = 0.5>() ey = Mul(b, k) }> y = Add(r, b) }"""
+BRANCHES = """(float[2,2] x, bool c) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
+    { a = Relu(x) b = MatMul(a, w)
+    r = If(c) <then_branch = t () => (float[2,2] ty) { [%s] ty = MatMul(b, w) },
+    else_branch = e () => (float[2,2] ey) { k = Constant<value_float = 0.5>() ey = Mul(b, k) }> y = Add(r, b) }"""
+
+
+def test_branches_are_converted_with_what_they_capture() -> None:
     for c in (True, False):
-        result = same(text, X, c)
+        result = same(BRANCHES % "m", X, c)
+    assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT16}
+    assert all_ops(result).count("Cast") == 2  # x and y
+
+
+def test_a_pinned_node_in_a_branch_is_cast_inside_and_what_it_captures_outside() -> None:
+    for c in (True, False):
+        result = same(BRANCHES % "pin", X, c)
     assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT, "w_fp16": FLOAT16}
+    assert ops(result).count("Cast") == 3  # x, b, y; r is float16 in both branches
+    assert all_ops(result).count("Cast") == 4
 
 
-def test_loop_and_scan_states() -> None:
-    loop = """(float[2,2] x) => (float[2,2] y) <int64 n = {3}, bool go = {1}> { a = Relu(x)
-        b = Loop(n, go, a) <body =
-            l (int64 i, bool c, float[2,2] s) => (bool d, float[2,2] u) { d = Identity(c) u = Add(s, a) }>
-        y = Relu(b) }"""
-    same(loop, X)
-    scan = """(float[2,2] x) => (float[2] y, float[2,2] z) <float[2] zero = {0.0, 0.0}>
-        { a = Relu(x) s, t = Scan<num_scan_inputs = 1, body =
-            l (float[2] s0, float[2] r) => (float[2] s1, float[2] o) { s1 = Add(s0, r) o = Identity(s1) }>(zero, a)
-        y = Relu(s) z = Relu(t) }"""
-    same(scan, X)
+def test_branches_of_a_pinned_if_put_out_float32() -> None:
+    text = BRANCHES.replace("r = If", "[pin] r = If") % "m"
+    for c in (True, False):
+        assert types(same(text, X, c))["r"] == FLOAT
+
+
+LOOP = """(float[2,2] x) => (float[2,2] y, float[3,2,2] z) <int64 n = {3}, bool go = {1}> { a = Relu(x)
+    b, t = Loop(n, go, a) <body = l (int64 i, bool c, float[2,2] s) => (bool d, float[2,2] u, float[2,2] v)
+        { d = Identity(c) [%s] u = Add(s, a) [%s] v = Neg(u) }>
+    y = Relu(b) z = Relu(t) }"""
+SCAN = """(float[2,2] x) => (float[2] y, float[2,2] z) <float[2] zero = {0.0, 0.0}>
+    { a = Relu(x) s, t = Scan<num_scan_inputs = 1, body =
+        l (float[2] s0, float[2] r) => (float[2] s1, float[2] o) { [%s] s1 = Add(s0, r) [%s] o = Neg(s1) }>(zero, a)
+    y = Relu(s) z = Relu(t) }"""
+
+
+@pytest.mark.parametrize("text", [LOOP, SCAN])
+def test_loop_and_scan_states(text: str) -> None:
+    """Whatever is pinned in a body, states and scanned tensors stay float16 outside, and are cast inside."""
+    for pinned in itertools.product(("m", "pin"), ("n", "pin2")):
+        found = types(same(text % pinned, X))
+        assert (found["t"], found["b" if text is LOOP else "s"]) == (FLOAT16, FLOAT16)
 
 
 def test_nested_subgraphs() -> None:
@@ -422,7 +447,5 @@ def test_a_model_without_the_default_domain_gets_it_for_its_casts() -> None:
 def test_bits_are_not_values() -> None:
     text = """<ir_version: 10, opset_import: ["": 26]> g (float[2] x) => (int32[2] y)
         { a = Relu(x) y = BitCast<to = 6>(a) }"""
-    proto = parsed(text)
-    model = ir.from_proto(proto)
-    normalize(model)
-    assert [d.rule for d in decide(model, None, Rules()).values()] == ["none", "no_fp16_kernel"]
+    halved, _ = halves(parsed(text), Rules())
+    assert [decision.rule for decision in halved.decisions.nodes.values()] == ["none", "no_fp16_kernel"]

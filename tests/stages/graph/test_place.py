@@ -1,53 +1,102 @@
-"""From verdicts to precisions: pinned nodes stay FP32, the rest is FP16, movers follow what is around them."""
+"""Placing: the minimum cut is the cheapest of all assignments, and stays so where capacities are scaled."""
 
 from __future__ import annotations
 
+import itertools
+
 import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from stages.graph.decide import Rules, decide
-from stages.graph.normalize import normalize
-from stages.graph.place import eager
+from stages.graph.place import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
+from stages.graph.ports import FP16, FP32, End
+
+NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
 
 
-def fp32_nodes(body: str, pins: str, keep_io_types: bool = True, inputs: str = "float[2,2] x") -> set[str]:
-    model = ir.from_onnx_text(
-        f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (float[a,b] y) <int64[2] s = {{2, 2}}> {{ {body} }}'
+def cheapest(problem: Problem) -> int:
+    """By trying all assignments."""
+    free = list(problem.fp32)
+    assignments = (
+        problem.fixed | dict(zip(free, types, strict=True))
+        for types in itertools.product((FP32, FP16), repeat=len(free))
     )
-    normalize(model)
-    decisions = decide(model, None, Rules(node_block_list=(pins,)))
-    return {node.name or "" for node, dtype in eager(decisions, keep_io_types).items() if dtype == ir.DataType.FLOAT}
+    return min(cost(problem, assignment).bytes for assignment in assignments)
 
 
-def test_what_is_not_pinned_is_fp16() -> None:
-    assert fp32_nodes("[a] u = Relu(x) [pin] v = Exp(u) [c] y = Relu(v)", "pin") == {"pin"}
+@st.composite
+def problems(draw: st.DrawFn, scale: int = 1) -> Problem:
+    """Random graphs with fan-out, pins of both kinds, fixed ends, and costs around the constant for a launch."""
+    count = draw(st.integers(1, len(NODES)))
+    fixed: Assignment = {}
+    fp32: dict[ir.Node, int] = {}
+    for node in NODES[:count]:
+        if draw(st.booleans()):
+            fp32[node] = scale * draw(st.integers(0, 3 * LAUNCH))
+        else:
+            fixed[node] = draw(st.sampled_from([FP32, FP16]))
+    ends = st.sampled_from([*NODES[:count], FP32, FP16])
+    links = []
+    for _ in range(draw(st.integers(0, 8))):
+        producer: End = draw(ends)
+        readers = [reader for reader in draw(st.lists(ends, max_size=4, unique=True)) if reader != producer]
+        if readers:
+            links.append(Link(producer, tuple(readers), scale * draw(st.integers(0, 3 * LAUNCH))))
+    return Problem(fixed, dict(fp32), tuple(links))
 
 
-def test_movers_between_pinned_nodes_stay_fp32() -> None:
-    body = "[pin1] u = Exp(x) [m1] v = Reshape(u, s) [m2] w = Transpose(v) [pin2] y = Exp(w)"
-    assert fp32_nodes(body, "pin") == {"pin1", "m1", "m2", "pin2"}
+@settings(max_examples=500, deadline=None)
+@given(problems())
+def test_the_minimum_cut_is_the_cheapest_assignment(problem: Problem) -> None:
+    assignment = min_cut(problem)
+    assert assignment.keys() == problem.fixed.keys() | problem.fp32.keys()
+    assert all(assignment[owner] == dtype for owner, dtype in problem.fixed.items())
+    assert cost(problem, assignment).bytes == cheapest(problem)
+    assert cost(problem, assignment).bytes <= cost(problem, eager(problem)).bytes
 
 
-def test_movers_that_touch_one_fp16_node_are_fp16() -> None:
-    body = "[pin1] u = Exp(x) [m1] v = Reshape(u, s) [m2] w = Transpose(v) [free] z = Relu(w) [pin2] y = Add(v, z)"
-    assert fp32_nodes(body, "pin") == {"pin1", "pin2"}
+@settings(max_examples=200, deadline=None)
+@given(problems(scale=10_000))
+def test_beyond_32_bits_it_is_the_cheapest_up_to_the_unit(problem: Problem) -> None:
+    """Ten thousand times larger, naive costs reach 10^12 bytes: units of a few hundred bytes, one rounding an edge."""
+    naive, edges = cost(problem, eager(problem)).bytes, 2 * len(NODES) + 10 * len(problem.links)
+    assert cost(problem, min_cut(problem)).bytes <= cheapest(problem) + edges * (naive / 2**29 + 1)
 
 
-def test_movers_between_fp32_inputs_and_pinned_nodes_stay_fp32() -> None:
-    body = "[m] u = Transpose(x) [pin] y = Exp(u)"
-    assert fp32_nodes(body, "pin") == {"m", "pin"}
-    assert fp32_nodes(body, "pin", keep_io_types=False) == {"pin"}
+def test_among_equals_fewest_nodes_stay_fp32() -> None:
+    """n0 -> n1 -> n2, n0 pinned, n2 wanted, n1 free of cost: the cast costs the same on either side of n1."""
+    a, b, c = NODES[:3]
+    problem = Problem({a: FP32, c: FP16}, {b: 0}, (Link(a, (b,), 60), Link(b, (c,), 60)))
+    assert min_cut(problem)[b] == FP16
 
 
-def test_movers_between_pinned_nodes_and_fp32_outputs_stay_fp32() -> None:
-    body = "[pin] u = Exp(x) [m] y = Transpose(u)"
-    assert fp32_nodes(body, "pin") == {"m", "pin"}
-    assert fp32_nodes(body, "pin", keep_io_types=False) == {"pin"}
+def test_a_small_island_disappears_and_a_large_one_stays() -> None:
+    """Between two pinned nodes: two casts against what the node costs more in FP32."""
+    a, b, c = NODES[:3]
+    for extra, expected in ((2 * (60 + LAUNCH) - 1, FP32), (2 * (60 + LAUNCH) + 1, FP16)):
+        problem = Problem({a: FP32, c: FP32}, {b: extra}, (Link(a, (b,), 60), Link(b, (c,), 60)))
+        assert min_cut(problem)[b] == expected
 
 
-def test_comparisons_follow_their_inputs() -> None:
-    body = "[pin1] u = Exp(x) [cmp] c = Greater(u, u) [free] z = Relu(x) [w] y = Where(c, z, z)"
-    assert fp32_nodes(body, "pin") == {"pin1", "cmp"}
+def test_a_cast_is_paid_once_however_many_read_it() -> None:
+    a, *readers = NODES[:5]
+    shared = Problem({a: FP32} | dict.fromkeys(readers, FP16), {}, (Link(a, tuple(readers), 60),))
+    found = cost(shared, min_cut(shared))
+    assert (found.casts, found.cast_bytes, found.bytes) == (1, 60, 60 + LAUNCH)
 
 
-def test_arithmetic_between_pinned_nodes_is_fp16() -> None:
-    assert fp32_nodes("[pin1] u = Exp(x) [a] v = Relu(u) [pin2] y = Exp(v)", "pin") == {"pin1", "pin2"}
+def test_without_fp32_anywhere_all_is_fp16() -> None:
+    a, b = NODES[:2]
+    problem = Problem({a: FP16}, {b: 5}, (Link(a, (b,), 60),))
+    assert min_cut(problem) == eager(problem) == {a: FP16, b: FP16}
+
+
+@pytest.mark.parametrize("count", [2000])
+def test_long_chains_are_solved(count: int) -> None:
+    """No recursion limit, and the cheapest link of the chain is cut: number 1234."""
+    nodes = [ir.node("Relu", [None], name=f"n{i}") for i in range(count)]
+    links = [Link(x, (y,), 600 if i != 1234 else 60) for i, (x, y) in enumerate(itertools.pairwise(nodes))]
+    problem = Problem({nodes[0]: FP32, nodes[-1]: FP16}, dict.fromkeys(nodes[1:-1], 0), tuple(links))
+    assignment = min_cut(problem)
+    assert [assignment[node] for node in nodes] == [FP32] * 1235 + [FP16] * (count - 1235)

@@ -1,0 +1,92 @@
+"""FP32 graph -> mixed graph, in memory: decide, place, convert."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from stages.graph import place
+from stages.graph.arithmetic import flops
+from stages.graph.convert import ConversionReport, convert, prepare
+from stages.graph.decide import Decisions, Rules, Verdict, decide
+from stages.graph.normalize import normalize
+from stages.graph.ports import ports
+from stages.graph.sizes import concrete_shapes
+
+PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
+
+
+@dataclass(frozen=True)
+class Halved:
+    """What was done to a model.
+
+    Attributes:
+        decisions: verdict and reason of every judged node.
+        fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
+        fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
+        costs: of the placement that was made, and of the naive one, by name (stages.graph.place).
+        masks: mask constants that were clamped, by name, and what to.
+        conversion: counts of Casts and weights.
+    """
+
+    decisions: Decisions
+    fp16: frozenset[ir.Node]
+    fp16_arithmetic: float | None
+    costs: dict[str, place.Cost]
+    masks: dict[str, float]
+    conversion: ConversionReport
+
+
+def halve(
+    model: ir.Model,
+    ranges: Mapping[str, Any] | None,
+    rules: Rules,
+    *,
+    placement: str = "min_cut",
+    keep_io_types: bool | Collection[str] = True,
+    init_conversion_max_bytes: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Halved:
+    """Convert a model in place.
+
+    Args:
+        model: as `make_ready` leaves it.
+        ranges: content of ranges.json; None: no rule that needs ranges judges anything.
+        rules: what decides.
+        placement: "min_cut" or "eager".
+        keep_io_types: float32 graph inputs and outputs that stay float32: all, none, or those named; the others become
+            float16.
+        init_conversion_max_bytes: larger float32 weights stay float32 in the file and are cast at run time.
+        input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
+            count 1.
+
+    Raises:
+        StageError: when a selector is malformed, or matches nothing and rules are strict.
+    """
+    shapes = concrete_shapes(model, input_shapes)
+    decisions = decide(model, ranges, rules)
+    movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
+    found = ports(model, movable, keep_io_types, init_conversion_max_bytes)
+    problem = place.problem(found, decisions.nodes, shapes)
+    assignment = PLACEMENTS[placement](problem)
+    costs = {placement: place.cost(problem, assignment), "eager": place.cost(problem, place.eager(problem))}
+    fp16 = frozenset(place.nodes_in_fp16(found, assignment))
+    arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
+    total = sum(arithmetic.values())
+    share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
+    masks = {value.name or "": clamp for value, clamp in decisions.clamps.items()}
+    conversion = convert(model, found, assignment, decisions.clamps)
+    return Halved(decisions, fp16, share, costs, masks, conversion)
+
+
+def make_ready(model: ir.Model) -> None:
+    """Bring a model, in place, into the form that ranges are measured in and `halve` expects.
+
+    Raises:
+        StageError: when the graph has a cycle.
+    """
+    prepare(model)
+    normalize(model)

@@ -1,0 +1,124 @@
+"""What holds for any valid model: the result is valid, keeps inputs and outputs, computes the same, and is cheapest."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stages.graph import place
+from stages.graph.casts import clean
+from stages.graph.convert import convert
+from stages.graph.decide import Lists, Rules, Verdict, decide
+from stages.graph.halve import halve, make_ready
+from stages.graph.place import cost
+from stages.graph.ports import FP16, FP32, ports
+from stages.graph.sizes import concrete_shapes
+from tests.stages.graph.random_graphs import FEEDS, models
+
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+# Op types to pin: with Identity and If among them, control flow is cut in the middle.
+PINS = st.lists(
+    st.sampled_from(["Exp", "Softmax", "Add", "MatMul", "Identity", "If", "Loop", "Mul", "Cast"]), max_size=3
+)
+
+
+def ready(proto: onnx.ModelProto) -> ir.Model:
+    model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
+    make_ready(model)
+    return model
+
+
+def run(proto: onnx.ModelProto) -> list[np.ndarray]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    types = {i.name: np.float16 if i.type == "tensor(float16)" else None for i in session.get_inputs()}
+    feeds = {name: array.astype(types[name] or array.dtype) for name, array in FEEDS.items() if name in types}
+    return list(session.run(None, feeds))
+
+
+def check(before: onnx.ModelProto, after: onnx.ModelProto, keep: bool | list[str]) -> None:
+    onnx.checker.check_model(after, full_check=True)
+    for old, new in ((before.graph.input, after.graph.input), (before.graph.output, after.graph.output)):
+        assert [value.name for value in old] == [value.name for value in new]
+        for a, b in zip(old, new, strict=True):
+            kept = a.type.tensor_type.elem_type != onnx.TensorProto.FLOAT or keep is True
+            kept |= isinstance(keep, list) and a.name in keep
+            assert b.type.tensor_type.elem_type == (a.type.tensor_type.elem_type if kept else onnx.TensorProto.FLOAT16)
+            assert a.type.tensor_type.shape == b.type.tensor_type.shape
+
+
+@SETTINGS
+@given(models(), PINS, st.one_of(st.booleans(), st.just(["x0"])), st.sampled_from(["min_cut", "eager"]))
+def test_the_result_is_valid_and_computes_the_same(
+    proto: onnx.ModelProto, pins: list[str], keep: bool | list[str], placement: str
+) -> None:
+    """Values stay small, and rounding moves an integer Cast by at most one at these magnitudes: hence the tolerance."""
+    rules = Rules(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
+    model = ready(proto)
+    halve(model, None, rules, placement=placement, keep_io_types=keep)
+    result = ir.to_proto(model)
+    check(proto, result, keep)
+    integers = any(
+        a.i == onnx.TensorProto.INT64 for n in _all_nodes(proto.graph) if n.op_type == "Cast" for a in n.attribute
+    )
+    for expected, got in zip(run(proto), run(result), strict=True):
+        assert expected.shape == got.shape
+        if not integers:
+            big = np.abs(expected) > 1e3  # exponentials of exponentials: beyond FP16 they differ rightly
+            np.testing.assert_allclose(got[~big].astype(np.float64), expected[~big], rtol=5e-2, atol=2e-2)
+
+
+def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    found = []
+    for node in graph.node:
+        found.append(node)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found += _all_nodes(attribute.g)
+    return found
+
+
+@SETTINGS
+@given(models(), PINS)
+def test_the_placement_is_the_cheapest_and_the_graph_costs_what_it_says(
+    proto: onnx.ModelProto, pins: list[str]
+) -> None:
+    rules = Rules(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
+    model = ready(proto)
+    decisions = decide(model, None, rules)
+    found = ports(model, [node for node, d in decisions.nodes.items() if d.verdict is not Verdict.fp32])
+    problem = place.problem(found, decisions.nodes, concrete_shapes(model))
+    assignment = place.min_cut(problem)
+    free = list(problem.fp32)
+    if len(free) <= 9:
+        every = itertools.product((FP32, FP16), repeat=len(free))
+        options = (problem.fixed | dict(zip(free, types, strict=True)) for types in every)
+        assert cost(problem, assignment).bytes == min(cost(problem, option).bytes for option in options)
+    assert cost(problem, assignment).bytes <= cost(problem, place.eager(problem)).bytes
+    report = convert(model, found, assignment)
+    assert report.casts_to_fp16 + report.casts_to_fp32 == cost(problem, assignment).casts
+
+
+@SETTINGS
+@given(models(), PINS)
+def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: list[str]) -> None:
+    """Converted again, nothing changes; exact clean-up finds none of our Casts; the bytes are the same every time."""
+    rules = Rules(block=Lists(op=(*pins, "Cast")), fp16_ops=("MatMul",))
+    first, second = ready(proto), ready(proto)
+    ours = halve(first, None, rules).conversion
+    halve(second, None, rules)
+    assert ir.to_proto(first).SerializeToString() == ir.to_proto(second).SerializeToString()
+    theirs = sum(node.op_type == "Cast" for node in _all_nodes(proto.graph))
+    assert ours.casts_to_fp16 + ours.casts_to_fp32 + theirs == sum(
+        node.op_type == "Cast" for node in _all_nodes(ir.to_proto(first).graph)
+    )
+    report = clean(second, strict=True)
+    assert report.before - report.after <= theirs
