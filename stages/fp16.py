@@ -42,7 +42,6 @@ _DEFAULTS = {key: value for key, value in defaults("precision/fp16").items() if 
 _IO_SPEC = "truehalf.io_spec"
 _STAMP = "truehalf.precision"
 _LISTED_NODES = 20
-_OPSET_MIN = 7  # from here on Cast names its type by number, and broadcasting has one meaning
 
 
 def to_fp16(
@@ -126,6 +125,7 @@ def to_fp16(
     """
     from stages.graph.decide import Lists, Rules
     from stages.graph.halve import halve, make_ready
+    from stages.graph.opset import to_opset
     from stages.graph.rules.custom import custom_rule_of
 
     if calibration is not None and ranges is not None:
@@ -133,8 +133,7 @@ def to_fp16(
     model = load_model(model_path)
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
-    _check_opset(model, model_path)
-    notes: list[str] = []
+    model, notes = to_opset(model, opset)
     make_ready(model)
     statistics = _ranges(ranges) if calibration is None else _measured(model, calibration)
     settings = Rules(
@@ -178,15 +177,6 @@ def to_fp16(
         "warnings": [*notes, *(statistics or {}).get("warnings", []), *halved.decisions.warnings],
         "model": facts,
     }
-
-
-def _check_opset(model: ir.Model, path: Path | str) -> None:
-    opset = model.graph.opset_imports.get("", _OPSET_MIN)
-    if opset < _OPSET_MIN:
-        raise StageError(
-            f"{path}: opset {opset}; expected {_OPSET_MIN} or later. Export it anew, or raise it with "
-            "onnx.version_converter.convert_version"
-        )
 
 
 def _no_work(model: ir.Model) -> str | None:

@@ -19,12 +19,12 @@ from typing import Any
 import onnx_ir as ir
 
 from stages.graph.normalize import Names
+from stages.graph.opset import list_weights_apart
 from stages.graph.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from stages.graph.rounding import Losses, half
 
 _CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}
-_FIRST_IR_WITHOUT_WEIGHTS_AMONG_INPUTS = 4
 
 
 @dataclass
@@ -86,7 +86,7 @@ def prepare(model: ir.Model) -> None:
 
     if model.functions:
         common_passes.InlinePass()(model)
-    _list_weights_apart(model)
+    list_weights_apart(model)
     for graph in model.graphs():
         _lift_constants(graph)
 
@@ -207,15 +207,6 @@ def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
     return ir.Shape(tensor.shape.numpy())
-
-
-def _list_weights_apart(model: ir.Model) -> None:
-    """Until IR version 3 every weight was listed among the inputs as well; nobody means it as an input."""
-    if model.ir_version < _FIRST_IR_WITHOUT_WEIGHTS_AMONG_INPUTS:
-        inputs = [value for value in model.graph.inputs if value.const_value is None]
-        model.graph.inputs.clear()
-        model.graph.inputs.extend(inputs)
-        model.ir_version = _FIRST_IR_WITHOUT_WEIGHTS_AMONG_INPUTS
 
 
 def _lift_constants(graph: ir.Graph) -> None:

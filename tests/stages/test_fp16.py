@@ -204,10 +204,13 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_an_opset_that_is_too_old(tmp_path: Path) -> None:
-    source = saved(tmp_path, '<ir_version: 3, opset_import: ["": 6]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
-    with pytest.raises(StageError, match="opset 6; expected 7 or later"):
-        to_fp16(source, tmp_path / "out.onnx")
+def test_an_old_opset_is_raised_and_a_target_below_is_a_warning(tmp_path: Path) -> None:
+    old = saved(tmp_path, '<ir_version: 3, opset_import: ["": 6]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
+    assert to_fp16(old, tmp_path / "out.onnx")["warnings"] == ["opset raised from 6 to 7"]
+    (warning,) = to_fp16(saved(tmp_path), tmp_path / "out.onnx", opset=13)["warnings"]
+    assert warning.startswith("opset 17 is kept: the target 13 lies below it")
+    to_fp16(saved(tmp_path), tmp_path / "out.onnx", opset=20)
+    assert load_model(tmp_path / "out.onnx").graph.opset_imports[""] == 20
 
 
 def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
