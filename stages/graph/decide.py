@@ -24,6 +24,7 @@ from typing import Any
 import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
+from stages.graph.masks import Masks, find_masks
 from stages.graph.rules import activations, constants
 from stages.graph.rules.base import Decision, Evidence, Rules, Verdict
 from stages.graph.rules.custom import custom, custom_rule_of
@@ -31,6 +32,7 @@ from stages.graph.rules.depth import depth
 from stages.graph.rules.inner import inner
 from stages.graph.rules.nonfinite import nonfinite
 from stages.graph.rules.structure import is_judged, sealed_nodes, structure
+from stages.graph.rules.underflow import underflow
 from stages.graph.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
 from stages.io import StageError
 
@@ -48,12 +50,14 @@ class Decisions:
         unmatched: selectors that matched no node.
         clamps: mask constants, and the float16 value that all elements below it become.
         warnings: one line each.
+        masks: what was found of mask constants, one line each.
     """
 
     nodes: dict[ir.Node, Decision]
     unmatched: list[Selector] = field(default_factory=list)
     clamps: dict[ir.Value, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    masks: list[str] = field(default_factory=list)
 
 
 def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> Decisions:
@@ -73,9 +77,12 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     warnings = [unmatched_message(selector, model) for selector in unmatched]
     if warnings and rules.strict_selectors:
         raise StageError("strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings))
-    judge = _Judge(Evidence(model, ranges, rules), blocked, included)
+    evidence = Evidence(model, ranges, rules)
+    masks = find_masks(model, ranges, evidence.constant) if rules.masks and rules.rules == "default" else Masks()
+    evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
+    judge = _Judge(evidence, blocked, included)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
-    return Decisions(nodes, unmatched, {}, warnings)
+    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings)
 
 
 class _Judge:
@@ -125,6 +132,7 @@ def _candidate_rules(evidence: Evidence) -> list[Rule]:
         inner,
         constants.integers,
         activations.integers,
+        underflow(evidence),
         constants.underflow,
         depth,
         custom,

@@ -11,7 +11,7 @@ The share of elements above data_max is read at the nearest rung of the ladder a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -22,7 +22,7 @@ _INTEGERS_BELOW = 2048.0
 
 
 def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
-    found = _largest(node, evidence)
+    found = _largest(evidence.measured(node))
     factor = evidence.rules.safety_factor
     if found is None or found[0] * factor <= MAX:
         return None
@@ -37,7 +37,8 @@ def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
     if limit is None:
         return None
     share = evidence.rules.data_max_share
-    found = _largest(node, evidence, lambda entry: share == 0 or _share_above(entry, limit) > share)
+    measured = evidence.measured(node, left_out=evidence.tolerated)
+    found = _largest((value, entry) for value, entry in measured if share == 0 or _share_above(entry, limit) > share)
     if found is None or found[0] <= limit:
         return None
     value, name, sample = found
@@ -68,14 +69,12 @@ def unmeasured(node: ir.Node, evidence: Evidence) -> Decision | None:
     return Decision(Verdict.fp32, "unmeasured", "inside a body, where calibration measures nothing")
 
 
-def _largest(
-    node: ir.Node, evidence: Evidence, counts: Callable[[Mapping[str, Any]], bool] = lambda entry: True
-) -> tuple[float, str, str | None] | None:
-    """Largest finite |x| with its tensor and sample, among the tensors whose entry counts."""
+def _largest(measured: Iterable[tuple[ir.Value, Mapping[str, Any]]]) -> tuple[float, str, str | None] | None:
+    """Largest finite |x| with its tensor and sample."""
     found = None
-    for value, entry in evidence.measured(node):
+    for value, entry in measured:
         absmax = finite(entry.get("absmax"))
-        if absmax is not None and (found is None or absmax > found[0]) and counts(entry):
+        if absmax is not None and (found is None or absmax > found[0]):
             found = absmax, value.name or "", entry.get("sample")
     return found
 

@@ -98,13 +98,15 @@ class Evidence:
 
     Attributes:
         ranges: content of ranges.json; None: nothing was measured.
-        exempt: names of tensors on the path of an attention mask, which no range rule judges.
+        exempt: names of tensors on the path of a mask that is clamped, which no range rule judges (stages.graph.masks).
+        tolerated: names of those on the path of another mask, which data_max and init_max do not judge.
     """
 
     model: ir.Model
     ranges: Mapping[str, Any] | None
     rules: Rules
     exempt: Set[str] = frozenset()
+    tolerated: Set[str] = frozenset()
     _constants: dict[ir.Value, ConstantFacts] = field(default_factory=dict)
     _moving: tuple[ir.Node | None, list[ir.Value]] = (None, [])
 
@@ -124,22 +126,23 @@ class Evidence:
             self._moving = node, list(dict.fromkeys(_moving(node)))
         return self._moving[1]
 
-    def measured(self, node: ir.Node) -> Iterator[tuple[ir.Value, Mapping[str, Any]]]:
-        """Those of them that have a range and are judged by it."""
-        for value in self.moving(node):
-            if value.name not in self.exempt and (entry := self.entry(value)) is not None:
+    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> Iterator[tuple[ir.Value, Mapping[str, Any]]]:
+        """Those of them that have a range and are judged by it; names `left_out` are not."""
+        for value in self._judged(node, left_out):
+            if (entry := self.entry(value)) is not None:
                 yield value, entry
 
-    def constants(self, node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
+    def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> Iterator[tuple[str, ConstantFacts]]:
         """Name and facts of each float32 constant that a node reads or holds, and would have as float16."""
-        for value in self.moving(node):
-            if value.name not in self.exempt and (facts := self.constant(value)) is not None:
+        for value in self._judged(node, left_out):
+            if (facts := self.constant(value)) is not None:
                 yield value.name or "", facts
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
-                name = f"{node.name}.{attribute.name}"
-                if name not in self.exempt:
-                    yield name, constant_facts(attribute.as_tensor())
+                yield f"{node.name}.{attribute.name}", constant_facts(attribute.as_tensor())
+
+    def _judged(self, node: ir.Node, left_out: Set[str]) -> Iterator[ir.Value]:
+        yield from (v for v in self.moving(node) if v.name not in self.exempt and v.name not in left_out)
 
     def constant(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of a float32 constant, read once; None for other values."""

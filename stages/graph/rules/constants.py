@@ -17,7 +17,8 @@ def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
     if limit is None:
         return None
     ceiling = MAX if evidence.rules.init_overflow == "clamp" else float("inf")
-    largest = max(((min(facts.absmax, ceiling), name) for name, facts in evidence.constants(node)), default=(0.0, ""))
+    constants = evidence.constants(node, left_out=evidence.tolerated)
+    largest = max(((min(facts.absmax, ceiling), name) for name, facts in constants), default=(0.0, ""))
     if largest[0] <= limit:
         return None
     value, name = largest

@@ -1,0 +1,153 @@
+"""Small values: what float16 makes 0, or holds with few bits, where that matters.
+
+    tiny       0 < absmax < 2^-14: the whole tensor is subnormal in float16; whoever writes or reads it
+    small      of a value that something divides by or takes the logarithm of (stages.graph.hazards), a share above
+               underflow_share_max is 0 or subnormal in float16; whoever writes it, and whoever carries it there
+    epsilon    a constant that is added, or that a value is kept above, in front of Log, Reciprocal, Sqrt, a denominator
+               or the base of a negative power, and that is 0 in float16; it and what it protects
+
+Below 2^-14 the values of float16 are 2^-24 apart. Its error is then 2^-25/|x| of x, up to all of it at 2^-25, against
+2^-11 above. A quotient takes that error on as it is; a logarithm as an absolute one: log x(1 + e) = log x + e. So an
+epsilon in front of a logarithm must also keep its value to 2^-7, which is what a logarithm between -8 and -16 is apart
+from the next in float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from stages.graph.arithmetic import MOVES
+from stages.graph.facts import all_nodes
+from stages.graph.hazards import sensitive
+from stages.graph.rules.base import Decision, Evidence, Verdict, finite, on_sample
+
+_NORMAL_MIN = 2.0**-14
+_LOST = 2.0**-25
+_LOG_ERROR = 2.0**-7
+_POSITIONS = {"Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0, "Div": 1}
+
+
+def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
+    """The rule for one model."""
+    limit = evidence.rules.underflow_share_max
+    if limit is None:
+        return lambda node, evidence: None
+    tensors: Mapping[str, Any] = evidence.ranges["tensors"] if evidence.ranges is not None else {}
+    counted = any(isinstance(entry, Mapping) and entry.get("small") for entry in tensors.values())
+    carried = set(sensitive(evidence.model)) if counted else set[ir.Value]()
+    epsilons = _epsilons(evidence)
+
+    def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
+        if node in epsilons:
+            return epsilons[node]
+        for value, entry in evidence.measured(node):
+            found = _tiny(value, entry)
+            if found is None and (value in node.outputs or _carries(node, value, carried)):
+                found = _small(value, entry, limit)
+            if found is not None:
+                return found
+        return None
+
+    return rule
+
+
+def _tiny(value: ir.Value, entry: Mapping[str, Any]) -> Decision | None:
+    absmax, sample = finite(entry.get("absmax")), entry.get("sample")
+    if absmax is None or not 0 < absmax < _NORMAL_MIN:
+        return None
+    reason = f"{value.name!r} is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}{on_sample(sample)}"
+    return Decision(Verdict.fp32, "underflow", reason, absmax, _NORMAL_MIN, value.name, sample)
+
+
+def _small(value: ir.Value, entry: Mapping[str, Any], limit: float) -> Decision | None:
+    small = entry.get("small")
+    if not isinstance(small, Mapping):
+        return None
+    for key, becomes in (("zero", "0 in float16 (|x| <= 2^-25)"), ("subnormal", "subnormal in float16 (|x| < 2^-14)")):
+        share, sample = finite(small.get(key)) or 0.0, small.get("sample")
+        if share > limit:
+            reason = f"{share:.3g} of the nonzero elements of {value.name!r} are {becomes}{on_sample(sample)}"
+            return Decision(Verdict.fp32, "underflow", reason, share, limit, value.name, sample)
+    return None
+
+
+def _carries(node: ir.Node, value: ir.Value, carried: set[ir.Value]) -> bool:
+    """Whether a reader divides by the value or takes its logarithm, or passes it on to who does."""
+    return any(output in carried for output in node.outputs) or _is_protected(node, value)
+
+
+# --- epsilons ---------------------------------------------------------------------------------------------------------
+
+
+def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
+    """Nodes with an epsilon that float16 loses, what the epsilon protects, and the moves between."""
+    found: dict[ir.Node, Decision] = {}
+    for node in all_nodes(evidence.model):
+        for epsilon, name in _floors(node, evidence):
+            error = abs(float(np.float16(epsilon)) - epsilon) / epsilon
+            if error <= _LOG_ERROR:
+                continue
+            path = _protected(node, epsilon)
+            if path:
+                protected = next(member for member in path if member.op_type in _POSITIONS)
+                becomes = "0" if epsilon <= _LOST else f"{float(np.float16(epsilon)):.3g}"
+                protects = f"protects {protected.op_type} {protected.name!r}"
+                reason = f"epsilon {name!r} = {epsilon:.3g} is {becomes} in float16, and {protects}"
+                decision = Decision(Verdict.fp32, "underflow", reason, epsilon, _LOST, name)
+                for member in [node, *path]:
+                    found.setdefault(member, decision)
+    return found
+
+
+def _floors(node: ir.Node, evidence: Evidence) -> Iterator[tuple[float, str]]:
+    """Constants, of one small positive number, that a node adds or keeps its result above; each with its name."""
+    if node.domain != "" or node.op_type not in ("Add", "Max", "Clip"):
+        return
+    for value in node.inputs[1:2] if node.op_type == "Clip" else node.inputs:
+        facts = evidence.constant(value) if value is not None else None
+        if (
+            value is not None
+            and facts is not None
+            and facts.elements
+            and 0 < facts.lowest == facts.absmax < _NORMAL_MIN
+        ):
+            yield facts.absmax, value.name or ""
+    if node.op_type == "Clip" and 0 < (low := node.attributes.get_float("min", 0.0)) < _NORMAL_MIN:
+        yield low, f"{node.name}.min"
+
+
+def _protected(node: ir.Node, epsilon: float) -> list[ir.Node]:
+    """What an epsilon protects, each with the way to it; empty when it protects nothing."""
+    came_from: dict[ir.Node, ir.Node] = {}
+    found: dict[ir.Node, None] = {}
+    waiting = [(node, epsilon)]
+    while waiting:
+        last, low = waiting.pop()
+        for user in (user for value in last.outputs for user in value.consumers()):
+            moves = user.domain == "" and user.op_type in MOVES
+            if user in came_from or not (moves or any(_is_protected(user, value) for value in last.outputs)):
+                continue
+            came_from[user] = last
+            if not moves and (low <= _LOST or user.op_type == "Log"):
+                step = user
+                while step is not node:
+                    found[step] = None
+                    step = came_from[step]
+            if moves or user.op_type == "Sqrt":
+                waiting.append((user, low if moves else low**0.5))
+    return list(found)
+
+
+def _is_protected(node: ir.Node, value: ir.Value) -> bool:
+    position = _POSITIONS.get(node.op_type) if node.domain == "" else None
+    if position is None or position >= len(node.inputs) or node.inputs[position] is not value:
+        return False
+    if node.op_type == "Pow":
+        exponent = node.inputs[1]
+        tensor = ir.convenience.get_const_tensor(exponent) if exponent is not None else None
+        return tensor is not None and tensor.size > 0 and bool((tensor.numpy() < 0).any())
+    return True
