@@ -4,8 +4,8 @@
 
 Shapes are those of a run (a Shape node behind every tensor), not inferred ones. Errors are those of honest FP16
 rounding (stages.ort.emulated) against the FP32 file, one sample at a time. A DETR sorts its queries by score: an error
-of 1e-4 there swaps rows, with random weights nearly all of them. So outputs are compared after sorting all their values,
-and the scores that the first TopK reads are compared element by element.
+of 1e-4 there swaps rows, with random weights nearly all of them. So outputs are compared after sorting all their
+values, and the scores that the first TopK reads are compared element by element.
 """
 
 from __future__ import annotations

@@ -29,23 +29,26 @@ def autocast(source: str, target: str, sample: str | None, **options: Any) -> No
     save_onnx(autocast.convert_to_mixed_precision(source, calibration_data=sample, **options), target)
 
 
-def onnxruntime(source: str, target: str, sample: str | None, slim: bool = True, **options: Any) -> None:
-    """ONNX Runtime's float16, then what its users do to mend the file: casts dropped, nodes sorted, onnxslim.
+def onnxruntime(
+    source: str, target: str, sample: str | None, mend: bool = True, slim: bool = True, **options: Any
+) -> None:
+    """ONNX Runtime's float16, then what its users do to mend the file: casts dropped, nodes sorted; then onnxslim.
 
-    `more_blocked` adds operator types to the default block list. `slim: false` leaves out all mending.
+    `more_blocked` adds operator types to the default block list. `mend` and `slim` leave these steps out.
     """
     import onnx
     from onnxruntime.transformers import float16
 
     blocked = [*float16.DEFAULT_OP_BLOCK_LIST, *options.pop("more_blocked", [])]
     model = float16.convert_float_to_float16(source, op_block_list=blocked, **options)
-    if slim:
-        import onnxslim
-
+    if mend:
         drop_same_named(model)
         sort(model)
         del model.graph.value_info[:]  # the converter leaves types of FP32 in it
         drop_casts(onnx.shape_inference.infer_shapes(model), model)
+    if slim:
+        import onnxslim
+
         model = onnxslim.slim(model)
     save(model, target)
 
