@@ -449,3 +449,94 @@ def test_bits_are_not_values() -> None:
         { a = Relu(x) y = BitCast<to = 6>(a) }"""
     halved, _ = halves(parsed(text), Rules())
     assert [decision.rule for decision in halved.decisions.nodes.values()] == ["none", "no_fp16_kernel"]
+
+
+def test_io_types_are_kept_by_name() -> None:
+    text = "(float[2,2] x, float[2,2] z) => (float[2,2] y, float[2,2] v) { y = Add(x, z) v = Relu(y) }"
+    _, result = halves(parsed(text), Rules(), keep_io_types=["x", "v"])
+    onnx.checker.check_model(result, full_check=True)
+    found = types(result)
+    assert (found["x"], found["z"], found["y"], found["v"]) == (FLOAT, FLOAT16, FLOAT16, FLOAT)
+
+
+def test_functions_are_inlined() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "local": 1]> g (float[2,2] x) => (float[2,2] y)
+        { a = local.twice(x) y = local.twice(a) }
+        <domain: "local", opset_import: ["": 17]> twice (p) => (q) { q = Add(p, p) }"""
+    result, _ = converted(onnx.parser.parse_model(text))
+    assert not result.functions
+    assert sorted(ops(result)) == ["Add", "Add", "Cast", "Cast"]
+
+
+def test_large_weights_can_stay_float32_and_be_cast_at_run_time() -> None:
+    text = """(float[2,2] x) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}, float[2] b = {0.5, 0.25}>
+        { a = MatMul(x, w) y = Add(a, b) }"""
+    _, result = halves(parsed(text), Rules(), init_conversion_max_bytes=8)
+    onnx.checker.check_model(result, full_check=True)
+    assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT, "b": FLOAT16}
+    assert ["w"] in [list(node.input) for node in result.graph.node if node.op_type == "Cast"]
+    np.testing.assert_allclose(run(result, X)[0], run(parsed(text), X)[0], rtol=2e-3)
+
+
+def test_one_tensor_that_is_two_outputs() -> None:
+    """The checker lets it pass, ONNX Runtime does not; it must not become two tensors here."""
+    proto = parsed("(float[2] x) => (float[2] y) { y = Relu(x) }")
+    proto.graph.output.append(proto.graph.output[0])
+    _, result = halves(proto, Rules())
+    assert [value.name for value in result.graph.output] == ["y", "y"]
+    assert ops(result) == ["Cast", "Relu", "Cast"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "ä→\"'", "x_fp16", "x_to_fp16", "cast", ".", "0", "a" * 300])
+def test_hostile_names(name: str) -> None:
+    proto = parsed("(float[2] x) => (float[2] y) { [n] h = Relu(x) [pin] k = Exp(h) y = Neg(k) }")
+    for node in proto.graph.node:
+        node.name = node.name if node.name == "pin" else name
+        for names in (node.input, node.output):
+            renamed = [name if one == "h" else one for one in names]
+            del names[:]
+            names.extend(renamed)
+    converted(proto)
+
+
+def test_bfloat16_parts_stay() -> None:
+    text = """(float[2,2] x) => (float[2,2] y) { a = Relu(x) b = Cast<to = 16>(a) c = Add(b, b)
+        d = Cast<to = 1>(c) y = Neg(d) }"""
+    _, result = halves(parsed(text), Rules())
+    onnx.checker.check_model(result, full_check=True)
+    bfloat16 = onnx.TensorProto.BFLOAT16
+    assert [types(result)[name] for name in "abcd"] == [FLOAT16, bfloat16, bfloat16, FLOAT16]
+
+
+def test_quantized_parts_are_left_alone() -> None:
+    text = """(float[2,2] x) => (float[2,2] y) <float s = {0.1}, int8 z = {0}>
+        { a = Relu(x) q = QuantizeLinear(a, s, z) d = DequantizeLinear(q, s, z) y = Neg(d) }"""
+    result = same(text, X)
+    assert {t.name: t.data_type for t in result.graph.initializer}["s"] == FLOAT
+    assert types(result)["d"] == FLOAT
+
+
+def test_a_custom_operator_moves_when_it_is_told() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "acme": 1]> g (float[2] x) => (float[2] y)
+        { a = Relu(x) b = acme.Magic(a) y = Neg(b) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("b", FLOAT, [2]))
+    _, result = halves(proto, Rules(include=Lists(op=("acme::Magic",))))
+    assert ops(result) == ["Cast", "Relu", "Magic", "Neg", "Cast"]
+    _, result = halves(proto, Rules())
+    assert ops(result) == ["Cast", "Relu", "Cast", "Magic", "Cast", "Neg", "Cast"]
+
+
+def test_optionals_stay_float32() -> None:
+    text = """(float[2,2] x) => (float[2,2] y) { a = Relu(x) o = Optional(a) b = OptionalGetElement(o) y = Neg(b) }"""
+    _, result = halves(parsed(text), Rules())
+    onnx.checker.check_model(result, full_check=True)
+    assert types(result)["b"] == FLOAT
+
+
+def test_a_branch_may_put_out_what_it_captures_or_a_constant() -> None:
+    text = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1.5, 2.5}> { a = Relu(x)
+        r = If(c) <then_branch = t () => (float[2] p) { p = Identity(w) },
+        else_branch = e () => (float[2] q) { q = Constant<value_floats = [0.5, 0.25]>() }> y = Add(r, a) }"""
+    for c in (True, False):
+        same(text, X[0], c)
