@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from stages.graph.normalize import Names
@@ -73,7 +74,7 @@ def convert(
         model: prepared (`prepare`), typed and sorted.
         ports: its owners and tensors.
         assignment: FLOAT or FLOAT16 by owner; owners that are not in it stay FP32.
-        clamps: mask constants, and what their elements below float16's range become.
+        clamps: mask constants (initializers), and what their elements below it become.
     """
     conversion = _Conversion(model, ports, assignment, clamps or {})
     conversion.run()
@@ -103,6 +104,8 @@ class _Conversion:
         for node, slots in self.ports.slots.items():
             if slots.outputs and self.assignment.get(node) == FP16:
                 self._restate(node)
+        for value, floor in self.clamps.items():
+            self._clamp(value, floor)
         for tensor in self.ports.tensors:
             if tensor.constant:
                 self._store(tensor)
@@ -136,9 +139,8 @@ class _Conversion:
         named = output or (FP16 if wanted == {FP16} else FP32)
         exact, other = value.const_value, FP32 if named == FP16 else FP16
         assert exact is not None
-        self.report.weights.masks_clamped += value in self.clamps and FP16 in wanted
         if named == FP16:
-            value.const_value, value.dtype = self._half(exact, value.name, self.clamps.get(value)), FP16
+            value.const_value, value.dtype = self._half(exact, value.name), FP16
         if other in wanted:
             twin = self._twin(tensor, exact, other)
             for use in tensor.uses:
@@ -152,13 +154,20 @@ class _Conversion:
     def _twin(self, tensor: Tensor, exact: ir.TensorProtocol, dtype: ir.DataType) -> ir.Value:
         value = tensor.value
         name = self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}")
-        stored = self._half(exact, name, self.clamps.get(value)) if dtype == FP16 else _named(exact, name)
+        stored = self._half(exact, name) if dtype == FP16 else _named(exact, name)
         twin = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape, const_value=stored)
         tensor.graph.register_initializer(twin)
         return twin
 
-    def _half(self, tensor: ir.TensorProtocol, name: str | None, floor: float | None = None) -> ir.TensorProtocol:
-        return half(tensor, name=name, losses=self.report.weights.elements, floor=floor)
+    def _half(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+        return half(tensor, name=name, losses=self.report.weights.elements)
+
+    def _clamp(self, value: ir.Value, floor: float) -> None:
+        """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only behind an FP32 node."""
+        assert value.const_value is not None
+        exact = value.const_value.numpy()
+        value.const_value = ir.tensor(np.maximum(exact, np.float32(floor)), name=value.name)
+        self.report.weights.masks_clamped += 1
 
     # --- borders ------------------------------------------------------------------------------------------------------
 
