@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from stages.graph.decide import Decision, Lists, Rules, Verdict, decide
 from stages.graph.normalize import normalize
+from stages.io import StageError
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -200,3 +202,103 @@ def test_a_scatter_that_adds_up_stays_fp32() -> None:
     text = """(float[4] x, int64[2,1] i, float[2] u) => (float[4] y)
         { [put] a = ScatterND(x, i, u) [add] y = ScatterND<reduction = "add">(a, i, u) }"""
     assert rules_of(text) == {"put": "none", "add": "no_fp16_kernel"}
+
+
+LISTED = "(float[2,2] x) => (float[2,2] y) { [mul] a = MatMul(x, x) [soft] b = Softmax(a) [exp] y = Exp(b) }"
+
+
+def test_wanted_operators_are_fp16_unless_a_rule_or_list_is_against_it() -> None:
+    found = decisions(LISTED, fp16_ops=("MatMul", "Gemm"))
+    assert found["mul"] == Decision(Verdict.fp16, "fp16_ops", "MatMul is wanted in FP16")
+    assert found["soft"].verdict is Verdict.free
+    assert decisions(LISTED, {"a": 600.0}, fp16_ops=("MatMul",), data_max=512.0)["mul"].rule == "data_max"
+    assert decisions(LISTED, fp16_ops=("MatMul",), block=Lists(op=("MatMul",)))["mul"].rule == "op_block_list"
+    assert decisions(LISTED, fp16_ops=("MatMul",), rules="autocast")["mul"].rule == "fp16_ops"
+
+
+def test_include_lists_beat_block_lists_and_candidate_rules_and_say_so() -> None:
+    options = {"data_max": 512.0, "block": Lists(op=("Softmax",)), "include": Lists(pattern=("Softmax -> Exp",))}
+    found = decisions(LISTED, {"a": 600.0, "b": 600.0}, **options)
+    assert {name: d.rule for name, d in found.items()} == {
+        "mul": "data_max",
+        "soft": "pattern_include_list",
+        "exp": "data_max",
+    }
+    assert found["soft"].verdict is Verdict.fp16
+    assert found["soft"].reason == (
+        "listed in pattern_include_list: Softmax -> Exp; against op_block_list (listed in op_block_list: Softmax); "
+        "data_max ('a' reaches |x| = 600 > data_max 512 on sample s7)"
+    )
+
+
+def test_no_include_list_beats_a_missing_kernel_or_a_quantized_part() -> None:
+    assert rules_of("(float x) => () { [n] y = Range(x, x, x) }", include=Lists(op=("Range",)))["n"] == "no_fp16_kernel"
+    text = """<ir_version: 10, opset_import: ["": 19]> g (float[2] x) => (int8[2] y)
+        <float s = {0.5}, int8 z = {0}> { [q] y = QuantizeLinear(x, s, z) }"""
+    assert rules_of(text, include=Lists(node=("q",)))["q"] == "quantized"
+
+
+CUSTOM = """<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g (float[2] x) => (float[2] y)
+    <float[2] a> { [theirs] a = com.acme.Op(x) [next] y = Relu(a) }"""
+
+
+@pytest.mark.parametrize("entry", ["Op", "com.acme::Op"])
+def test_a_custom_operator_that_an_include_list_names_is_fp16(entry: str) -> None:
+    assert rules_of(CUSTOM) == {"theirs": "no_fp16_kernel", "next": "none"}
+    found = decisions(CUSTOM, include=Lists(op=(entry,)))
+    assert (found["theirs"].verdict, found["theirs"].rule) == (Verdict.fp16, "op_include_list")
+
+
+def test_a_custom_operator_is_judged_by_all_that_it_touches() -> None:
+    assert rules_of(CUSTOM, {"a": 1e6}, include=Lists(op=("Op",)))["theirs"] == "overflow"
+
+
+def test_a_custom_operator_of_unknown_types_stays_fp32() -> None:
+    text = CUSTOM.replace("<float[2] a> ", "")
+    assert rules_of(text, include=Lists(op=("Op",))) == {"theirs": "no_fp16_kernel", "next": "no_fp16_kernel"}
+
+
+def test_selectors_that_match_nothing_are_reported() -> None:
+    model = ir.from_onnx_text(HEAD + LISTED)
+    normalize(model)
+    rules = Rules(block=Lists(op=("Sofmax", "Exp")), include=Lists(scope=("decoder",)))
+    found = decide(model, None, rules)
+    assert [str(selector) for selector in found.unmatched] == ["op_block_list: Sofmax", "scope_include_list: decoder"]
+    assert found.warnings == [
+        "op_block_list: Sofmax matches no node (the model has Softmax)",
+        "scope_include_list: decoder matches no node",
+    ]
+    with pytest.raises(StageError) as error:
+        decide(model, None, dataclasses.replace(rules, strict_selectors=True))
+    assert all(warning in str(error.value) for warning in found.warnings)
+
+
+def test_autocast_knows_data_max_init_max_and_the_lists_alone() -> None:
+    text = """(float[2] x) => (float[2] y) <float[2] w = {2049.0, 1e-9}, float eps = {1e-9}>
+        { [a] a = Add(x, w) [b] b = Add(a, eps) [c] c = Log(b) [d] y = ReduceSum(c) }"""
+    ranges = {"a": 1e-6, "b": 1e9, "c": 1.0, "y": 1.0, "x": 1.0}
+    options = {"integers": True, "underflow_share_max": 0.01, "reduction_depth_max": 1, "data_max": 512.0}
+    found = rules_of(text, ranges, rules="autocast", custom_rule=lambda node, ranges: "mine", **options)
+    assert found == {"a": "none", "b": "data_max", "c": "data_max", "d": "none"}
+
+
+def test_many_nodes_are_judged_in_time_that_grows_with_them() -> None:
+    """Work, not seconds: how often a rule looks at a tensor's range."""
+
+    class Counting(dict[str, Any]):
+        looks = 0
+
+        def get(self, key: str, default: Any = None) -> Any:
+            Counting.looks += 1
+            return super().get(key, default)
+
+    def looks(nodes: int) -> int:
+        body = " ".join(f"x{i + 1} = Relu(x{i})" for i in range(nodes))
+        model = ir.from_onnx_text(HEAD + f"(float[2] x0) => (float[2] x{nodes}) {{ {body} }}")
+        normalize(model)
+        Counting.looks = 0
+        ranges = {"tensors": Counting({f"x{i}": {"absmax": 1.0} for i in range(nodes)})}
+        decide(model, ranges, Rules(data_max=512.0, init_max=65504.0, integers=True, masks=True, inner=True))
+        return Counting.looks
+
+    assert looks(400) < 4.5 * looks(100)

@@ -1,0 +1,22 @@
+"""Depth of reduction against its bound."""
+
+from __future__ import annotations
+
+from tests.stages.graph.rules.judging import judge
+
+TEXT = "(float[2,640] x, float[640,3] w) => (float[2,3] y) { [mul] a = MatMul(x, w) [soft] y = Softmax(a) }"
+
+
+def test_deep_reductions_are_candidates() -> None:
+    found = judge(TEXT, reduction_depth_max=639)
+    assert found["mul"].reason == "MatMul adds up 640 terms > reduction_depth_max 639"
+    assert (found["mul"].rule, found["soft"].rule) == ("reduction_depth", "none")
+
+
+def test_softmax_counts_and_none_is_off() -> None:
+    assert {name: d.rule for name, d in judge(TEXT, reduction_depth_max=2).items()} == {
+        "mul": "reduction_depth",
+        "soft": "reduction_depth",
+    }
+    assert {d.rule for d in judge(TEXT, reduction_depth_max=640).values()} == {"none"}
+    assert {d.rule for d in judge(TEXT).values()} == {"none"}

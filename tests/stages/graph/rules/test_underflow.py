@@ -1,0 +1,105 @@
+"""Small values: tiny tensors, lost shares in front of logarithms and quotients, epsilons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.stages.graph.rules.judging import judge, rules_by_node
+
+ON = {"underflow_share_max": 0.01}
+CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = Neg(a) [r] y = Relu(b) }"
+
+
+@pytest.mark.parametrize(
+    ("absmax", "rule"), [(6e-5, "underflow"), (2.0**-14, "none"), (0.0, "none"), (1e-9, "underflow")]
+)
+def test_a_tensor_that_is_tiny_all_over(absmax: float, rule: str) -> None:
+    found = rules_by_node(CHAIN, {"a": {"absmax": absmax}, "b": {"absmax": 1.0}}, **ON)
+    assert found == {"p": rule, "q": rule, "r": "none"}
+    assert rules_by_node(CHAIN, {"a": {"absmax": absmax}})["p"] == "none"
+
+
+LOG = """(float[2] x) => (float[2] y, float[2] z)
+    { [write] a = Sigmoid(x) [move] b = Identity(a) [log] y = Log(b) [other] z = Relu(a) }"""
+
+
+@pytest.mark.parametrize(
+    ("small", "rule"),
+    [
+        ({"zero": 0.02, "subnormal": 0.02, "sample": "s1"}, "underflow"),
+        ({"zero": 0.0, "subnormal": 0.02, "sample": "s1"}, "underflow"),
+        ({"zero": 0.01, "subnormal": 0.01, "sample": "s1"}, "none"),
+        (None, "none"),
+    ],
+)
+def test_small_elements_in_front_of_a_logarithm(small: Any, rule: str) -> None:
+    tensors = {name: {"absmax": 1.0, "small": small} for name in "ab"}
+    found = rules_by_node(LOG, tensors, **ON)
+    assert found == {"write": rule, "move": rule, "log": rule, "other": "none"}
+    assert set(rules_by_node(LOG, tensors).values()) == {"none"}
+
+
+def test_the_share_and_its_sample_are_said() -> None:
+    small = {"zero": 0.02, "subnormal": 0.5, "sample": "s1"}
+    found = judge(LOG, {"b": {"absmax": 1.0, "sample": "s9", "small": small}}, **ON)["log"]
+    assert found.reason == "0.02 of the nonzero elements of 'b' are 0 in float16 (|x| <= 2^-25) on sample s1"
+    assert (found.value, found.threshold, found.tensor, found.sample) == (0.02, 0.01, "b", "s1")
+    found = judge(LOG, {"b": {"absmax": 1.0, "small": small | {"zero": 0.0}}}, **ON)["log"]
+    assert found.reason == "0.5 of the nonzero elements of 'b' are subnormal in float16 (|x| < 2^-14) on sample s1"
+
+
+HEAD = "(float[2] x, float[2] n) => (float[2] y) "
+
+
+def epsilon(body: str, value: float) -> list[str]:
+    """Names of the nodes that an epsilon makes candidates."""
+    text = HEAD + f"<float eps = {{{value!r}}}, float minus = {{-0.5}}, float two = {{2.0}}> {{ {body} }}"
+    return [name for name, d in judge(text, underflow_share_max=0.01).items() if "epsilon" in d.reason]
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("[e] a = Add(n, eps) [f] y = Div(x, a)", ["e", "f"]),
+        ("[e] a = Max(eps, n) [f] y = Log(a)", ["e", "f"]),
+        ("[e] a = Clip(n, eps) [f] y = Reciprocal(a)", ["e", "f"]),
+        ("[e] a = Add(n, eps) [f] y = Sqrt(a)", ["e", "f"]),
+        ("[e] a = Add(n, eps) [f] y = Pow(a, minus)", ["e", "f"]),
+        ("[e] a = Add(n, eps) [m] b = Identity(a) [f] y = Div(x, b)", ["e", "m", "f"]),
+        ("[e] a = Add(n, eps) [f] y = Div(a, x)", []),  # a numerator
+        ("[e] a = Add(n, eps) [f] y = Pow(a, two)", []),
+        ("[e] a = Add(n, eps) [f] y = Exp(a)", []),
+        ("[e] a = Mul(n, eps) [f] y = Log(a)", []),
+        ("[e] a = Add(n, eps) [m] b = Identity(a) [dead] d = Exp(b) [f] y = Log(a)", ["e", "f"]),
+    ],
+)
+def test_epsilons_that_float16_loses(body: str, kept: list[str]) -> None:
+    assert epsilon(body, 1e-8) == kept
+    assert epsilon(body, 1e-4) == []
+
+
+def test_a_root_of_an_epsilon_may_be_large_enough() -> None:
+    body = "[e] a = Add(n, eps) [r] b = Sqrt(a) [f] y = Div(x, b)"
+    assert epsilon(body, 1e-12) == ["e", "r"]  # 1e-6, which float16 holds
+    assert epsilon(body, 1e-16) == ["e", "r", "f"]  # 1e-8, which it does not
+
+
+def test_a_logarithm_needs_the_value_of_its_epsilon() -> None:
+    body = "[e] a = Add(n, eps) [f] y = {}"
+    assert epsilon(body.format("Log(a)"), 1e-7) == ["e", "f"]  # 19 % off
+    assert epsilon(body.format("Log(a)"), 1e-5) == []  # 0.14 % off
+    assert epsilon(body.format("Div(x, a)"), 1e-7) == []  # no zero, and that is what it is for
+
+
+def test_the_reason_names_what_is_protected() -> None:
+    text = HEAD + "<float eps = {1e-8}> { [e] a = Add(n, eps) [f] y = Div(x, a) }"
+    found = judge(text, **ON)["e"]
+    assert found.reason == "epsilon 'eps' = 1e-08 is 0 in float16, and protects Div 'f'"
+
+
+def test_clip_before_opset_11_has_its_floor_in_an_attribute() -> None:
+    text = """<ir_version: 8, opset_import: ["": 10]> g (float[2] x) => (float[2] y)
+        { [e] a = Clip<min = 1e-9>(x) [f] y = Log(a) }"""
+    assert rules_by_node(text, **ON) == {"e": "underflow", "f": "underflow"}
