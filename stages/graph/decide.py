@@ -94,7 +94,7 @@ class _Judge:
 
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)
-        settled = structure(node, self._sealed.get(node), include is not None)
+        settled = structure(node, self._evidence, self._sealed.get(node), include is not None)
         if settled is None and self._evidence.rules.rules == "default":
             settled = activations.overflow(node, self._evidence)
         if settled is not None:

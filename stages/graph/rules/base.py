@@ -107,8 +107,8 @@ class Evidence:
     rules: Rules
     exempt: Set[str] = frozenset()
     tolerated: Set[str] = frozenset()
-    _constants: dict[ir.Value, ConstantFacts] = field(default_factory=dict)
-    _moving: tuple[ir.Node | None, list[ir.Value]] = (None, [])
+    _constants: dict[ir.Value, ConstantFacts | None] = field(default_factory=dict)
+    _seen: _Seen | None = None
 
     def entry(self, value: ir.Value) -> Mapping[str, Any] | None:
         """What was measured of a tensor; None: nothing."""
@@ -122,36 +122,45 @@ class Evidence:
 
     def moving(self, node: ir.Node) -> list[ir.Value]:
         """The float32 inputs and outputs that become float16 with a node (control flow, custom operators: all)."""
-        if self._moving[0] is not node:  # one node is asked for many times in a row
-            self._moving = node, list(dict.fromkeys(_moving(node)))
-        return self._moving[1]
+        return self._at(node).moving
 
-    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> Iterator[tuple[ir.Value, Mapping[str, Any]]]:
+    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[ir.Value, Mapping[str, Any]]]:
         """Those of them that have a range and are judged by it; names `left_out` are not."""
-        for value in self._judged(node, left_out):
-            if (entry := self.entry(value)) is not None:
-                yield value, entry
+        seen = self._at(node)
+        if seen.measured is None:
+            judged = ((value, self.entry(value)) for value in seen.moving if value.name not in self.exempt)
+            seen.measured = [(value, entry) for value, entry in judged if entry is not None]
+        return [pair for pair in seen.measured if pair[0].name not in left_out] if left_out else seen.measured
 
-    def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> Iterator[tuple[str, ConstantFacts]]:
+    def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[str, ConstantFacts]]:
         """Name and facts of each float32 constant that a node reads or holds, and would have as float16."""
-        for value in self._judged(node, left_out):
-            if (facts := self.constant(value)) is not None:
-                yield value.name or "", facts
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
-                yield f"{node.name}.{attribute.name}", constant_facts(attribute.as_tensor())
-
-    def _judged(self, node: ir.Node, left_out: Set[str]) -> Iterator[ir.Value]:
-        yield from (v for v in self.moving(node) if v.name not in self.exempt and v.name not in left_out)
+        seen = self._at(node)
+        if seen.constants is None:
+            judged = ((value, self.constant(value)) for value in seen.moving if value.name not in self.exempt)
+            seen.constants = [(value.name or "", facts) for value, facts in judged if facts is not None]
+            seen.constants += _held(node)
+        return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
 
     def constant(self, value: ir.Value) -> ConstantFacts | None:
         """Facts of a float32 constant, read once; None for other values."""
         if value not in self._constants:
             tensor = ir.convenience.get_const_tensor(value) if is_float32(value) else None
-            if tensor is None:
-                return None
-            self._constants[value] = constant_facts(tensor)
+            self._constants[value] = None if tensor is None else constant_facts(tensor)
         return self._constants[value]
+
+    def _at(self, node: ir.Node) -> _Seen:
+        """What is known of one node: all rules ask of it in a row, then never again."""
+        if self._seen is None or self._seen.node is not node:
+            self._seen = _Seen(node, list(dict.fromkeys(_moving(node))))
+        return self._seen
+
+
+@dataclass
+class _Seen:
+    node: ir.Node
+    moving: list[ir.Value]
+    measured: list[tuple[ir.Value, Mapping[str, Any]]] | None = None
+    constants: list[tuple[str, ConstantFacts]] | None = None
 
 
 def finite(number: object) -> float | None:
@@ -173,6 +182,13 @@ def _moving(node: ir.Node) -> Iterator[ir.Value]:
     for index, value in enumerate(node.outputs):
         if value.name and is_float32(value) and (slots is None or index in slots.outputs):
             yield value
+
+
+def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
+    """Constants in a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
+            yield f"{node.name}.{attribute.name}", constant_facts(attribute.as_tensor())
 
 
 def has_bodies(node: ir.Node) -> bool:

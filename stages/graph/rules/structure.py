@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from stages.graph.rules.base import Decision, Verdict, has_bodies
-from stages.graph.slots import half_slots, is_float32, schema_of, takes_any_type
+from stages.graph.rules.base import Decision, Evidence, Verdict, has_bodies
+from stages.graph.slots import is_float32, schema_of, takes_any_type
 
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 _CONTROL_FLOW = {"If", "Loop", "Scan"}
@@ -42,7 +42,7 @@ def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
     return found
 
 
-def structure(node: ir.Node, seal: ir.Node | None, included: bool) -> Decision | None:
+def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included: bool) -> Decision | None:
     """The verdict that the graph settles, if it does.
 
     Args:
@@ -61,7 +61,7 @@ def structure(node: ir.Node, seal: ir.Node | None, included: bool) -> Decision |
     if odd := next((value for value in values_of(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
-    if not custom and not has_bodies(node) and not half_slots(node):
+    if not custom and not has_bodies(node) and not evidence.moving(node):
         return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
     if node.op_type in _QUANTIZED:
         return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
