@@ -3,7 +3,7 @@
 After the producer of every tensor x stand, on f = Reshape(x, [-1]):
 
     Scanner   ReduceMax(f)  ReduceMin(f)  ReduceSum(f)  Shape(f)
-    Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, and of |f| > rung
+    Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, of |f| > rung, of fractions, of small elements
 
 ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never does, but it may overflow:
 
@@ -11,15 +11,16 @@ ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never 
     both finite, sum not NaN                 f is finite (a sum of Inf is an overflow)
     both finite, sum NaN                     NaN, or sums of both signs that overflowed: to be counted exactly
 
-ONNX Runtime's default order would leave all reductions to the end and so hold every activation; PRIORITY_BASED takes
-nodes in the order of the file. Its search for buffers to reuse takes time that grows with the square of the nodes
-(half a minute for 4000), so it is off.
+All counts are made of Greater, Less and Floor, which every opset has that ONNX Runtime runs (7 and later): a NaN is
+neither below 1 nor above -1, an Inf is above every float. Where is not in opsets 7 and 8; there a tensor that may hold
+NaN or Inf leaves the session as it is.
 
 Tensors inside subgraphs (If, Loop, Scan) cannot be outputs of the graph and are not measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -29,11 +30,16 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
+from stages.graph.hazards import Reduction, Term
 from stages.io import StageError
-from stages.ort.session import Session
+from stages.ort.instrument import Instrumented, Place, main_values, read_by
 
 _FLOAT = ir.DataType.FLOAT
-_OPSET_MIN = 10  # IsInf
+_LARGEST = float(np.finfo(np.float32).max)
+_LOST = 2.0**-25  # float16 makes this and everything smaller 0
+_NORMAL_MIN = 2.0**-14  # everything smaller is a subnormal float16, or 0
+_WHERE_FROM = 9  # opset
+_PERMUTING = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "DepthToSpace", "SpaceToDepth"}
 
 
 def float_tensors(model: ir.Model) -> list[str]:
@@ -52,6 +58,17 @@ def float_tensors(model: ir.Model) -> list[str]:
     return [str(value.name) for value in values if value.type == ir.TensorType(_FLOAT)]
 
 
+def roots(model: ir.Model, tensors: Iterable[str]) -> dict[str, str]:
+    """For each tensor the one whose elements it holds, perhaps in another order: all that is measured is the same."""
+    values = main_values(model)
+    found: dict[str, str] = {}
+    for name in tensors:
+        node = values[name].producer()
+        source = node.inputs[0] if node is not None and node.domain == "" and node.op_type in _PERMUTING else None
+        found[name] = found.get(str(source.name), name) if source is not None else name
+    return found
+
+
 # --- first look: extremes ---------------------------------------------------------------------------------------------
 
 
@@ -65,6 +82,7 @@ class Scan:
         elements: int64.
         nonfinite: bool; the tensor is known to hold NaN or Inf.
         unsure: bool; it may hold NaN.
+        kept: the tensors that the scanner was told to keep.
     """
 
     outputs: dict[str, np.ndarray]
@@ -73,6 +91,7 @@ class Scan:
     elements: np.ndarray
     nonfinite: np.ndarray
     unsure: np.ndarray
+    kept: dict[str, np.ndarray]
 
     @property
     def suspect(self) -> np.ndarray:
@@ -82,28 +101,50 @@ class Scan:
 
 
 class Scanner:
-    """A session over a model with extremes of `tensors` as extra outputs."""
+    """A session over a model with extremes of `tensors`, and the tensors in `keep`, as extra outputs."""
 
-    def __init__(self, model: ir.Model, tensors: Sequence[str], **options: Any) -> None:
+    def __init__(self, model: ir.Model, tensors: Sequence[str], keep: Sequence[str] = (), **options: Any) -> None:
         self.tensors = list(tensors)
-        graph = _Instrumented(model)
+        self._keep = list(keep)
+        self._outputs = [str(value.name) for value in model.graph.outputs]
+        graph = Instrumented(model)
         for name in self.tensors:
             place = graph.after(name)
-            place.report("low", "ReduceMin", [place.flat], _REDUCE)
-            place.report("high", "ReduceMax", [place.flat], _REDUCE)
-            place.report("total", "ReduceSum", [place.flat], _REDUCE)
-            place.report("elements", "Shape", [place.flat])
-        self._session = graph.open(**options)
+            flat = place.flat(graph.value(name))
+            place.report("low", "ReduceMin", flat)
+            place.report("high", "ReduceMax", flat)
+            place.report("total", "ReduceSum", flat)
+            place.report("elements", "Shape", flat)
+        self._session = graph.open([*self._outputs, *self._keep], **options)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
-        outputs, columns = self._session.run(feeds)
-        low, high, total, elements = (columns[key] for key in ("low", "high", "total", "elements"))
+        values, columns = self._session.run(feeds)
+        nothing = np.zeros(0, np.float32)
+        low, high, total = (columns.get(key, nothing) for key in ("low", "high", "total"))
+        elements = columns.get("elements", np.zeros(0, np.int64))
         bounded = np.isfinite(low) & np.isfinite(high)
+        outputs = {name: values[name] for name in self._outputs}
+        kept = {name: values[name] for name in self._keep}
         nonfinite = ~bounded & (elements > 0)
-        return Scan(outputs, low, high, elements, nonfinite, unsure=bounded & np.isnan(total))
+        return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept)
 
 
 # --- second look: exact counts ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Small:
+    """How small the elements of a tensor are, in numbers of elements.
+
+    Attributes:
+        nonzero: finite elements other than 0.
+        zero: those with |x| <= 2^-25, which float16 makes 0.
+        subnormal: those with |x| < 2^-14, which float16 makes 0 or a subnormal.
+    """
+
+    nonzero: int
+    zero: int
+    subnormal: int
 
 
 @dataclass(frozen=True)
@@ -114,6 +155,8 @@ class Counts:
         nan, posinf, neginf: numbers of elements.
         low, high: extremes of the finite elements; None when there is none.
         above: numbers of finite elements with |x| > rung, by rung.
+        fractions: number of finite elements that are no integers; None where it was not counted.
+        small: None where it was not counted.
     """
 
     nan: int
@@ -122,6 +165,8 @@ class Counts:
     low: float | None
     high: float | None
     above: dict[float, int]
+    fractions: int | None = None
+    small: Small | None = None
 
     @property
     def nonfinite(self) -> int:
@@ -140,55 +185,187 @@ class Counter:
         rungs: by tensor, the bounds to count elements above.
         suspects: tensors that may hold NaN or Inf; the others are taken for finite and `low`, `high` of theirs are
             not looked at (None).
+        integers: tensors in which fractions are counted.
+        small: tensors in which small elements are counted.
+        inner: sums inside nodes to measure, of `model`; non-finite elements count as nothing.
+        given: tensors that are fed, too, so that what they are computed from need not run.
+
+    Attributes:
+        inner: those that are measured. In opsets 7 and 8 a source that may hold NaN or Inf is not.
     """
 
     def __init__(
-        self, model: ir.Model, rungs: Mapping[str, Sequence[float]], suspects: AbstractSet[str], **options: Any
+        self,
+        model: ir.Model,
+        rungs: Mapping[str, Sequence[float]],
+        suspects: AbstractSet[str],
+        *,
+        integers: AbstractSet[str] = frozenset(),
+        small: AbstractSet[str] = frozenset(),
+        inner: Sequence[Reduction] = (),
+        given: Sequence[str] = (),
+        **options: Any,
     ) -> None:
-        self._rungs = {name: list(bounds) for name, bounds in rungs.items()}
-        self._suspects = [name for name in self._rungs if name in suspects]
-        graph = _Instrumented(model)
-        for name, bounds in self._rungs.items():
-            place = graph.after(name)
-            if name in suspects:
-                self._report_nonfinite(place)
-            for bound in bounds:
-                over = place.node("Greater", [place.flat, graph.constant(bound)])
-                under = place.node("Less", [place.flat, graph.constant(-bound)])
-                place.report_count("above", place.node("Or", [over, under]))
-        self._session = graph.open(**options)
+        tensors = [*rungs, *sorted((integers | small) - rungs.keys())]
+        self._rungs = {name: [float(bound) for bound in rungs.get(name, ())] for name in tensors}
+        self._suspects = [name for name in tensors if name in suspects]
+        self._integers = [name for name in tensors if name in integers]
+        self._small = [name for name in tensors if name in small]
+        graph = Instrumented(model, given)
+        self._masks = graph.opset >= _WHERE_FROM
+        self.inner = [each for each in inner if self._masks or str(each.source.name) not in suspects]
+        for name in tensors:
+            self._count(graph, name)
+        for each in self.inner:
+            _report_inner(graph, each, str(each.source.name) in suspects)
+        fetched = [] if self._masks else self._suspects
+        self._session = graph.open(fetched, **options)
 
-    @staticmethod
-    def _report_nonfinite(place: _Place) -> None:
-        graph, flat = place.graph, place.flat
-        is_nan, is_inf = place.node("IsNaN", [flat]), place.node("IsInf", [flat])
-        place.report_count("nan", is_nan)
-        place.report_count("inf", is_inf)
-        place.report_count("posinf", place.node("IsInf", [flat], {"detect_negative": 0}))
-        is_nonfinite = place.node("Or", [is_nan, is_inf])
-        low = place.node("Where", [is_nonfinite, graph.constant(np.inf), flat])
-        place.report("low", "ReduceMin", [low], _REDUCE)
-        high = place.node("Where", [is_nonfinite, graph.constant(-np.inf), flat])
-        place.report("high", "ReduceMax", [high], _REDUCE)
+    def _count(self, graph: Instrumented, name: str) -> None:
+        place = graph.after(name)
+        flat = place.flat(graph.value(name))
+        if name in self._suspects and self._masks:
+            _report_nonfinite(place, flat)
+        for bound in self._rungs[name]:
+            place.report_count("above", _beyond(place, flat, bound))
+        if name in self._integers:
+            whole = place.node("Floor", [flat])
+            over, under = place.node("Greater", [flat, whole]), place.node("Less", [flat, whole])
+            place.report_count("fractions", place.node("Or", [over, under]))
+        if name in self._small:
+            _report_small(place, flat)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Counts]:
-        _, columns = self._session.run(feeds)
-        above = iter(columns.get("above", ()))
-        facts = {name: self._nonfinite(columns, i) for i, name in enumerate(self._suspects)}
+        return self.measure(feeds)[0]
+
+    def measure(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Counts], list[float | None]]:
+        """Counts by tensor, and the largest value of each inner sum (None: there is no element)."""
+        fetched, columns = self._session.run(feeds)
+        above, fractions = iter(columns.get("above", ())), iter(columns.get("fractions", ()))
+        if self._masks:
+            facts = {name: _nonfinite(columns, i) for i, name in enumerate(self._suspects)}
+        else:
+            facts = {name: _nonfinite_of(array) for name, array in fetched.items()}
+        small = {name: _small(columns, i) for i, name in enumerate(self._small)}
         result = {}
         for name, bounds in self._rungs.items():
             nan, posinf, neginf, low, high = facts.get(name, (0, 0, 0, None, None))
             counted = {bound: int(next(above)) - posinf - neginf for bound in bounds}  # Inf > bound is true as well
-            result[name] = Counts(nan, posinf, neginf, low, high, counted)
-        return result
+            broken = int(next(fractions)) if name in self._integers else None
+            result[name] = Counts(nan, posinf, neginf, low, high, counted, broken, small.get(name))
+        return result, [_bounded(value) for value in columns.get("inner", ())]
 
-    @staticmethod
-    def _nonfinite(columns: Mapping[str, np.ndarray], i: int) -> tuple[int, int, int, float | None, float | None]:
-        nan, inf, posinf = (int(columns[key][i]) for key in ("nan", "inf", "posinf"))
-        low, high = float(columns["low"][i]), float(columns["high"][i])
-        if low > high:  # no finite element
-            return nan, posinf, inf - posinf, None, None
-        return nan, posinf, inf - posinf, low, high
+
+_Nonfinite = tuple[int, int, int, float | None, float | None]
+
+
+def _beyond(place: Place, flat: ir.Value, bound: float) -> ir.Value:
+    """|x| > bound."""
+    over = place.node("Greater", [flat, place.graph.constant(bound)])
+    return place.node("Or", [over, place.node("Less", [flat, place.graph.constant(-bound)])])
+
+
+def _is_number(place: Place, values: ir.Value) -> ir.Value:
+    """Neither NaN nor Inf."""
+    low = place.node("Greater", [values, place.graph.constant(-math.inf)])
+    return place.node("And", [low, place.node("Less", [values, place.graph.constant(math.inf)])])
+
+
+def _report_nonfinite(place: Place, flat: ir.Value) -> None:
+    constant = place.graph.constant
+    below, above = place.node("Less", [flat, constant(1.0)]), place.node("Greater", [flat, constant(-1.0)])
+    place.report_count("nan", place.node("Not", [place.node("Or", [below, above])]))
+    place.report_count("posinf", place.node("Greater", [flat, constant(_LARGEST)]))
+    place.report_count("neginf", place.node("Less", [flat, constant(-_LARGEST)]))
+    number = _is_number(place, flat)
+    place.report("low", "ReduceMin", place.node("Where", [number, flat, constant(math.inf)]))
+    place.report("high", "ReduceMax", place.node("Where", [number, flat, constant(-math.inf)]))
+
+
+def _nonfinite(columns: Mapping[str, np.ndarray], i: int) -> _Nonfinite:
+    nan, posinf, neginf = (int(columns[key][i]) for key in ("nan", "posinf", "neginf"))
+    low, high = float(columns["low"][i]), float(columns["high"][i])
+    return (nan, posinf, neginf, low, high) if low <= high else (nan, posinf, neginf, None, None)
+
+
+def _nonfinite_of(array: np.ndarray) -> _Nonfinite:
+    counts = [int(np.count_nonzero(where(array))) for where in (np.isnan, np.isposinf, np.isneginf)]
+    finite = array[np.isfinite(array)]
+    extremes = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    return counts[0], counts[1], counts[2], *extremes
+
+
+def _report_small(place: Place, flat: ir.Value) -> None:
+    """0 < |x| < Inf, and of these |x| <= 2^-25, |x| < 2^-14."""
+    constant, magnitude = place.graph.constant, place.node("Abs", [flat])
+    over = place.node("Greater", [magnitude, constant(0.0)])
+    nonzero = place.node("And", [over, place.node("Less", [magnitude, constant(math.inf)])])
+    kept = place.node("Greater", [magnitude, constant(_LOST)])
+    place.report_count("nonzero", nonzero)
+    place.report_count("zero", place.node("And", [nonzero, place.node("Not", [kept])]))
+    subnormal = place.node("Less", [magnitude, constant(_NORMAL_MIN)])
+    place.report_count("subnormal", place.node("And", [nonzero, subnormal]))
+
+
+def _small(columns: Mapping[str, np.ndarray], i: int) -> Small:
+    return Small(*(int(columns[key][i]) for key in ("nonzero", "zero", "subnormal")))
+
+
+# --- sums inside nodes ------------------------------------------------------------------------------------------------
+
+
+def _report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> None:
+    """Behind the node itself, because only there all that it reads is known."""
+    written = next(str(value.name) for value in reduction.node.outputs if value.name)
+    place = graph.behind(written)
+    source = graph.value(str(reduction.source.name))
+    if suspect:
+        nothing = graph.constant(-_LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)
+        source = place.node("Where", [_is_number(place, source), source, nothing])
+    rows = _rows(place, source, reduction)
+    terms = _terms(place, rows, reduction)
+    if reduction.by_node:
+        node = reduction.node
+        inputs = [terms, *(graph.value(str(value.name)) for value in node.inputs[1:] if value is not None)]
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        if node.op_type == "AveragePool":
+            attributes |= {"count_include_pad": 1} if graph.opset >= 7 else {}
+        total = place.node(node.op_type, inputs, attributes)
+        if node.op_type == "AveragePool":
+            total = place.node("Mul", [total, graph.constant(float(reduction.terms or 1))])
+    else:
+        combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
+        total = place.reduced(combine, terms, reduction.axes)
+    place.report("inner", "ReduceMax", place.flat(total))
+
+
+def _rows(place: Place, source: ir.Value, reduction: Reduction) -> ir.Value:
+    if reduction.flatten is not None:
+        return place.node("Flatten", [source], {"axis": reduction.flatten})
+    if reduction.shape is not None:
+        return place.node("Reshape", [source, place.graph.constant(list(reduction.shape))])
+    return source
+
+
+def _terms(place: Place, rows: ir.Value, reduction: Reduction) -> ir.Value:
+    match reduction.term:
+        case Term.absolute:
+            return place.node("Abs", [rows])
+        case Term.exp:
+            return place.node("Exp", [rows])
+        case Term.shifted_exp:
+            return place.node("Exp", [place.node("Sub", [rows, place.reduced("ReduceMax", rows, reduction.axes)])])
+        case Term.deviation:
+            rows = place.node("Sub", [rows, place.reduced("ReduceMean", rows, reduction.axes)])
+    return place.node("Mul", [rows, rows])
+
+
+def _bounded(value: float) -> float | None:
+    """What exceeds float32 counts as its largest number."""
+    return None if np.isnan(value) or np.isneginf(value) else min(float(value), _LARGEST)
+
+
+# --- non-finite tensors -----------------------------------------------------------------------------------------------
 
 
 def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
@@ -209,7 +386,7 @@ def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]
 
     Graph inputs and constants are origins too. In graph order.
     """
-    order = _main_values(model)
+    order = main_values(model)
     found: set[str] = set()
     seen: set[str] = set()
     waiting = [name for name in targets if name in nonfinite]
@@ -228,131 +405,13 @@ def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]
 def nonfinite_constants(model: ir.Model) -> set[str]:
     """Names of initializers and Constant outputs that hold NaN or Inf."""
     found = set()
-    for name, value in _main_values(model).items():
+    for name, value in main_values(model).items():
         tensor = ir.convenience.get_const_tensor(value)
         if tensor is not None and tensor.dtype.is_floating_point() and not np.isfinite(tensor.numpy()).all():
             found.add(name)
     return found
 
 
-def _main_values(model: ir.Model) -> dict[str, ir.Value]:
-    graph = model.graph
-    values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
-    return {str(value.name): value for value in values if value.name}
-
-
 def _read_by_producer(value: ir.Value) -> list[str]:
-    """What the producer reads, inside its subgraphs too."""
     producer = value.producer()
-    if producer is None:
-        return []
-    read = [source for source in producer.inputs if source is not None]
-    for attribute in producer.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for node in ir.traversal.RecursiveGraphIterator(attribute.as_graph()):
-                read += [source for source in node.inputs if source is not None]
-    return [str(source.name) for source in read]
-
-
-# --- the graph with its reductions ------------------------------------------------------------------------------------
-
-_REDUCE = {"keepdims": 1}
-
-
-class _Instrumented:
-    """A copy of a model that takes reductions beside its tensors and reports them, one vector per key."""
-
-    def __init__(self, model: ir.Model) -> None:
-        opset = model.graph.opset_imports.get("", 0)
-        if opset < _OPSET_MIN:
-            raise StageError(f"ranges: the model has opset {opset}; expected {_OPSET_MIN} or later; export it anew")
-        self.model = model.clone()
-        self.graph = self.model.graph
-        self._values = _main_values(self.model)
-        self.prefix = "range"
-        while any(name.startswith(self.prefix) for name in self._values):
-            self.prefix += "_"
-        self._own_outputs = [str(value.name) for value in self.graph.outputs]
-        self._constants: dict[str, ir.Value] = {}
-        self._reports: dict[str, list[ir.Value]] = {}
-        self._places = 0
-
-    def after(self, tensor: str) -> _Place:
-        self._places += 1
-        return _Place(self, self._values[tensor], f"{self.prefix}/{self._places}")
-
-    def constant(self, number: float | list[int]) -> ir.Value:
-        """A FLOAT scalar, or an INT64 vector."""
-        dtype = np.int64 if isinstance(number, list) else np.float32
-        name = f"{self.prefix}/constant/{number}"
-        if name not in self._constants:
-            value = ir.val(name, const_value=ir.tensor(np.array(number, dtype), name=name))
-            self.graph.register_initializer(value)
-            self._constants[name] = value
-        return self._constants[name]
-
-    def add_report(self, key: str, value: ir.Value) -> None:
-        self._reports.setdefault(key, []).append(value)
-
-    def open(self, **options: Any) -> _ReportingSession:
-        import onnxruntime as ort
-
-        for key, values in self._reports.items():
-            node = ir.node("Concat", values, {"axis": 0}, name=f"{self.prefix}/{key}")
-            node.outputs[0].name = f"{self.prefix}/{key}"
-            node.outputs[0].type = values[0].type
-            node.outputs[0].shape = ir.Shape([len(values)])
-            self.graph.append(node)
-            self.graph.outputs.append(node.outputs[0])
-        order = ort.ExecutionOrder.PRIORITY_BASED
-        session = Session(self.model, execution_order=order, enable_mem_reuse=False, **options)
-        return _ReportingSession(session, self._own_outputs, {f"{self.prefix}/{key}": key for key in self._reports})
-
-
-class _Place:
-    """Where the reductions of one tensor are inserted: behind its producer, one after the other."""
-
-    def __init__(self, graph: _Instrumented, value: ir.Value, name: str) -> None:
-        self.graph = graph
-        self._name = name
-        self._count = 0
-        self._last = value.producer()
-        self.flat = self.node("Reshape", [value, graph.constant([-1])])
-
-    def node(self, op_type: str, inputs: list[ir.Value], attributes: Mapping[str, int] | None = None) -> ir.Value:
-        self._count += 1
-        node = ir.node(op_type, inputs, attributes or {}, name=f"{self._name}/{self._count}/{op_type}")
-        node.outputs[0].name = node.name
-        if self._last is None:
-            first = next(iter(self.graph.graph), None)
-            self.graph.graph.append(node) if first is None else self.graph.graph.insert_before(first, node)
-        else:
-            self.graph.graph.insert_after(self._last, node)
-        self._last = node
-        return node.outputs[0]
-
-    def report(
-        self, key: str, op_type: str, inputs: list[ir.Value], attributes: Mapping[str, int] | None = None
-    ) -> None:
-        """Report the [1] value that `op_type` makes."""
-        value = self.node(op_type, inputs, attributes)
-        value.type = ir.TensorType(ir.DataType.INT64 if op_type == "Shape" else _FLOAT)
-        self.graph.add_report(key, value)
-
-    def report_count(self, key: str, where: ir.Value) -> None:
-        """Report how many elements of a BOOL vector are true."""
-        ones = self.node("Cast", [where], {"to": int(ir.DataType.INT32)})
-        count = self.node("ReduceSum", [ones], _REDUCE)
-        count.type = ir.TensorType(ir.DataType.INT32)
-        self.graph.add_report(key, count)
-
-
-class _ReportingSession:
-    def __init__(self, session: Session, own_outputs: list[str], keys: Mapping[str, str]) -> None:
-        self._session, self._own_outputs, self._keys = session, own_outputs, keys
-
-    def run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """The model's own outputs, and the reported vectors by key."""
-        values = self._session.run(feeds)
-        own = {name: values[name] for name in self._own_outputs}
-        return own, {key: values[name] for name, key in self._keys.items()}
+    return [str(source.name) for source in read_by(producer)] if producer is not None else []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
-_EXTERNAL_DATA_FROM = 1_500_000_000  # bytes of weights; protobuf messages end at 2 GiB
+_SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
 class Session:
@@ -43,11 +43,12 @@ class Session:
         """Load a model from a file, from serialized bytes, or from an onnx_ir model in memory.
 
         Args:
-            model: path (needed when weights are external), bytes, or model; the weights of a model in memory go
-                through a temporary file when they exceed 1.5 GB.
+            model: path (needed when weights are external), bytes, or model. The weights of a model in memory are
+                handed over as they lie there, so 2 GiB, where a protobuf message ends, are no limit.
             provider: CPU or CUDA; CUDA is never replaced by CPU.
             optimize: graph optimisations, all or none.
-            options: further attributes of onnxruntime.SessionOptions.
+            options: further attributes of onnxruntime.SessionOptions; with a dot in the name, entries of its
+                configuration ("session.disable_prepacking").
 
         Raises:
             StageError: when ONNX Runtime cannot load the model, or the provider is not the one asked for.
@@ -59,7 +60,7 @@ class Session:
         settings.log_severity_level = 3
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         for name, value in options.items():
-            setattr(settings, name, value)
+            settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if provider == CUDA else None
         if provider not in ort.get_available_providers():
             raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
@@ -131,15 +132,33 @@ def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str) ->
         return ort.InferenceSession(str(model), settings, providers=providers)
     if isinstance(model, bytes):
         return ort.InferenceSession(model, settings, providers=providers)
+    data, weights = _apart(model)
+    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    settings.add_external_initializers(list(weights), values)  # copied when the session is made
+    return ort.InferenceSession(data, settings, providers=providers)
+
+
+def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A model in memory as bytes without its larger weights, and these."""
     import onnx_ir as ir
 
-    weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value is not None)
-    if weights < _EXTERNAL_DATA_FROM:
-        return ort.InferenceSession(ir.to_proto(model).SerializeToString(), settings, providers=providers)
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        path = Path(folder) / "model.onnx"
-        ir.save(model, path, external_data="model.onnx.data")
-        return ort.InferenceSession(str(path), settings, providers=providers)
+    shared = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+    tensors = {
+        value: tensor
+        for value in model.graph.initializers.values()
+        if (tensor := value.const_value) is not None and tensor.dtype in shared and tensor.nbytes >= _SHARED_FROM
+        if not value.is_graph_input()
+    }
+    weights = {str(value.name): np.ascontiguousarray(tensor.numpy()) for value, tensor in tensors.items()}
+    try:
+        for value, tensor in tensors.items():
+            value.const_value = ir.ExternalTensor(
+                "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=str(value.name)
+            )
+        return ir.to_proto(model).SerializeToString(), weights
+    finally:
+        for value, tensor in tensors.items():
+            value.const_value = tensor
 
 
 def _first_line(error: Exception) -> str:

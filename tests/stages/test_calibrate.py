@@ -11,7 +11,9 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.calibrate import LADDER, calibrate, report
+from stages.calibrate import LADDER, SampleFeeds, calibrate, fixed_batch, report
+from stages.data.feeds import load_feeds
+from stages.data.samples import Sample
 from stages.io import StageError, load_model
 from stages.ort.session import Session
 
@@ -64,6 +66,11 @@ def samples(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((count, 4, 6)).astype(np.float32)
 
 
+def each(x: np.ndarray) -> list[dict[str, np.ndarray]]:
+    """Rows as feeds of one sample."""
+    return [{"x": row[np.newaxis]} for row in x]
+
+
 def expected_entry(values: list[np.ndarray], names: list[str]) -> dict[str, Any]:
     everything = np.concatenate([value.ravel() for value in values])
     finite = everything[np.isfinite(everything)]
@@ -78,13 +85,13 @@ def expected_entry(values: list[np.ndarray], names: list[str]) -> dict[str, Any]
         "posinf": np.isposinf(everything).sum(),
         "neginf": np.isneginf(everything).sum(),
         "above": {f"{rung:g}": (np.abs(finite) > rung).sum() / everything.size for rung in LADDER},
+        "integral": bool((finite == np.floor(finite)).all()) if np.abs(finite).max() > 2048 else None,
     }
 
 
 def test_ranges_are_those_of_numpy(model: Path) -> None:
     x, names = samples(7), [f"sample {i}" for i in range(7)]
-    batches = [{"x": x[:3]}, {"x": x[3:6]}, {"x": x[6:]}]
-    ranges = calibrate(model, batches, names=names)
+    ranges = calibrate(model, each(x), names=names)
     reference = Session(every_tensor(model).SerializeToString())
     runs = [reference.run({"x": x[i : i + 1]}) | {"x": x[i : i + 1]} for i in range(7)]
     floats = ["x", "m", "scaled", "masked", "scores", "t", "p", "back", "rows", "sum", "y"]
@@ -93,7 +100,7 @@ def test_ranges_are_those_of_numpy(model: Path) -> None:
     for name in floats:
         expected = expected_entry([run[name] for run in runs], names)
         actual = ranges["tensors"][name]
-        for key in ("sample", "elements", "nan", "posinf", "neginf", "above"):
+        for key in ("sample", "elements", "nan", "posinf", "neginf", "above", "integral"):
             assert actual[key] == expected[key], (name, key)
         for key in ("min", "max", "absmax"):  # two graphs, fused differently
             assert actual[key] == pytest.approx(expected[key], rel=1e-6), (name, key)
@@ -103,20 +110,19 @@ def test_ranges_are_those_of_numpy(model: Path) -> None:
 
 
 def test_the_sample_of_the_maximum_is_the_true_one(model: Path) -> None:
-    """Also where the batch axis is merged with another, and whatever batch the samples came in."""
+    """Also where the batch axis is merged with another."""
     for place in range(6):
         x = samples(6) * 0.1
         x[place, 1, 2] = 50
-        for size in (1, 4, 6):
-            batches = [{"x": x[i : i + size]} for i in range(0, 6, size)]
-            tensors = calibrate(model, batches, names=[str(i) for i in range(6)])["tensors"]
-            assert {tensors[name]["sample"] for name in ("x", "m", "rows", "y")} == {str(place)}
+        tensors = calibrate(model, each(x))["tensors"]
+        assert {tensors[name]["sample"] for name in ("x", "m", "rows", "y")} == {str(place)}
 
 
 def test_a_fixed_batch_is_filled_with_one_sample(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", "g (float[3,2] x) => (float[3,2] y) { y = Mul(x, x) }")
     x = np.float32([[1, 2], [-9, 3], [0, 600], [4, 4]])
-    entry = calibrate(path, [{"x": x}], names=list("abcd"))["tensors"]["y"]
+    samples = [Sample(name, {"x": row}, None, None) for name, row in zip("abcd", x, strict=True)]
+    entry = calibrate(path, SampleFeeds(samples, fixed_batch(load_model(path))))["tensors"]["y"]
     assert (entry["absmax"], entry["sample"], entry["min"], entry["elements"]) == (360000, "c", 0, 24)
     assert entry["above"]["65504"] == 1 / 8
 
@@ -131,7 +137,7 @@ def test_nan_is_counted_wherever_it_stands(tmp_path: Path, position: int) -> Non
     x = np.full((2, 12), 4, np.float32)
     x[0, position] = -1
     x[1, 3] = 9
-    entry = calibrate(path, [{"x": x}], names=["a", "b"])["tensors"]["n"]
+    entry = calibrate(path, each(x), names=["a", "b"])["tensors"]["n"]
     assert (entry["nan"], entry["absmax"], entry["min"], entry["sample"]) == (1, 3, 2, "b")
 
 
@@ -140,7 +146,7 @@ def test_a_tensor_with_nothing_finite_has_no_range(tmp_path: Path) -> None:
         tmp_path / "m.onnx",
         "g (float[N,2] x) => (bool[N,2] y) { l = Sqrt(x)  y = IsNaN(l) }",
     )
-    ranges = calibrate(path, [{"x": -np.ones((2, 2), np.float32)}], names=["a", "b"])
+    ranges = calibrate(path, each(-np.ones((2, 2), np.float32)), names=["a", "b"])
     entry = ranges["tensors"]["l"]
     assert (entry["min"], entry["max"], entry["absmax"], entry["sample"], entry["nan"]) == (None, None, None, None, 4)
     assert report(ranges, load_model(path))["tensors_nonfinite"] == 1
@@ -154,25 +160,145 @@ def test_an_output_that_is_not_finite_names_output_sample_and_node(tmp_path: Pat
         { m = Add(x, mask)  s = Softmax(m)  ok = Relu(x)  [root] r = Sqrt(x)  bad = Mul(r, s) }""",
     )
     with pytest.raises(StageError, match=r"'bad' .* sample 'b': 1 NaN and 0 Inf among 2 values; .*'root' \(Sqrt\)"):
-        calibrate(path, [{"x": np.float32([[1, 2], [3, -4], [5, 6]])}], names=["a", "b", "c"])
+        calibrate(path, each(np.float32([[1, 2], [3, -4], [5, 6]])), names=["a", "b", "c"])
     with pytest.raises(StageError, match=r"sample 'a': .* begins in input 'x'"):
-        calibrate(path, [{"x": np.float32([[1, np.nan]])}], names=["a"])
+        calibrate(path, each(np.float32([[1, np.nan]])), names=["a"])
+    x = np.float32([[-1, 2], [3, -4], [5, 6]])
+    ranges = calibrate(path, each(x), names=["a", "b", "c"], nonfinite_outputs="warn")
+    (warning,) = ranges["warnings"]
+    assert "'bad' of the FP32 model is not finite on sample 'a': 1 NaN" in warning
+    assert "'root' (Sqrt)" in warning
+    assert ranges["tensors"]["bad"]["nan"] == 2
+    assert ranges["tensors"]["ok"]["absmax"] == 6
 
 
 def test_bad_arguments_are_refused(model: Path) -> None:
-    x = samples(2)
+    feeds = each(samples(2))
     with pytest.raises(StageError, match="one-shot iterator"):
-        calibrate(model, iter([{"x": x}]), names=["a", "b"])
+        calibrate(model, iter(feeds), names=["a", "b"])
     with pytest.raises(StageError, match="expected 3 samples, one for each name, got 2"):
-        calibrate(model, [{"x": x}], names=["a", "b", "c"])
+        calibrate(model, feeds, names=["a", "b", "c"])
     with pytest.raises(StageError, match="expected 1 samples, one for each name, got more"):
-        calibrate(model, [{"x": x}], names=["a"])
-    with pytest.raises(StageError, match=r"as many samples in every input, got \{'x': 2, 'z': 1\}"):
-        calibrate(model, [{"x": x, "z": x[:1]}], names=["a", "b"])
+        calibrate(model, feeds, names=["a"])
+    with pytest.raises(StageError, match="expected at least one sample, got none"):
+        calibrate(model, [])
+
+
+def test_names_come_from_the_feeds(model: Path) -> None:
+    x = samples(2)
+    x[1] = 9
+    feeds = load_feeds({"x": x[:, np.newaxis]}, load_model(model))
+    assert calibrate(model, feeds)["tensors"]["x"]["sample"] == "feed[1]"
+    assert calibrate(model, list(feeds))["tensors"]["x"]["sample"] == "1"
+
+
+def test_a_model_in_memory_is_left_as_it_is(model: Path) -> None:
+    import onnx_ir as ir
+
+    loaded = load_model(model)
+    before = ir.to_proto(loaded).graph
+    assert calibrate(loaded, each(samples(1))) == calibrate(model, each(samples(1)))
+    after = ir.to_proto(loaded).graph
+    for part in ("input", "output", "initializer", "node"):
+        assert getattr(after, part) == getattr(before, part)
+
+
+HAZARDS = """g (float[N,64] x, float[N,2] p) => (float[N,64] y, float[N,2] l, float[N,1] m)
+<float[64] one = {%s}, float lo = {1e-9}, float big = {4000.0}, int64[2] swap = {2, -1}>
+{
+    scaled = Mul(x, big)
+    whole = Floor(scaled)
+    turned = Transpose<perm = [1, 0]>(whole)
+    back = Transpose<perm = [1, 0]>(turned)
+    [norm] y = LayerNormalization(back, one)
+    [quiet] u = LayerNormalization(x, one)
+    [mean] m = ReduceMean<axes = [1]>(scaled)
+    c = Max(p, lo)
+    l = Log(c)
+}"""
+
+
+def test_hazards_are_measured(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", HAZARDS % ", ".join(["1.0"] * 64))
+    x = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    x[1] *= 3
+    p = np.float32([[0.5, 1e-9], [2**-20, 0]])
+    feeds = [{"x": x[i : i + 1], "p": p[i : i + 1]} for i in range(2)]
+    ranges = calibrate(path, feeds, names=["a", "b"])
+    tensors, whole = ranges["tensors"], np.floor(x * np.float32(4000))
+    assert {name: entry["integral"] for name, entry in tensors.items() if entry["integral"] is not None} == {
+        "scaled": False,
+        "whole": True,
+        "turned": True,
+        "back": True,
+    }
+    assert {name for name, entry in tensors.items() if entry["small"]} == {"p", "c", "l"} - {"l"}
+    assert tensors["p"]["small"] == {"zero": 1 / 3, "subnormal": 2 / 3, "sample": "a"}
+    assert tensors["c"]["small"] == {"zero": 2 / 4, "subnormal": 3 / 4, "sample": "b"}
+    assert tensors["turned"] == tensors["whole"]
+    assert list(ranges["inner"]) == ["norm", "mean"]  # extremes prove `quiet`
+    assert ranges["inner"]["norm"]["value"] == pytest.approx(whole.astype(np.float64).var(axis=1).max(), rel=1e-5)
+    assert ranges["inner"]["mean"]["value"] == pytest.approx(np.abs(x * 4000).sum(axis=1).max(), rel=1e-5)
+    assert {(entry["quantity"], entry["sample"]) for entry in ranges["inner"].values()} == {
+        ("mean_square", "b"),
+        ("sum", "b"),
+    }
+    json.dumps(ranges, allow_nan=False)
+
+
+def test_nodes_without_names_are_named_as_normalize_does(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "g (float[N,2] x) => (float[1,1] y) { y = ReduceSum(x) }")
+    inner = calibrate(path, [{"x": np.full((1, 2), 5000, np.float32)}])["inner"]
+    assert inner == {"ReduceSum_y": {"quantity": "sum", "value": 10000.0, "sample": "0"}}
+
+
+def deep_model(path: Path, layers: int) -> Path:
+    """So many nodes that a second pass over one sample begins in the middle."""
+    body = "  ".join(f"m{i} = MatMul(h{i}, w)  t{i} = Tanh(m{i})  h{i + 1} = Add(t{i}, h{i})" for i in range(layers))
+    weights = ", ".join(f"{v:.4f}" for v in np.random.default_rng(5).standard_normal(64))
+    return write(
+        path,
+        f"""g (float[N,8] h0) => (float[N,8] y, float[N,1] s) <float[8,8] w = {{{weights}}}, float[1] k = {{3000.0}}>
+        {{ {body}  big = Mul(h{layers}, k)  [sum] s = ReduceSum<axes = [1]>(big)  y = Neg(big) }}""".replace(
+            "ReduceSum<axes = [1]>(big)", "ReduceL1<axes = [1]>(big)"
+        ),
+    )
+
+
+def test_one_sample_gives_what_many_give(tmp_path: Path) -> None:
+    """With one sample the second pass starts from tensors that the first one kept."""
+    path = deep_model(tmp_path / "m.onnx", 40)
+    feeds = {"h0": np.random.default_rng(1).standard_normal((1, 8)).astype(np.float32)}
+    one, two = calibrate(path, [feeds]), calibrate(path, [feeds, feeds])
+    assert {key: one["inner"]["sum"][key] for key in ("quantity", "value")} == {
+        key: two["inner"]["sum"][key] for key in ("quantity", "value")
+    }
+    for name, entry in one["tensors"].items():
+        twice = two["tensors"][name]
+        assert entry | {"elements": 2 * entry["elements"]} == twice, name
+    assert one["tensors"]["big"]["above"]["8192"] > 0
+
+
+def test_scalars_and_empty_arrays(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "m.onnx",
+        "g (float x, float[K,3] e) => (float y, float[K,1] r) { y = Neg(x)  r = ReduceSumSquare<axes = [1]>(e) }",
+    )
+    ranges = calibrate(path, [{"x": np.array(70000, np.float32), "e": np.zeros((0, 3), np.float32)}])
+    tensors = ranges["tensors"]
+    assert (tensors["y"]["min"], tensors["y"]["integral"], tensors["y"]["above"]["65504"]) == (-70000, True, 1)
+    assert (tensors["e"]["elements"], tensors["e"]["absmax"], tensors["e"]["sample"]) == (0, None, None)
+    assert ranges["inner"] == {}
+
+
+def test_nothing_to_measure(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", "g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
+    ranges = calibrate(path, [{"x": np.array([1, 2])}])
+    assert (ranges["tensors"], ranges["inner"], ranges["samples"]) == ({}, {}, 1)
 
 
 def test_report(model: Path) -> None:
-    ranges = calibrate(model, [{"x": samples(3)}], names=["a", "b", "c"])
+    ranges = calibrate(model, each(samples(3)), names=["a", "b", "c"])
     content = report(ranges, load_model(model))
     assert (content["samples"], content["tensors"], content["tensors_nonfinite"]) == (3, 11, 2)
     above_512 = {name for name, entry in ranges["tensors"].items() if entry["absmax"] > 512}

@@ -46,11 +46,33 @@ def test_file_bytes_and_model_give_the_same(tmp_path: Path) -> None:
         assert list(session.run({"x": X}, ["z"])) == ["z"]
 
 
-def test_a_large_model_in_memory_goes_through_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "_EXTERNAL_DATA_FROM", 1)
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
-    np.testing.assert_array_equal(Session(ir.from_proto(proto())).run({"x": X})["z"], [[1, 2]] * 3)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_weights_in_memory_are_copied_when_the_session_is_made(optimize: bool, dtype: type) -> None:
+    """They may change or go afterwards; what infers shapes stays in the model, whatever its size."""
+    weights = np.arange(600, dtype=dtype).reshape(20, 30)
+    rows = np.array([30, 20], np.int64)
+    w, s = (ir.val(n, const_value=ir.tensor(a, name=n)) for n, a in (("w", weights), ("s", rows)))
+    x = ir.val("x", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.from_numpy(np.dtype(dtype))))
+    flat = ir.node("Reshape", [w, s], name="flat")
+    add = ir.node("Add", [flat.outputs[0], x], name="add")
+    add.outputs[0].name, add.outputs[0].type = "y", x.type
+    flat.outputs[0].name = "f"
+    graph = ir.Graph([x], [add.outputs[0]], nodes=[flat, add], initializers=[w, s], opset_imports={"": 17}, name="g")
+    model = ir.Model(graph, ir_version=9)
+    before = ir.to_proto(model)
+    session = Session(model, optimize=optimize)
+    assert ir.to_proto(model) == before
+    expected = weights.reshape(30, 20) + 1
+    weights[:] = 0
+    np.testing.assert_array_equal(session.run({"x": np.ones(1, dtype)})["y"], expected)
+
+
+def test_options_with_a_dot_are_entries_of_the_configuration() -> None:
+    session = Session(proto().SerializeToString(), **{"session.disable_prepacking": "1", "intra_op_num_threads": 1})
+    np.testing.assert_array_equal(session.run({"x": X})["z"], [[1, 2]] * 3)
+    with pytest.raises(StageError, match="cannot load the model"):
+        Session(proto().SerializeToString(), **{"session.graph_optimizations_loop_level": "none"})
 
 
 def test_a_missing_provider_is_never_replaced() -> None:
