@@ -1,0 +1,107 @@
+"""Seconds that the minimum cut takes: on graphs of 1,000, 10,000 and 100,000 nodes, and on detectors.
+
+    python -m benchmarks.placing
+    python -m benchmarks.placing benchmarks/build/models/dfine640.onnx benchmarks/build/models/rtdetrv2640.onnx
+
+The graphs are random: each node reads one or two of the 20 nodes before it, now and then a far one; 15 % are wanted in
+FP16, `pinned` of them stay FP32 (Softmax and LayerNormalization are blocked), the others are free. Sizes of tensors go
+from 1 kB to 4 MB. "Growth" is the exponent g of seconds ~ nodes^g between two rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx_ir as ir
+
+from stages.graph.decide import Lists, Rules, Verdict, decide
+from stages.graph.halve import make_ready
+from stages.graph.place import cost, eager, min_cut, problem
+from stages.graph.ports import ports
+from stages.graph.sizes import concrete_shapes
+from stages.io import defaults, load_model
+
+_NODES = (1_000, 10_000, 100_000)
+_PINNED = (0.05, 0.3)
+_WANTED = 0.15
+_BLOCKED = ("Softmax", "LayerNormalization")
+_NEAR = 20
+_SIZES = (16, 64, 256, 1024)  # squares of these: elements
+
+
+def random_graph(nodes: int, pinned: float, seed: int = 0) -> ir.Model:
+    """A typed graph with random edges and tensors of random size; it need not run."""
+    rng = random.Random(seed)
+    source = _value(ir.val("x"), rng)
+    made, values = [], [source]
+    for number in range(nodes):
+        op = rng.choices(
+            ("MatMul", "Softmax", "Add", "Relu"), (_WANTED, pinned, (0.85 - pinned) / 2, (0.85 - pinned) / 2)
+        )
+        near = values[-_NEAR:] if rng.random() < 0.98 else values
+        inputs = [rng.choice(near) for _ in range(2 if op[0] in ("MatMul", "Add") else 1)]
+        node = ir.node(op[0], inputs, name=f"n{number}", version=17)
+        _value(node.outputs[0], rng).name = f"v{number}"
+        made.append(node)
+        values.append(node.outputs[0])
+    outputs = [value for value in values if not value.uses()]
+    return ir.Model(ir.Graph([source], outputs, nodes=made, opset_imports={"": 17}, name="random"), ir_version=9)
+
+
+def _value(value: ir.Value, rng: random.Random) -> ir.Value:
+    side = rng.choice(_SIZES)
+    value.type, value.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([side, side])
+    return value
+
+
+def timed(model: ir.Model) -> Iterator[tuple[str, float | int]]:
+    """Facts and seconds of placing the casts of a model."""
+    rules = Rules(block=Lists(op=_BLOCKED), fp16_ops=tuple(defaults("precision/fp16")["fp16_ops"]))
+    decisions = decide(model, None, rules)
+    movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
+    started = time.perf_counter()
+    found = ports(model, movable)
+    posed = problem(found, decisions.nodes, concrete_shapes(model))
+    ready = time.perf_counter()
+    assignment = min_cut(posed)
+    done = time.perf_counter()
+    yield "nodes", len(decisions.nodes)
+    yield "free", len(posed.fp32)
+    yield "casts", cost(posed, assignment).casts
+    yield "casts if eager", cost(posed, eager(posed)).casts
+    yield "posing s", ready - started
+    yield "cut s", done - ready
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.placing", description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="*", type=Path, help="ONNX files to place, too")
+    arguments = parser.parse_args()
+    header = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")
+    print(f"| {' | '.join(header)} |", "|---" * len(header) + "|", sep="\n")
+    dict(timed(random_graph(100, _PINNED[0])))  # imports are no part of the seconds
+    for pinned in _PINNED:
+        before: tuple[int, float] | None = None
+        for nodes in _NODES:
+            facts = dict(timed(random_graph(nodes, pinned)))
+            growth = math.log(facts["cut s"] / before[1]) / math.log(nodes / before[0]) if before else None
+            before = (nodes, facts["cut s"])
+            _print_row(f"random, {pinned:.0%} pinned", facts, growth)
+    for path in arguments.models:
+        model = load_model(path)
+        make_ready(model)
+        _print_row(path.stem, dict(timed(model)), None)
+
+
+def _print_row(name: str, facts: dict[str, float | int], growth: float | None) -> None:
+    cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in facts.values()]
+    print(f"| {name} | {' | '.join(cells)} | {'' if growth is None else f'{growth:.2f}'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
