@@ -33,29 +33,30 @@ import onnx
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "backend_nodes.json"
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
+_PEER = str(ROOT / "benchmarks" / "peer.py")
 _CASE_TIMEOUT_S = 60.0
 _START_TIMEOUT_S = 120.0  # of a process, imports included
 
 # name: command of the server, options
 SUBJECTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "truehalf": ([sys.executable, "-m", "benchmarks.ours", "truehalf"], {"keep_io_types": True}),
-    "AutoCast": ([str(PEERS), "-P", "benchmarks/peer.py", "autocast"], {"keep_io_types": True}),
+    "AutoCast": ([str(PEERS), "-P", _PEER, "autocast"], {"keep_io_types": True}),
     "ONNX Runtime float16": (
-        [sys.executable, "-P", "benchmarks/peer.py", "onnxruntime"],
+        [sys.executable, "-P", _PEER, "onnxruntime"],
         {"keep_io_types": True, "mend": False, "slim": False},
     ),
     "ONNX Runtime float16, mended": (
-        [sys.executable, "-P", "benchmarks/peer.py", "onnxruntime"],
+        [sys.executable, "-P", _PEER, "onnxruntime"],
         {"keep_io_types": True, "slim": False},
     ),
-    "onnxconverter-common": ([str(PEERS), "-P", "benchmarks/peer.py", "onnxconverter"], {"keep_io_types": True}),
+    "onnxconverter-common": ([str(PEERS), "-P", _PEER, "onnxconverter"], {"keep_io_types": True}),
 }
 _JUDGE = [sys.executable, "-m", "benchmarks.judge", "judge"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A backend test on disk; `sample` is None where an input is no tensor."""
+    """A backend test on disk; `sample` is None where npz cannot hold an input: a sequence, text, bfloat16."""
 
     name: str
     model: Path
@@ -96,7 +97,7 @@ def _write_sample(place: Path, model: onnx.ModelProto, test: Any) -> Path | None
     arrays = [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in inputs]
     if len(arrays) > len(model.graph.input) or not all(isinstance(x, np.ndarray) for x in arrays):
         return None
-    if any(array.dtype == object for array in arrays):
+    if any(array.dtype.isbuiltin != 1 for array in arrays):  # npz has no bfloat16, float8 or int4
         return None
     named = dict(zip([value.name for value in model.graph.input], arrays, strict=False))
     np.savez(place / "sample.npz", **named)
@@ -121,8 +122,9 @@ def _inputs(test: Any, model: onnx.ModelProto) -> Sequence[Any]:
 class Server:
     """A process that answers one task at a time, started when needed and anew after it died or was too slow."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._command = [*command, "--serve"]
+        self._folder = folder
         self._process: subprocess.Popen[str] | None = None
 
     def ask(self, task: Mapping[str, Any]) -> str | None:
@@ -132,7 +134,7 @@ class Server:
             limit += _START_TIMEOUT_S
             self._process = subprocess.Popen(
                 self._command,
-                cwd=ROOT,
+                cwd=self._folder,
                 text=True,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -168,7 +170,9 @@ def results(subject: str, chosen: Sequence[Case]) -> dict[str, dict[str, Any]]:
 
     def work(part: Sequence[Case]) -> None:
         command, options = SUBJECTS[subject]
-        converter, judge = Server(command), Server(_JUDGE)
+        # peers leave files of their own where they run
+        converter = Server(command, ROOT if subject == "truehalf" else chosen[0].model.parent)
+        judge = Server(_JUDGE, ROOT)
         try:
             for case in part:
                 found[case.name] = _result(converter, judge, subject, case, options)

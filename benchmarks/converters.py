@@ -31,6 +31,7 @@ from benchmarks.process import Usage, measured
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "converters.json"
+_PEER = str(ROOT / "benchmarks" / "peer.py")
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 MODELS = ("dfine640", "rtdetrv2640", "nano_dfine", "nano_rtdetrv2", "vitt16_dfine", "vitt16_rtdetrv2", "matmuls")
 NO_SAMPLE = ("matmuls",)  # converted by truehalf without calibration; AutoCast cannot do without
@@ -105,7 +106,8 @@ def rows_of(model: Path, subjects: Iterable[Subject], *, keep_io_types: bool, ro
                 options = _options(subject, figures, keep_io_types)
                 if options is None:
                     continue
-                usage = measured(_command(subject, model, target, options), _TIMEOUT_S, ROOT)
+                where = ROOT if subject.tool == "truehalf" else target.parent  # peers leave files of their own
+                usage = measured(_command(subject, model, target, options), _TIMEOUT_S, where)
                 _say(f"{model.stem}: {subject.name}: {usage}")
                 usages.setdefault(subject.name, []).append(usage)
                 if usage.error is None:
@@ -133,8 +135,8 @@ def _command(subject: Subject, model: Path, target: Path, options: Mapping[str, 
     content.write_text(json.dumps(options))
     program = {
         "truehalf": [sys.executable, "-m", "benchmarks.ours"],
-        "onnxruntime": [sys.executable, "-P", "benchmarks/peer.py"],
-    }.get(subject.tool, [str(PEERS), "-P", "benchmarks/peer.py"])
+        "onnxruntime": [sys.executable, "-P", _PEER],
+    }.get(subject.tool, [str(PEERS), "-P", _PEER])
     command = [*program, subject.tool, str(model), str(target), "--options", str(content)]
     if subject.tool == "truehalf" and model.stem in NO_SAMPLE:
         return command
