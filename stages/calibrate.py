@@ -4,14 +4,14 @@ Facts of the FP32 model alone: no precision setting is read, so none re-runs thi
 NaN and Inf are counted beside them (a mask of -Inf is legitimate inside), but an output that is not finite is an error,
 or a warning where that is asked for.
 
-Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes. The
-second counts in the few tensors that need it:
+Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes, and
+where small elements matter (stages.graph.hazards.sensitive) counts those that float16 loses. The second counts in the
+few tensors that need it:
 
-    absmax > rung                     share of elements above the rung
-    absmax > 2048                     whether all elements are integers: float16 does not hold all of these
-    small elements matter             how many of them float16 loses          (stages.graph.hazards.sensitive)
-    bound of a sum > 8192             the largest sum inside the node         (stages.graph.hazards.reductions)
-    NaN or Inf seen, or not ruled out their numbers, and the extremes of the others
+    absmax > rung                        share of elements above the rung
+    absmax > 2048                        whether all elements are integers: float16 does not hold all of these
+    bound of a sum in a node > 8192      the largest sum (stages.graph.hazards.reductions)
+    NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
 
 What a Reshape or a Transpose puts out holds the elements of its input and is not measured again.
 """
@@ -29,6 +29,7 @@ import onnx_ir as ir
 from stages.data.samples import Sample, calibration_samples
 from stages.graph.hazards import Reduction, reductions, sensitive
 from stages.graph.normalize import name_nodes
+from stages.graph.opset import to_opset
 from stages.io import Stage, StageError, load_model, stage_main, write_json
 from stages.ort.checkpoints import checkpoints
 from stages.ort.ranges import (
@@ -46,6 +47,7 @@ from stages.ort.ranges import (
 from stages.progress import track
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
+_OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this one, where its tensors keep their names
 _INTEGERS_EXACT = 2048  # float16 holds every integer up to here
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
 
@@ -89,6 +91,8 @@ def calibrate(
     if not isinstance(model, ir.Model):
         model = load_model(model)
         name_nodes(model)
+    if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
+        model = _raised(model)
     samples = _Samples(feeds, names)
     run = _Run(model, samples, ladder, nonfinite_outputs)
     run.first_pass()
@@ -100,6 +104,17 @@ def calibrate(
         "tensors": {name: run.facts[root].entry(ladder) for name, root in run.roots.items()},
         "inner": run.inner,
     }
+
+
+def _raised(model: ir.Model) -> ir.Model:
+    raised, notes = to_opset(model.clone(), _OPSET_MIN)
+    opset = raised.graph.opset_imports[""]
+    if opset < _OPSET_MIN:
+        raise StageError(
+            f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(notes)}. "
+            "Export the model anew at a later opset, or convert it without calibration"
+        )
+    return raised
 
 
 @dataclass
@@ -142,10 +157,8 @@ class _Facts:
             self.widen(counts.low, counts.high, sample)
         if counts.fractions is not None:
             self.fractions = (self.fractions or 0) + counts.fractions
-        if counts.small is not None:
-            self._add_small(counts.small, sample)
 
-    def _add_small(self, small: Small, sample: str) -> None:
+    def add_small(self, small: Small, sample: str) -> None:
         share = _shares(small)
         if share > self.small_share:
             self.small_share, self.small_sample = share, sample
@@ -202,7 +215,8 @@ class _Run:
     def first_pass(self) -> None:
         """Extremes of every tensor, and where to go on from when there is one sample only."""
         keep = checkpoints(self._model) if len(self._samples) == 1 else []
-        scanner = Scanner(self._model, list(self.facts), keep)
+        named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
+        scanner = Scanner(self._model, list(self.facts), keep, list(dict.fromkeys(named)))
         for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
             scan = scanner.run(feeds)
             self._kept = scan.kept
@@ -214,6 +228,8 @@ class _Run:
                 fact.suspect |= suspect
                 if elements and not suspect:
                     fact.widen(low, high, name)
+            for tensor, small in scan.small.items():
+                self.facts[tensor].add_small(small, name)
 
     def second_pass(self) -> None:
         """Counts, where the extremes call for them."""
@@ -224,15 +240,12 @@ class _Run:
                 rungs[tensor] = wanted
         suspects = {tensor for tensor in rungs if self.facts[tensor].suspect}
         integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > _INTEGERS_EXACT}
-        small = {self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots}
         inner = [each for each in reductions(self._model) if each.node.name and not self._proves_harmless(each)]
-        if not (rungs or small or inner):
+        if not (rungs or inner):
             return
         for tensor in suspects:
             self.facts[tensor].forget_extremes()
-        counter = Counter(
-            self._model, rungs, suspects, integers=integers, small=small, inner=inner, given=list(self._kept)
-        )
+        counter = Counter(self._model, rungs, suspects, integers=integers, inner=inner, given=list(self._kept))
         for name, feeds in track(self._samples, "calibrate: counts", len(self._samples)):
             counted, sums = counter.measure({**feeds, **self._kept})
             for tensor, counts in counted.items():

@@ -2,8 +2,8 @@
 
 After the producer of every tensor x stand, on f = Reshape(x, [-1]):
 
-    Scanner   ReduceMax(f)  ReduceMin(f)  ReduceSum(f)  Shape(f)
-    Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, of |f| > rung, of fractions, of small elements
+    Scanner   ReduceMax(f)  ReduceMin(f)  ReduceSum(f)  Shape(f)  and, in a few tensors, counts of small elements
+    Counter   extremes over finite elements, counts of NaN, +Inf, -Inf, of |f| > rung, of fractions
 
 ReduceMax and ReduceMin lose a NaN that is not the first element; the sum never does, but it may overflow:
 
@@ -73,66 +73,6 @@ def roots(model: ir.Model, tensors: Iterable[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Scan:
-    """One run over the scanned tensors; arrays [tensors], in the scanner's order.
-
-    Attributes:
-        outputs: the model's own outputs.
-        low, high: float32; true extremes where the tensor is neither a suspect nor empty.
-        elements: int64.
-        nonfinite: bool; the tensor is known to hold NaN or Inf.
-        unsure: bool; it may hold NaN.
-        kept: the tensors that the scanner was told to keep.
-    """
-
-    outputs: dict[str, np.ndarray]
-    low: np.ndarray
-    high: np.ndarray
-    elements: np.ndarray
-    nonfinite: np.ndarray
-    unsure: np.ndarray
-    kept: dict[str, np.ndarray]
-
-    @property
-    def suspect(self) -> np.ndarray:
-        """bool: where False, the tensor is finite."""
-        either: np.ndarray = self.nonfinite | self.unsure
-        return either
-
-
-class Scanner:
-    """A session over a model with extremes of `tensors`, and the tensors in `keep`, as extra outputs."""
-
-    def __init__(self, model: ir.Model, tensors: Sequence[str], keep: Sequence[str] = (), **options: Any) -> None:
-        self.tensors = list(tensors)
-        self._keep = list(keep)
-        self._outputs = [str(value.name) for value in model.graph.outputs]
-        graph = Instrumented(model)
-        for name in self.tensors:
-            place = graph.after(name)
-            flat = place.flat(graph.value(name))
-            place.report("low", "ReduceMin", flat)
-            place.report("high", "ReduceMax", flat)
-            place.report("total", "ReduceSum", flat)
-            place.report("elements", "Shape", flat)
-        self._session = graph.open([*self._outputs, *self._keep], **options)
-
-    def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
-        values, columns = self._session.run(feeds)
-        nothing = np.zeros(0, np.float32)
-        low, high, total = (columns.get(key, nothing) for key in ("low", "high", "total"))
-        elements = columns.get("elements", np.zeros(0, np.int64))
-        bounded = np.isfinite(low) & np.isfinite(high)
-        outputs = {name: values[name] for name in self._outputs}
-        kept = {name: values[name] for name in self._keep}
-        nonfinite = ~bounded & (elements > 0)
-        return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept)
-
-
-# --- second look: exact counts ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
 class Small:
     """How small the elements of a tensor are, in numbers of elements.
 
@@ -148,6 +88,79 @@ class Small:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """One run over the scanned tensors; arrays [tensors], in the scanner's order.
+
+    Attributes:
+        outputs: the model's own outputs.
+        low, high: float32; true extremes where the tensor is neither a suspect nor empty.
+        elements: int64.
+        nonfinite: bool; the tensor is known to hold NaN or Inf.
+        unsure: bool; it may hold NaN.
+        kept: the tensors that the scanner was told to keep.
+        small: by tensor, where the scanner was told to count.
+    """
+
+    outputs: dict[str, np.ndarray]
+    low: np.ndarray
+    high: np.ndarray
+    elements: np.ndarray
+    nonfinite: np.ndarray
+    unsure: np.ndarray
+    kept: dict[str, np.ndarray]
+    small: dict[str, Small]
+
+    @property
+    def suspect(self) -> np.ndarray:
+        """bool: where False, the tensor is finite."""
+        either: np.ndarray = self.nonfinite | self.unsure
+        return either
+
+
+class Scanner:
+    """A session over a model with extremes of `tensors`, `keep` as they are, small elements of `small`."""
+
+    def __init__(
+        self,
+        model: ir.Model,
+        tensors: Sequence[str],
+        keep: Sequence[str] = (),
+        small: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        self.tensors = list(tensors)
+        self._keep, self._small = list(keep), list(small)
+        self._outputs = [str(value.name) for value in model.graph.outputs]
+        graph = Instrumented(model)
+        for name in self.tensors:
+            place = graph.after(name)
+            flat = place.flat(graph.value(name))
+            place.report("low", "ReduceMin", flat)
+            place.report("high", "ReduceMax", flat)
+            place.report("total", "ReduceSum", flat)
+            place.report("elements", "Shape", flat)
+        for name in self._small:
+            place = graph.after(name)
+            _report_small(place, place.flat(graph.value(name)))
+        self._session = graph.open([*self._outputs, *self._keep], **options)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> Scan:
+        values, columns = self._session.run(feeds)
+        nothing = np.zeros(0, np.float32)
+        low, high, total = (columns.get(key, nothing) for key in ("low", "high", "total"))
+        elements = columns.get("elements", np.zeros(0, np.int64))
+        bounded = np.isfinite(low) & np.isfinite(high)
+        outputs = {name: values[name] for name in self._outputs}
+        kept = {name: values[name] for name in self._keep}
+        nonfinite = ~bounded & (elements > 0)
+        small = {name: _small(columns, i) for i, name in enumerate(self._small)}
+        return Scan(outputs, low, high, elements, nonfinite, bounded & np.isnan(total), kept, small)
+
+
+# --- second look: exact counts ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
 class Counts:
     """Exact facts of one tensor in one run.
 
@@ -156,7 +169,6 @@ class Counts:
         low, high: extremes of the finite elements; None when there is none.
         above: numbers of finite elements with |x| > rung, by rung.
         fractions: number of finite elements that are no integers; None where it was not counted.
-        small: None where it was not counted.
     """
 
     nan: int
@@ -166,7 +178,6 @@ class Counts:
     high: float | None
     above: dict[float, int]
     fractions: int | None = None
-    small: Small | None = None
 
     @property
     def nonfinite(self) -> int:
@@ -186,7 +197,6 @@ class Counter:
         suspects: tensors that may hold NaN or Inf; the others are taken for finite and `low`, `high` of theirs are
             not looked at (None).
         integers: tensors in which fractions are counted.
-        small: tensors in which small elements are counted.
         inner: sums inside nodes to measure, of `model`; non-finite elements count as nothing.
         given: tensors that are fed, too, so that what they are computed from need not run.
 
@@ -201,16 +211,14 @@ class Counter:
         suspects: AbstractSet[str],
         *,
         integers: AbstractSet[str] = frozenset(),
-        small: AbstractSet[str] = frozenset(),
         inner: Sequence[Reduction] = (),
         given: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        tensors = [*rungs, *sorted((integers | small) - rungs.keys())]
+        tensors = [*rungs, *sorted(integers - rungs.keys())]
         self._rungs = {name: [float(bound) for bound in rungs.get(name, ())] for name in tensors}
         self._suspects = [name for name in tensors if name in suspects]
         self._integers = [name for name in tensors if name in integers]
-        self._small = [name for name in tensors if name in small]
         graph = Instrumented(model, given)
         self._masks = graph.opset >= _WHERE_FROM
         self.inner = [each for each in inner if self._masks or str(each.source.name) not in suspects]
@@ -232,8 +240,6 @@ class Counter:
             whole = place.node("Floor", [flat])
             over, under = place.node("Greater", [flat, whole]), place.node("Less", [flat, whole])
             place.report_count("fractions", place.node("Or", [over, under]))
-        if name in self._small:
-            _report_small(place, flat)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Counts]:
         return self.measure(feeds)[0]
@@ -246,13 +252,12 @@ class Counter:
             facts = {name: _nonfinite(columns, i) for i, name in enumerate(self._suspects)}
         else:
             facts = {name: _nonfinite_of(array) for name, array in fetched.items()}
-        small = {name: _small(columns, i) for i, name in enumerate(self._small)}
         result = {}
         for name, bounds in self._rungs.items():
             nan, posinf, neginf, low, high = facts.get(name, (0, 0, 0, None, None))
             counted = {bound: int(next(above)) - posinf - neginf for bound in bounds}  # Inf > bound is true as well
             broken = int(next(fractions)) if name in self._integers else None
-            result[name] = Counts(nan, posinf, neginf, low, high, counted, broken, small.get(name))
+            result[name] = Counts(nan, posinf, neginf, low, high, counted, broken)
         return result, [_bounded(value) for value in columns.get("inner", ())]
 
 

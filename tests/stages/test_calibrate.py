@@ -43,8 +43,8 @@ TEXT = """g (float[batch,4,6] x) => (float[batch,4,6] y)
 }"""
 
 
-def write(path: Path, text: str) -> Path:
-    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]>\n{text}')
+def write(path: Path, text: str, opset: int = 17) -> Path:
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]>\n{text}')
     onnx.checker.check_model(proto, full_check=True)
     onnx.save(proto, path)
     return path
@@ -277,6 +277,31 @@ def test_one_sample_gives_what_many_give(tmp_path: Path) -> None:
         twice = two["tensors"][name]
         assert entry | {"elements": 2 * entry["elements"]} == twice, name
     assert one["tensors"]["big"]["above"]["8192"] > 0
+
+
+@pytest.mark.parametrize("opset", [6, 7, 9])
+def test_old_opsets(opset: int, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "m.onnx",
+        """g (float[1,4] x, float[1,4] v) => (float[1,4] y, float[1,1] s)
+        { a = Mul(x, v)  r = Sqrt(a)  b = Relu(a)  [sum] s = ReduceSum(b)  e = Log(x)  y = Sigmoid(r) }""",
+        opset,
+    )
+    x = np.float32([[1, 2, 3, -4]])
+    ranges = calibrate(path, [{"x": x, "v": x * 0 + 9000}], nonfinite_outputs="warn")
+    tensors = ranges["tensors"]
+    assert list(tensors) == ["x", "v", "a", "r", "b", "s", "e", "y"]
+    assert (tensors["a"]["min"], tensors["a"]["max"], tensors["a"]["integral"]) == (-36000, 27000, True)
+    assert (tensors["r"]["nan"], tensors["r"]["absmax"]) == (1, np.sqrt(np.float32(27000)))
+    assert tensors["x"]["small"] == {"zero": 0, "subnormal": 0, "sample": None}
+    assert ranges["inner"]["sum"]["value"] == 54000
+
+
+def test_an_old_opset_that_cannot_be_raised_is_refused(tmp_path: Path) -> None:
+    """The old broadcasting of Mul can be restated only where shapes are known."""
+    path = write(tmp_path / "m.onnx", "g (float[N,4] x) => (float[N,4] y) { y = Mul(x, x) }", 6)
+    with pytest.raises(StageError, match=r"opset 7 and later, got opset 6 is kept: .*convert it without calibration"):
+        calibrate(path, [{"x": np.ones((1, 4), np.float32)}])
 
 
 def test_scalars_and_empty_arrays(tmp_path: Path) -> None:

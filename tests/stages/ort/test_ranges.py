@@ -113,9 +113,9 @@ def test_opsets(opset: int) -> None:
     scan = Scanner(model, ["x", "a", "y"]).run({"x": x})
     assert scan.suspect.all()
     np.testing.assert_array_equal(scan.outputs["y"], x * x)
-    counter = Counter(model, {"a": (3.5,), "x": ()}, {"a", "x"}, integers={"a"}, small={"a"})
-    counts = counter.run({"x": x})
-    assert counts["a"] == Counts(1, 1, 0, np.square(np.float32(1e-3)), 9.0, {3.5: 2}, 1, Small(4, 0, 1))
+    assert Scanner(model, [], small=["a"]).run({"x": x}).small == {"a": Small(4, 0, 1)}
+    counts = Counter(model, {"a": (3.5,), "x": ()}, {"a", "x"}, integers={"a"}).run({"x": x})
+    assert counts["a"] == Counts(1, 1, 0, np.square(np.float32(1e-3)), 9.0, {3.5: 2}, 1)
     assert counts["x"] == Counts(1, 1, 0, -2.0, 3.0, {})
 
 
@@ -124,21 +124,21 @@ def test_opsets(opset: int) -> None:
 def test_a_tensor_of_nothing_else(bad: float, opset: int) -> None:
     model = parsed("g (float[N] x) => (float[N] y) { y = Identity(x) }", opset)
     x = np.full(5, bad, np.float32)
-    assert Scanner(model, ["x"]).run({"x": x}).nonfinite.tolist() == [True]
-    counter = Counter(model, {"x": (2.0,)}, {"x"}, integers={"x"}, small={"x"})
+    scan = Scanner(model, ["x"], small=["x"]).run({"x": x})
+    assert (scan.nonfinite.tolist(), scan.small) == ([True], {"x": Small(0, 0, 0)})
+    counter = Counter(model, {"x": (2.0,)}, {"x"}, integers={"x"})
     expected = [5 * int(np.isnan(bad)), 5 * int(bad == np.inf), 5 * int(bad == -np.inf)]
-    assert counter.run({"x": x}) == {"x": Counts(*expected, None, None, {2.0: 0}, 0, Small(0, 0, 0))}
+    assert counter.run({"x": x}) == {"x": Counts(*expected, None, None, {2.0: 0}, 0)}
 
 
 def test_integers_and_small_elements() -> None:
     x = np.float32([0, -0.0, 2**-25, -(2**-25), np.nextafter(np.float32(2**-25), 1), 2**-14, 2**-15, -1e-40, 3, 1e30])
     model = identity()
-    counts = Counter(model, {}, set(), integers={"y"}, small={"x"}).run({"x": x})
-    assert counts["x"].small == Small(nonzero=8, zero=3, subnormal=5)
+    assert Scanner(model, [], small=["x"]).run({"x": x}).small == {"x": Small(nonzero=8, zero=3, subnormal=5)}
     with np.errstate(over="ignore"):
         half = x.astype(np.float16)
     assert np.count_nonzero((half == 0) & (x != 0)) == 3
-    assert counts["y"].fractions == 6
+    assert Counter(model, {}, set(), integers={"y"}).run({"x": x})["y"].fractions == 6
     assert Counter(model, {}, set(), integers={"y"}).run({"x": np.float32([-3, 5e9, 0])})["y"].fractions == 0
 
 
