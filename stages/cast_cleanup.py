@@ -14,32 +14,45 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import MODEL_FILE, Stage, StageError, load_model, model_size_mb, run_stage, save_model
+from stages.io import (
+    MODEL_FILE,
+    Stage,
+    StageError,
+    adopt_proto,
+    load_model,
+    model_size_mb,
+    read_proto,
+    run_stage,
+    save_model,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-def clean_casts(model_path: Path | str, out_path: Path | str, *, strict: bool = False) -> dict[str, Any]:
+def clean_casts(
+    model_path: Path | str, out_path: Path | str, *, strict: bool = False, fold_max_bytes: int | None = None
+) -> dict[str, Any]:
     """Remove the removable Casts of an ONNX file.
 
     Args:
         model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
         out_path: ONNX file to write; inputs and outputs keep name, order and type.
         strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
+        fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here.
 
     Returns:
-        casts_before, casts_after (all Cast nodes), rules (how often each was applied), repeated_nodes_dropped, strict,
-        model (facts and size_mb).
+        casts_before, casts_after (all Cast and CastLike nodes), rules (how often each was applied),
+        repeated_nodes_dropped, strict, model (facts and size_mb).
 
     Raises:
-        StageError: when the file cannot be read, or its graph has a cycle (named; nothing is deleted).
+        StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
     from stages.graph.casts import clean
     from stages.graph.facts import model_facts
 
     model, repeated = _load(Path(model_path))
-    report = clean(model, strict=strict)
+    report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
     save_model(model, out_path)
     return {
         "casts_before": report.before + repeated["Cast"],
@@ -53,33 +66,11 @@ def clean_casts(model_path: Path | str, out_path: Path | str, *, strict: bool = 
 
 def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
     """A model, and how many nodes of each type stood in its file twice and were dropped to make it a graph."""
-    try:
-        return load_model(path), Counter()
-    except StageError:
-        model, repeated = _without_repeats(path)
-        if model is None:
-            raise
-        return model, repeated
-
-
-def _without_repeats(path: Path) -> tuple[ir.Model | None, Counter[str]]:
-    """The model in a file that is no valid graph only because nodes stand in it twice; None otherwise."""
-    import onnx
-    import onnx_ir as ir
-    from google.protobuf.message import DecodeError
-
     from stages.graph.normalize import drop_repeated_nodes
 
-    try:
-        proto = onnx.load(path, load_external_data=False)
-    except (OSError, DecodeError):
-        return None, Counter()
+    proto = read_proto(path)
     repeated = drop_repeated_nodes(proto.graph)
-    if not repeated:
-        return None, repeated
-    model = ir.from_proto(proto)
-    ir.external_data.set_base_dir(model.graph, path.parent)
-    return model, repeated
+    return adopt_proto(proto, path), repeated
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -113,6 +104,9 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("model_path", metavar="in.onnx")
     parser.add_argument("out_path", metavar="out.onnx")
     parser.add_argument("--strict", action="store_true", help="only rules that change no value at all")
+    parser.add_argument(
+        "--fold-max-bytes", type=int, metavar="N", help="leave Casts of larger constants to the runtime"
+    )
     return parser.parse_args(argv)
 
 

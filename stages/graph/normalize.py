@@ -76,7 +76,11 @@ def name_nodes(model: ir.Model) -> None:
 
 
 def infer_types(model: ir.Model) -> None:
-    """Fill in value types and shapes as far as onnx can infer them; known types stay, weights are not copied."""
+    """Fill in value types and shapes as far as onnx can infer them; weights are not copied.
+
+    Known types stay, and so do the shapes that the model states for its outputs.
+    """
+    stated = {value for value in model.graph.outputs if value.shape is not None}
     with contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
         inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light_proto(model), data_prop=True))
         for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
@@ -84,7 +88,7 @@ def infer_types(model: ir.Model) -> None:
             for name, value in ir.convenience.create_value_mapping(graph).items():
                 if name in known:
                     value.type = value.type or known[name].type
-                    value.shape = known[name].shape or value.shape
+                    value.shape = value.shape if value in stated else known[name].shape or value.shape
 
 
 def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:

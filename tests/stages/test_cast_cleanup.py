@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -66,6 +67,79 @@ def test_onnxruntimes_unsorted_graph_with_repeated_nodes_is_mended(tmp_path: Pat
     c = np.exp(b) / np.exp(b).sum(-1, keepdims=True)
     expected = c + x @ c + np.exp(x) / np.exp(x).sum(-1, keepdims=True)
     np.testing.assert_allclose(y, expected, rtol=3e-3)  # three float16 additions, each within 2^-11
+
+
+ATTENTION = """{
+    q = MatMul(x, w)  k = MatMul(x, w)  kt = Transpose(k)  s = MatMul(q, kt)  m = Where(mask, s, low)  p = Softmax(m)
+    v = MatMul(p, x)  r = Add(v, x)  mean = ReduceMean<axes = [-1]>(r)  d = Sub(r, mean)  two = Mul(d, d)
+    var = ReduceMean<axes = [-1]>(two)  e = Add(var, eps)  sd = Sqrt(e)  n = Div(d, sd)  u = Reshape(n, shape)
+    o = Concat<axis = 0>(u, n)  y = Slice(o, from, to)
+    z = If(c) <then_branch = t () => (float[4,4] tz) { a = Relu(r)  b = Max(a, w)  tz = Sigmoid(b) },
+               else_branch = f () => (float[4,4] fz) { fz = Neg(r) }> }"""
+ATTENTION_WEIGHTS = """<float[4,4] w = {1,0,0,1, 0,1,1,0, 0,1,0,1, 1,0,1,0}, float low = {-10000.0},
+    float eps = {0.001},
+    bool[4,4] mask = {1,1,0,0, 1,1,1,0, 1,1,1,1, 1,0,0,1}, int64[2] shape = {4, 4}, int64[1] from = {2},
+    int64[1] to = {6}>"""
+
+
+@pytest.mark.parametrize("keep_io_types", [True, False])
+@pytest.mark.parametrize(
+    ("blocked", "before", "after"),  # Casts with float16 inputs and outputs, with float32 ones
+    [
+        (["Softmax"], (2, 5), (2, 5)),  # nothing to gain: one lone operator
+        (["Softmax", "MatMul"], (14, 17), (2, 4)),  # the attention is all float32
+        (["ReduceMean", "Sqrt"], (6, 9), (6, 9)),  # three lone operators
+        (["Transpose", "Where"], (4, 7), (0, 3)),  # data movement only
+        (["Add", "Sub", "Mul", "Reshape"], (13, 16), (8, 10)),
+    ],
+)
+def test_what_onnxruntimes_converter_makes_of_attention(
+    tmp_path: Path, blocked: list[str], before: tuple[int, int], after: tuple[int, int], keep_io_types: bool
+) -> None:
+    import onnxruntime as ort
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    inputs = "(float[4,4] x, bool c) => (float[4,4] y, float[4,4] z)"
+    model = onnx.parser.parse_model(f"{HEAD} {inputs} {ATTENTION_WEIGHTS} {ATTENTION}")
+    onnx.checker.check_model(model, full_check=True)
+    theirs = convert_float_to_float16(copy.deepcopy(model), keep_io_types=keep_io_types, op_block_list=blocked)
+    count = sum(node.op_type == "Cast" for graph in graphs(theirs.graph) for node in graph.node)
+    report = clean_casts(saved(tmp_path, theirs), tmp_path / "out.onnx")
+    mended = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(mended, full_check=True)
+    assert [value.name for value in mended.graph.output] == ["y", "z"]
+    assert report["casts_before"] == count == before[keep_io_types]
+    assert report["casts_after"] == after[keep_io_types]
+    x = np.random.default_rng(0).random((4, 4), dtype=np.float32)
+    session = ort.InferenceSession(str(tmp_path / "out.onnx"))
+    exact = ort.InferenceSession(model.SerializeToString())
+    given = x if keep_io_types else x.astype(np.float16)
+    for c in (np.array(True), np.array(False)):
+        for ours, expected in zip(
+            session.run(None, {"x": given, "c": c}), exact.run(None, {"x": x, "c": c}), strict=True
+        ):
+            assert ours.dtype == given.dtype
+            np.testing.assert_allclose(ours, expected, atol=0.02)  # some twenty float16 steps at most of size 4
+    assert clean_casts(tmp_path / "out.onnx", tmp_path / "again.onnx")["rules"] == {}
+    assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+
+
+def graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    bodies = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+    return [graph, *(inner for body in bodies for inner in graphs(body))]
+
+
+def test_a_large_constant_may_keep_its_cast(tmp_path: Path) -> None:
+    text = HEAD + "(float16[2] x) => (float16[2] y) <float[2] w = {1.5, 2.5}> { h = Cast<to = 10>(w) y = Add(x, h) }"
+    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=7)["casts_after"] == 1
+    assert clean_casts(saved(tmp_path, text), tmp_path / "out.onnx", fold_max_bytes=8)["casts_after"] == 0
+
+
+def test_a_file_is_cleaned_in_place(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    clean_casts(path, path)
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Relu"]
+    assert [file.name for file in tmp_path.iterdir()] == ["in.onnx"]
 
 
 def test_repeated_nodes_beside_external_data(tmp_path: Path) -> None:

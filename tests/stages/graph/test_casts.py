@@ -6,9 +6,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from stages.graph.casts import CastReport, clean, holds
+from stages.graph.casts import CastReport, clean
 from stages.io import StageError
 
 F16, F32, F64, I8, I32, I64, BOOL, BF16 = 10, 1, 11, 3, 6, 7, 9, 16
@@ -184,6 +186,13 @@ def test_output_of_a_removed_cast_keeps_its_name_by_renaming_the_producer() -> N
     assert "identity_for_output" not in report.rules
 
 
+def test_output_of_a_removed_cast_keeps_its_shape() -> None:
+    """Nobody can infer the shape of a sum over axes that come as an input: the output states it."""
+    body = "a = ReduceSum<keepdims = 0>(x, axes)  b = Cast<to = 11>(a)  y = CastLike(b, x)"
+    result, _ = cleaned(graph(body, "float[4, 3] x, int64[1] axes", 'float["n"] y'), strict=True)
+    assert ops(result) == ["ReduceSum"]
+
+
 def test_output_that_is_an_input_gets_an_identity() -> None:
     result, report = cleaned(graph("y = Cast<to = 1>(x)"))
     assert ops(result) == ["Identity"]
@@ -253,26 +262,241 @@ def test_a_second_run_finds_nothing() -> None:
     assert again.SerializeToString(deterministic=True) == first.SerializeToString(deterministic=True)
 
 
+# --- through data movement --------------------------------------------------------------------------------------------
+
+H4 = "float16[2,2] x", "float16[2,2] y"
+
+
 @pytest.mark.parametrize(
-    ("wide", "narrow", "answer"),
+    "move",
     [
-        ("FLOAT", "FLOAT16", True),
-        ("FLOAT16", "FLOAT", False),
-        ("FLOAT", "BFLOAT16", True),
-        ("FLOAT16", "BFLOAT16", False),
-        ("DOUBLE", "INT32", True),
-        ("FLOAT", "INT32", False),
-        ("FLOAT16", "UINT8", True),
-        ("INT16", "UINT8", True),
-        ("INT8", "UINT8", False),
-        ("UINT64", "INT8", False),
-        ("BOOL", "INT8", False),
-        ("INT8", "BOOL", True),
-        ("INT64", "FLOAT16", False),
+        "b = Transpose<perm = [1, 0]>(a)",
+        "b = Reshape(a, shape)",
+        "b = Identity(a)",
+        "b = Flatten(a)",
+        "b = Tile(a, ones)",
+        "b = Expand(a, shape)",
+        "b = Gather(a, indices)",
+        "b = Slice(a, ones, shape, indices) ",
+        "b = Trilu(a, zero)",
+        "u = Unsqueeze(a, one)  b = Squeeze(u, one)",
+        "p = Pad(a, pads)  b = Slice(p, zeros, shape)",
+        "b = GatherElements(a, grid)",
+        "t = Transpose(a)  u = Reshape(t, shape)  b = Transpose(u)",
+        "p, q = Split<axis = 0>(a, ones)  b = Concat<axis = 1>(q, p)  n = Shape(p)",
+        "c = Constant<value = float[2,2] {0.1, 70000.0, -1.0, 3.0}>()  b = Where(cond, a, c)",
+        "c = Constant<value = float {0.1}>()  p = Pad(a, pads, c)  b = Slice(p, ones, threes)",
     ],
 )
-def test_which_types_hold_which(wide: str, narrow: str, answer: bool) -> None:
-    assert holds(ir.DataType[wide], ir.DataType[narrow]) is answer
+def test_casts_around_data_movement_go_exactly(move: str) -> None:
+    used = {
+        "shape": "int64[2] {2, 2}", "ones": "int64[2] {1, 1}", "zeros": "int64[2] {0, 0}", "threes": "int64[2] {3, 3}",
+        "one": "int64[1] {1}", "zero": "int64 {0}", "indices": "int64[2] {1, 0}", "pads": "int64[4] {1, 0, 0, 1}",
+        "grid": "int64[2,2] {1, 0, 0, 1}", "cond": "bool[2,2] {1, 0, 0, 1}",
+    }  # fmt: skip
+    constants = " ".join(f"{name} = Constant<value = {value}>()" for name, value in used.items())
+    out = "float16[1,4] y" if "axis = 1" in move else "float16[a,b] y"
+    proto = graph(f"{constants} a = Cast<to = 1>(x) {move} c16 = Cast<to = 10>(b) y = Relu(c16)", H4[0], out)
+    result, report = cleaned(proto, strict=True)
+    assert report.after == 0 and report.rules["moved"] == 1
+    x = np.array([[0.1, -3], [1e-6, 4]], np.float16)
+    np.testing.assert_array_equal(run(result, x), run(proto, x))
+
+
+def test_a_rounding_around_data_movement() -> None:
+    proto = graph(
+        "a = Cast<to = 10>(x)  b = Transpose(a)  c = Cast<to = 1>(b)  y = Relu(c)", "float[2,2] x", "float[2,2] y"
+    )
+    assert cleaned(proto, strict=True)[1].rules == {}
+    result, report = cleaned(proto)
+    assert ops(result) == ["Transpose", "Relu"]
+    assert report.rules == {"dead": 1, "moved_rounding": 1}
+
+
+def test_a_mask_is_cast_once() -> None:
+    """bool -> f32 -> Unsqueeze -> f16, as exporters write attention masks."""
+    body = "a = Cast<to = 1>(x)  b = Transpose(a)  c = Cast<to = 10>(b)  y = Relu(c)"
+    result, _ = cleaned(graph(body, "bool[2,2] x", "float16[2,2] y"), strict=True)
+    assert ops(result) == ["Cast", "Transpose", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ("a = Cast<to = 1>(x) y = Transpose(a) c = Cast<to = 10>(y) z = Relu(c)", "float[2,2] y, float16[2,2] z"),
+        ("a = Cast<to = 1>(x) b = Transpose(a) c = Cast<to = 10>(b) z = Relu(c) y = Relu(b)",
+         "float[2,2] y, float16[2,2] z"),
+        ("a = Cast<to = 1>(x) b = Concat<axis = 0>(a, w) c = Cast<to = 10>(b) y = Relu(c)", "float16[4,2] y"),
+        ("a = Cast<to = 7>(x) b = Transpose(a) c = Cast<to = 10>(b) y = Relu(c)", "float16[2,2] y"),
+        ("a = Cast<to = 1>(x) b = Softmax(a) c = Cast<to = 10>(b) y = Relu(c)", "float16[2,2] y"),
+        ("a = Cast<to = 1>(x) i = Constant<value = int64[1,1] {0}>() u = Constant<value = float[1,2] {1, 2}>() "
+         "b = ScatterND<reduction = \"add\">(a, i, u) c = Cast<to = 10>(b) y = Relu(c)", "float16[2,2] y"),
+    ],
+)  # fmt: skip
+def test_casts_that_somebody_needs_stay_where_they_are(body: str, outputs: str) -> None:
+    """The result is an output, is read as it is, is joined with float32; a truncation; no move; a sum."""
+    proto = graph(body, "float16[2,2] x, float[2,2] w", outputs)
+    _, report = cleaned(proto)
+    assert report.after == report.before
+
+
+def test_a_move_whose_schema_lacks_the_type_keeps_its_casts() -> None:
+    """Trilu has bfloat16, Pad has bool since opset 13 only."""
+    head = '<ir_version: 8, opset_import: ["": 11]> g (bool[2,2] x, int64[4] p) => (bool[c,d] y)'
+    proto = onnx.parser.parse_model(head + " { a = Cast<to = 1>(x) b = Pad(a, p) y = Cast<to = 9>(b) }")
+    _, report = cleaned(proto)
+    assert report.after == 2
+
+
+def test_the_output_of_a_cast_behind_a_move_keeps_its_name() -> None:
+    result, _ = cleaned(graph("a = Cast<to = 1>(x)  b = Transpose(a)  y = Cast<to = 10>(b)", *H4))
+    assert ops(result) == ["Transpose"]
+
+
+# --- bodies, shapes, CastLike -----------------------------------------------------------------------------------------
+
+LOOP = """n = Constant<value = int64 {{3}}>()  t = Constant<value = bool {{1}}>()  {before}
+    last = Loop(n, t, x) <body = b (int64 i, bool p, float[4] s) => (bool q, float[4] r) {{ q = Identity(p)  {body} }}>
+    {after}"""
+
+
+def test_one_cast_for_a_body_and_what_stands_around_it() -> None:
+    body = LOOP.format(
+        before="v = Relu(x)",
+        body="h = Cast<to = 11>(v)  d = Cast<to = 11>(s)  m = Add(d, h)  r = Cast<to = 1>(m)",
+        after="g = Cast<to = 11>(v)  l = Cast<to = 11>(last)  z = Add(g, l)  y = Cast<to = 1>(z)",
+    )
+    proto = graph(body)
+    result, report = cleaned(proto, strict=True)
+    assert report.rules == {"captured": 2}
+    assert (report.before, report.after) == (6, 5)
+    x = np.array([-1.0, 0.1, 2.0, 3.0], np.float32)
+    np.testing.assert_array_equal(run(result, x), run(proto, x))
+
+
+def test_both_branches_share_a_cast() -> None:
+    body = """y = If(c) <then_branch = t () => (double[4] ty) { ty = Cast<to = 11>(x) },
+                         else_branch = e () => (double[4] ey) { b = Cast<to = 11>(x)  ey = Neg(b) }>"""
+    proto = graph(body, "float[4] x, bool c", "double[4] y")
+    result, report = cleaned(proto, strict=True)
+    assert report.after == 1 and report.rules["captured"] == 2
+    x = np.array([-1.0, 0.1, 2.0, 3.0], np.float32)
+    for c in (True, False):
+        np.testing.assert_array_equal(run(result, x, c=np.array(c)), run(proto, x, c=np.array(c)))
+
+
+def test_a_constant_in_a_body_is_folded_beside_itself() -> None:
+    body = LOOP.format(
+        before="w = Constant<value = float16[4] {1, 1, 2, 3}>()",
+        body="k = Cast<to = 1>(w)  r = Add(s, k)",
+        after="j = Cast<to = 1>(w)  y = Mul(last, j)",
+    )
+    result, report = cleaned(graph(body), strict=True)
+    assert report.after == 0
+    assert [tensor.data_type for tensor in result.graph.initializer] == [F32]
+
+
+def test_a_large_constant_may_keep_its_cast() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y)
+        <float[2] w = {1.5, 2.5}>
+        { h = Cast<to = 10>(w)  t = Identity(w)  u = Cast<to = 10>(t)  z = Add(x, u)  y = Add(z, h) }"""
+    for limit, after in ((7, 2), (8, 0)):
+        model = ir.from_onnx_text(text)
+        assert clean(model, fold_max_bytes=limit).after == after
+
+
+def test_a_cast_that_only_its_shape_is_read_of() -> None:
+    body = "a = Cast<to = 10>(x)  s = Shape(a)  n = Size(a)  m = Mul(s, n)  y = Cast<to = 1>(m)"
+    result, report = cleaned(graph(body, outputs="float[1] y"), strict=True)
+    assert ops(result) == ["Shape", "Size", "Mul", "Cast"]
+    assert report.rules == {"dead": 1, "unread": 2}
+
+
+def test_cast_like_a_known_type() -> None:
+    body = "a = CastLike(x, h)  b = CastLike(a, x)  c = CastLike(x, x)  z = Add(a, h)  y = Add(b, c)"
+    result, report = cleaned(graph(body, "float[4] x, float16[4] h", "float16[4] z, float[4] y"))
+    assert ops(result) == ["Cast", "Add", "Add"]
+    assert report.before == 3 and report.rules["like"] == 3
+
+
+def test_cast_like_an_unknown_type_stays() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x) => (float[2] y)
+        { a = their.Op(x)  b = CastLike(x, a)  c = their.Op(b)  y = Relu(c) }"""
+    result, _ = cleaned(onnx.parser.parse_model(text))
+    assert ops(result) == ["Op", "CastLike", "Op", "Relu"]
+
+
+# --- any graph --------------------------------------------------------------------------------------------------------
+
+STEPS = ["Cast", "Cast", "Cast", "Transpose", "Concat", "Split", "Identity", "Neg", "Where", "Shape"]
+
+
+@st.composite
+def models(draw: st.DrawFn) -> onnx.ModelProto:
+    """Casts between float16, float32, float64, int64 and bool, moves and arithmetic, one after the other."""
+    types = [F16, F32, F64, I64, BOOL]
+    nodes, known = [], {"x": F32, "h": F16}
+    for number in range(draw(st.integers(1, 14))):
+        step, result = draw(st.sampled_from(STEPS)), f"v{number}"
+        source = draw(st.sampled_from(sorted(known)))
+        alike = sorted(name for name, dtype in known.items() if dtype == known[source])
+        other, dtype, options, inputs, outputs = draw(st.sampled_from(alike)), known[source], {}, [source], [result]
+        if step == "Cast" or (step == "Neg" and dtype == BOOL):
+            step, dtype = "Cast", draw(st.sampled_from(types))
+            options = {"to": dtype}
+        elif step == "Concat":  # two halves side by side, and one of them
+            nodes.append(onnx.helper.make_node("Concat", [source, other], [f"{result}_long"], axis=0))
+            inputs, step = [f"{result}_long", "starts", "stops"], "Slice"
+        elif step == "Split":
+            nodes.append(onnx.helper.make_node("Split", [source, "halves"], [f"{result}_a", f"{result}_b"], axis=0))
+            inputs, step, options = [f"{result}_b", f"{result}_a"], "Concat", {"axis": 0}
+        elif step == "Where":
+            inputs = ["mask", source, other]
+        elif step == "Shape":
+            nodes.append(onnx.helper.make_node("Shape", [source], [f"{result}_shape"]))
+            inputs, step = [source, f"{result}_shape"], "Reshape"
+        nodes.append(onnx.helper.make_node(step, inputs, outputs, **options))
+        known[result] = dtype
+    outs = draw(st.lists(st.sampled_from(sorted(known)[2:] or ["x"]), min_size=1, max_size=3, unique=True))
+    integers = {"starts": [1], "stops": [3], "halves": [1, 1]}
+    weights = [onnx.numpy_helper.from_array(np.array(value), name) for name, value in integers.items()]
+    weights.append(onnx.numpy_helper.from_array(np.array([[True, False], [False, True]]), "mask"))
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes,
+            "g",
+            [onnx.helper.make_tensor_value_info(name, known[name], [2, 2]) for name in ("x", "h")],
+            [onnx.helper.make_tensor_value_info(name, known[name], [2, 2]) for name in outs],
+            weights,
+        ),
+        ir_version=8,
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+    )
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@settings(max_examples=150, deadline=None)
+@given(models())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_any_graph_keeps_its_values_under_strict_and_is_done_after_one_run(proto: onnx.ModelProto) -> None:
+    result, report = cleaned(proto, strict=True)
+    assert report.after <= report.before
+    feeds = {"x": np.array([[0.1, -2.5], [70000.0, 1e-9]], np.float32), "h": np.array([[1, 2], [-3, 0.3]], np.float16)}
+    for before, after in zip(outputs_of(proto, feeds), outputs_of(result, feeds), strict=True):
+        np.testing.assert_array_equal(after, before)
+    for strict in (True, False):
+        once, _ = cleaned(proto, strict)
+        again, report = cleaned(once, strict)
+        assert report.rules == {}
+        assert again.SerializeToString(deterministic=True) == once.SerializeToString(deterministic=True)
+        assert cleaned(proto, strict)[0].SerializeToString(deterministic=True) == once.SerializeToString(
+            deterministic=True
+        )
+
+
+def outputs_of(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(value) for value in ReferenceEvaluator(proto).run(None, feeds)]
 
 
 def run(model: onnx.ModelProto, x: np.ndarray, **feeds: np.ndarray) -> np.ndarray:

@@ -86,6 +86,15 @@ def test_types_are_inferred_and_symbolic_dimensions_kept() -> None:
     assert str(value.shape) == "[n,3]"
 
 
+def test_outputs_keep_the_shape_that_the_model_states() -> None:
+    model = ir.from_onnx_text(
+        HEAD + '(float[2, 3] x) => (float["n", 3] y, float z) { a = Relu(x) y = Relu(a) z = Relu(y) }'
+    )
+    model.graph.outputs[1].shape = None
+    infer_types(model)
+    assert [str(node.outputs[0].shape) for node in model.graph] == ["[2,3]", "[n,3]", "[2,3]"]
+
+
 def test_normalizing_twice_changes_nothing_more() -> None:
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) a2 = Relu(a) y = Relu(a2) }")
     normalize(model)
