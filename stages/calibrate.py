@@ -49,6 +49,7 @@ from stages.progress import track
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
 _OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this one, where its tensors keep their names
 _INTEGERS_EXACT = 2048  # float16 holds every integer up to here
+_LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
 
 
@@ -204,11 +205,14 @@ class _Run:
     def __init__(self, model: ir.Model, samples: _Samples, ladder: Sequence[float], nonfinite_outputs: str) -> None:
         self._model, self._samples, self._ladder = model, samples, ladder
         self._nonfinite_outputs = nonfinite_outputs
-        self._tensors = float_tensors(model)
-        self.roots = roots(model, self._tensors)
+        untyped: list[str] = []
+        self.roots = roots(model, float_tensors(model, untyped))
         self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
         self.inner: dict[str, dict[str, Any]] = {}
         self.warnings: list[str] = []
+        if untyped:
+            names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")
+            self.warnings.append(f"{len(untyped)} tensors of unknown type are not measured: {names}; add value_info")
         self._warned: set[str] = set()
         self._kept: dict[str, np.ndarray] = {}
 

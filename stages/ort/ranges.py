@@ -42,19 +42,25 @@ _WHERE_FROM = 9  # opset
 _PERMUTING = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "DepthToSpace", "SpaceToDepth"}
 
 
-def float_tensors(model: ir.Model) -> list[str]:
+def float_tensors(model: ir.Model, untyped: list[str] | None = None) -> list[str]:
     """Names of the FLOAT tensors that `model` computes or is fed, in graph order; constants are left out.
 
+    Args:
+        model: unknown types are inferred and filled in.
+        untyped: gets the names of those whose type stays unknown.
+
     Raises:
-        StageError: when a type is unknown after shape inference.
+        StageError: when a type stays unknown and there is no `untyped`.
     """
     values = [value for value in model.graph.inputs if not value.is_initializer()]
     values += [output for node in model.graph if node.op_type != "Constant" for output in node.outputs if output.name]
     if any(value.type is None for value in values):
         common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
-    for value in values:
-        if value.type is None:
-            raise StageError(f"ranges: the type of {value.name!r} is unknown; add value_info for it")
+    unknown = [str(value.name) for value in values if value.type is None]
+    if untyped is not None:
+        untyped += unknown
+    elif unknown:
+        raise StageError(f"ranges: the type of {unknown[0]!r} is unknown; add value_info for it")
     return [str(value.name) for value in values if value.type == ir.TensorType(_FLOAT)]
 
 

@@ -316,6 +316,15 @@ def test_scalars_and_empty_arrays(tmp_path: Path) -> None:
     assert ranges["inner"] == {}
 
 
+def test_tensors_of_unknown_type_are_left_out_and_said(tmp_path: Path) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[2] x) => (float[2] y) { a = com.microsoft.BiasGelu(x, x)  b = Relu(a)  y = Neg(b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    ranges = calibrate(tmp_path / "m.onnx", [{"x": np.float32([1, 2])}])
+    assert list(ranges["tensors"]) == ["x", "y"]
+    assert ranges["warnings"] == ["2 tensors of unknown type are not measured: 'a', 'b'; add value_info"]
+
+
 def test_nothing_to_measure(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx", "g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
     ranges = calibrate(path, [{"x": np.array([1, 2])}])
