@@ -32,6 +32,7 @@ from stages.graph.rules.depth import depth
 from stages.graph.rules.inner import inner
 from stages.graph.rules.nonfinite import nonfinite
 from stages.graph.rules.structure import is_judged, sealed_nodes, structure
+from stages.graph.rules.tiny import tiny
 from stages.graph.rules.underflow import underflow
 from stages.graph.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
 from stages.io import StageError
@@ -133,7 +134,7 @@ def _candidate_rules(evidence: Evidence) -> list[Rule]:
         constants.integers,
         activations.integers,
         underflow(evidence),
-        constants.underflow,
+        tiny(evidence),
         depth,
         custom,
         nonfinite(evidence),

@@ -1,4 +1,4 @@
-"""What constants say: weights beyond a bound, whole numbers that round, values that vanish.
+"""What constants say: weights beyond a bound, whole numbers that round.
 
 init_max     a finite |w| > init_max (Inf is exact in float16)
 integers     more than one element, all of them whole numbers, and float16 holds not all of them (from 2049 on)
@@ -33,16 +33,4 @@ def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
         if facts.integers_changed and facts.elements > 1:
             reason = f"constant {name!r} holds whole numbers up to {facts.absmax:g}; float16 holds not all above 2048"
             return Decision(Verdict.fp32, "integers", reason, value=facts.absmax, threshold=2048.0, tensor=name)
-    return None
-
-
-def underflow(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.rules.underflow_share_max
-    if limit is None:
-        return None
-    for name, facts in evidence.constants(node):
-        share = facts.lost / facts.nonzero if facts.nonzero else 0.0
-        if share > limit:
-            reason = f"{share:.3g} of the nonzero elements of constant {name!r} are 0 in float16 (|w| <= 2^-25)"
-            return Decision(Verdict.fp32, "underflow", reason, value=share, threshold=limit, tensor=name)
     return None

@@ -1,8 +1,10 @@
 """Small values: what float16 makes 0, or holds with few bits, where that matters.
 
-    tiny       0 < absmax < 2^-14: the whole tensor is subnormal in float16; whoever writes or reads it
     small      of a value that something divides by or takes the logarithm of (stages.graph.hazards), a share above
                underflow_share_max is 0 or subnormal in float16; whoever writes it, and whoever carries it there
+    constant   more than underflow_share_max of its nonzero elements are 0 in float16 (|w| <= 2^-25), and the largest is
+               below 2^-13, so that they are no less than its own rounding; in front of a quotient whatever the largest;
+               never in a sum, where 2^-25 more or less is nothing but for an epsilon
     epsilon    a constant that is added, or that a value is kept above, in front of Log, Reciprocal, Sqrt, a denominator
                or the base of a negative power, and that is 0 in float16; it and what it protects
 
@@ -24,10 +26,12 @@ from stages.graph.arithmetic import MOVES
 from stages.graph.facts import all_nodes
 from stages.graph.hazards import sensitive
 from stages.graph.rules.base import Decision, Evidence, Verdict, finite, on_sample
+from stages.graph.rules.tiny import HARDLY_ENLARGE
 
 _NORMAL_MIN = 2.0**-14
 _LOST = 2.0**-25
 _LOG_ERROR = 2.0**-7
+_LOST_IN_ROUNDING = 2.0**-13  # a larger |w| has itself a rounding error beyond 2^-25
 _POSITIONS = {"Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0, "Div": 1}
 
 
@@ -45,22 +49,22 @@ def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | No
         if node in epsilons:
             return epsilons[node]
         for value, entry in evidence.measured(node):
-            found = _tiny(value, entry)
-            if found is None and (value in node.outputs or _carries(node, value, carried)):
-                found = _small(value, entry, limit)
-            if found is not None:
+            is_meant = value in node.outputs or _carries(node, value, carried)
+            if is_meant and (found := _small(value, entry, limit)) is not None:
                 return found
-        return None
+        return _constant(node, evidence, limit)
 
     return rule
 
 
-def _tiny(value: ir.Value, entry: Mapping[str, Any]) -> Decision | None:
-    absmax, sample = finite(entry.get("absmax")), entry.get("sample")
-    if absmax is None or not 0 < absmax < _NORMAL_MIN:
-        return None
-    reason = f"{value.name!r} is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}{on_sample(sample)}"
-    return Decision(Verdict.fp32, "underflow", reason, absmax, _NORMAL_MIN, value.name, sample)
+def _constant(node: ir.Node, evidence: Evidence, limit: float) -> Decision | None:
+    for name, facts in evidence.constants(node) if node.domain != "" or node.op_type not in HARDLY_ENLARGE else ():
+        share = facts.lost / facts.nonzero if facts.nonzero else 0.0
+        divides = any(value.name == name and _is_protected(node, value) for value in evidence.moving(node))
+        if share > limit and (divides or facts.absmax < _LOST_IN_ROUNDING):
+            reason = f"{share:.3g} of the nonzero elements of constant {name!r} are 0 in float16 (|w| <= 2^-25)"
+            return Decision(Verdict.fp32, "underflow", reason, value=share, threshold=limit, tensor=name)
+    return None
 
 
 def _small(value: ir.Value, entry: Mapping[str, Any], limit: float) -> Decision | None:

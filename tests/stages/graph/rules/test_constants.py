@@ -1,4 +1,4 @@
-"""Constants: largest weight, whole numbers, vanishing values; facts are read once, block by block."""
+"""Constants: largest weight, whole numbers; facts are read once, block by block."""
 
 from __future__ import annotations
 
@@ -64,25 +64,6 @@ def test_whole_numbers(weight: list[float], found: str) -> None:
 def test_a_single_number_is_no_coordinate() -> None:
     text = "(float[4] x) => (float[4] y) <float w = {2049.0}> { [add] y = Add(x, w) }"
     assert judge(text, integers=True)["add"].rule == "none"
-
-
-@pytest.mark.parametrize(
-    ("weight", "found"),
-    [
-        ([1e-8, 1, 1, 1], "underflow"),  # 1 of 4
-        ([-1e-8, 0, 0, 0], "underflow"),  # 1 of the 1 that is not zero
-        ([2.0**-25, 1, 1, 1], "underflow"),  # a tie goes to 0
-        ([3e-8, 1, 1, 1], "none"),  # the smallest subnormal is nearer
-        ([0, 0, 0, 0], "none"),
-    ],
-)
-def test_vanishing_values(weight: list[float], found: str) -> None:
-    assert rule(weight, underflow_share_max=0.2) == found
-    assert rule(weight, underflow_share_max=None) == "none"
-
-
-def test_vanishing_values_may_be_few() -> None:
-    assert rule([1e-8, 1, 1, 1], underflow_share_max=0.25) == "none"
 
 
 def test_what_a_node_holds_in_an_attribute_counts() -> None:

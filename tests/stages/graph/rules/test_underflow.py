@@ -1,24 +1,42 @@
-"""Small values: tiny tensors, lost shares in front of logarithms and quotients, epsilons."""
+"""Small values: lost shares in front of logarithms and quotients, constants that vanish, epsilons."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.stages.graph.rules.judging import judge, rules_by_node
 
 ON = {"underflow_share_max": 0.01}
-CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = Neg(a) [r] y = Relu(b) }"
+
+
+def constant(weight: list[float], node: str = "Mul(x, w)", **rules: Any) -> str:
+    text = f"(float[4] x) => (float[4] y) <float[4] w = {{0, 0, 0, 0}}> {{ [n] y = {node} }}"
+    return judge(text, weights={"w": np.array(weight, np.float32)}, **rules)["n"].rule
 
 
 @pytest.mark.parametrize(
-    ("absmax", "rule"), [(6e-5, "underflow"), (2.0**-14, "none"), (0.0, "none"), (1e-9, "underflow")]
+    ("weight", "found"),
+    [
+        ([1e-8, 1e-4, 1e-4, 1e-4], "underflow"),  # 1 of 4
+        ([-1e-8, 0, 0, 0], "underflow"),  # 1 of the 1 that is not zero
+        ([2.0**-25, 1e-4, 1e-4, 1e-4], "underflow"),  # a tie goes to 0
+        ([3e-8, 1e-4, 1e-4, 1e-4], "none"),  # the smallest subnormal is nearer
+        ([1e-8, 1, 1, 1], "none"),  # less than the rounding of the largest
+        ([0, 0, 0, 0], "none"),
+    ],
 )
-def test_a_tensor_that_is_tiny_all_over(absmax: float, rule: str) -> None:
-    found = rules_by_node(CHAIN, {"a": {"absmax": absmax}, "b": {"absmax": 1.0}}, **ON)
-    assert found == {"p": rule, "q": rule, "r": "none"}
-    assert rules_by_node(CHAIN, {"a": {"absmax": absmax}})["p"] == "none"
+def test_constants_that_vanish(weight: list[float], found: str) -> None:
+    assert constant(weight, underflow_share_max=0.2) == found
+    assert constant(weight, underflow_share_max=None) == "none"
+    assert constant([1e-8, 1e-4, 1e-4, 1e-4], underflow_share_max=0.25) == "none"
+
+
+def test_a_vanishing_divisor_matters_and_a_vanishing_addend_does_not() -> None:
+    assert constant([1e-8, 1, 1, 1], "Div(x, w)", **ON) == "underflow"
+    assert constant([1e-8, 1e-8, 1e-8, 1e-8], "Add(x, w)", **ON) == "none"
 
 
 LOG = """(float[2] x) => (float[2] y, float[2] z)
