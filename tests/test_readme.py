@@ -35,6 +35,15 @@ def test_what_is_not_run_is_in_the_readme() -> None:
     assert set(NOT_RUN_HERE) <= set(commands()), "an exemption without its command"
 
 
+# Before the commands: one of them reads the samples that the example writes.
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python(swept, code: str) -> None:  # type: ignore[no-untyped-def]
+    workspace: Path = swept[0]
+    done = in_workspace(workspace, "python", "-c", code + "\nprint(report['model']['casts'])")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().isdigit()
+
+
 @pytest.mark.parametrize("command", [command for command in commands() if command not in NOT_RUN_HERE])
 def test_command(swept, command: str) -> None:  # type: ignore[no-untyped-def]
     workspace: Path = swept[0]
@@ -43,14 +52,6 @@ def test_command(swept, command: str) -> None:  # type: ignore[no-untyped-def]
     expected = 1 if "overflow_naive" in command else 0
     done = in_workspace(workspace, "bash", "-c", command)
     assert done.returncode == expected, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python(swept, code: str) -> None:  # type: ignore[no-untyped-def]
-    workspace: Path = swept[0]
-    done = in_workspace(workspace, "python", "-c", code + "\nprint(report['model']['casts'])")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip().isdigit()
 
 
 def test_every_file_it_names_exists() -> None:
