@@ -148,7 +148,7 @@ def _conv_transpose(seen: _Seen) -> int:
         return 1
     kernel = weight[2:]
     strides, dilations = (seen.numbers(name) or [1] * len(kernel) for name in ("strides", "dilations"))
-    taps = [math.ceil(k * math.gcd(s, d) / s) for k, s, d in zip(kernel, strides, dilations, strict=True)]
+    taps = [math.ceil(k * math.gcd(s, d) / s) for k, s, d in zip(kernel, strides, dilations, strict=False)]
     return weight[0] // max(1, seen.number("group", 1)) * math.prod(taps)
 
 
