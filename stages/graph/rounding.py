@@ -5,14 +5,15 @@
     x -> nearest float16      ties to even, sign kept  (from 2^-25 down that is a zero)
     Inf -> Inf, NaN -> NaN
 
-A tensor above 1 MiB is rounded whenever it is read (it is read when the model is saved), 256 KiB at a time, so that a
-model larger than memory passes through. Its losses are counted the first time only.
+A tensor above 1 MiB is rounded whenever it is read (it is read when the model is saved), a few MiB at a time, so that
+a model larger than memory passes through. Its losses are counted the first time only.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 MAX = 65504.0  # the largest finite float16
 
 _BLOCK = 1 << 16  # elements; float32 block, float16 block and their bits fit into a second-level cache
+_BLOCKS_A_WRITE = 16
 _LAZY_FROM = 1 << 20  # bytes
 _MAGNITUDE, _FIRST_NORMAL, _LARGEST = np.uint16(0x7FFF), np.uint16(0x0400), np.uint16(0x7BFF)
 
@@ -119,18 +121,26 @@ class _Half(ir.LazyTensor):
         return self.numpy().astype("<f2", copy=False).tobytes()
 
     def tofile(self, file: BinaryIO) -> None:
-        for block in self.blocks():
-            file.write(block.astype("<f2", copy=False).data)
+        blocks = self.blocks(_BLOCKS_A_WRITE * _BLOCK)
+        with ThreadPoolExecutor(1) as ahead:  # rounds the next block while this one is written
+            following = ahead.submit(next, blocks, None)
+            while (block := following.result()) is not None:
+                following = ahead.submit(next, blocks, None)
+                file.write(block.astype("<f2", copy=False).data)
 
-    def blocks(self) -> Iterator[NDArray[np.float16]]:
-        """The elements in order; a block is valid until the next one is asked for."""
+    def blocks(self, length: int = 1 << 20) -> Iterator[NDArray[np.float16]]:
+        """The elements in order; a block is valid until the next but one is asked for."""
         exact = self.source.numpy().reshape(-1)
         lost = Losses()
         try:
-            target = np.empty(min(_BLOCK, exact.size), np.float16)
-            for start in range(0, exact.size, _BLOCK):
-                stop = min(start + _BLOCK, exact.size)
-                yield _round(exact[start:stop], target[: stop - start], self.clamp, self.floor, lost)
+            targets = [np.empty(min(length, exact.size), np.float16) for _ in range(2)]
+            for start in range(0, exact.size, length):
+                target = targets[start // length % 2][: exact.size - start]
+                for offset in range(0, target.size, _BLOCK):
+                    rounded = target[offset : offset + _BLOCK]
+                    first = start + offset
+                    _round(exact[first : first + rounded.size], rounded, self.clamp, self.floor, lost)
+                yield target
         finally:
             del exact
             if isinstance(self.source, ir.ExternalTensor):
@@ -143,7 +153,7 @@ class _Half(ir.LazyTensor):
 
 def _round(
     exact: NDArray[np.float32], target: NDArray[np.float16], clamp: float | None, floor: float | None, lost: Losses
-) -> NDArray[np.float16]:
+) -> None:
     lost.rounded += exact.size
     if floor is not None and (below := int(np.count_nonzero(exact < floor))):
         lost.floored += below
@@ -164,4 +174,3 @@ def _round(
         zeros = bits.size - int(np.count_nonzero(bits))
         lost.subnormal += small - zeros
         lost.underflowed += zeros - (exact.size - int(np.count_nonzero(exact))) if zeros else 0
-    return target
