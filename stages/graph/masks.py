@@ -8,7 +8,8 @@ As float16 alone they would be -Inf, and a row that is masked all over would be 
 
 The first rule asks of what else is added there (the scores) that calibration found |s| < 32000 and
 max s - min s <= 32768 / k - 32. Then the sum stays finite, -32768 - 32000 > -65504, and every masked element stays at
-least 32 below every other one, where exp gives 1e-14. Without calibration it does not hold.
+least 32 below every other one, where exp gives 1e-14. Without calibration it does not hold. The second asks of s, where
+it was measured, that it stays above -65472.
 
 It is proven by pattern: every use of the constant, and of what is computed from it, must end in a Softmax through these
 operators, and none of it may be a graph output. Otherwise the constant stays as it is, and the finding says why.
@@ -265,8 +266,11 @@ class _Finder:
 
 def _end_fault(node: ir.Node, mark: _Mark, level: float) -> str | None:
     """Why a Softmax does not allow its masks the level; the one nearest to 0, where they have several."""
-    if not mark.stacked or (level == -MAX and not mark.computed):
+    if not mark.stacked:
         return None
+    if level == -MAX and not mark.computed:
+        low = 0.0 if mark.rest is None else mark.rest[0]
+        return None if low >= _GAP - MAX else f"the scores before Softmax {node.name!r} go down to {low:.6g}"
     if mark.rest is None:
         return f"the scores before Softmax {node.name!r} were not measured"
     low, high = mark.rest

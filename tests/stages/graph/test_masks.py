@@ -90,6 +90,13 @@ def test_a_where_directly_before_the_softmax_takes_the_minimum_and_needs_no_cali
     assert masks(WHERE).exempt == {"big", "t", "u"}
 
 
+@pytest.mark.parametrize(("low", "clamped"), [(-65472.0, True), (-70000.0, False)])
+def test_scores_that_may_lie_below_the_minimum_forbid_it(low: float, clamped: bool) -> None:
+    found = masks(WHERE, {"x": span(low, 0.0)})
+    assert bool(found.clamps) == clamped
+    assert clamped or "go down to -70000" in found.findings[0]
+
+
 def test_an_added_mask_without_calibration_is_left() -> None:
     found = masks(ADD)
     assert (clamps(found), found.exempt) == ({}, set())
