@@ -76,7 +76,8 @@ def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
 def run(stage: Stage) -> dict[str, Any]:
     if stage.config.precision.dtype.value != "fp16":
         return _pass_on(stage)
-    return clean_casts(stage.artifact("fp16"), stage.out() / MODEL_FILE)
+    limit = stage.config.precision.init_conversion_max_bytes  # what fp16 left to the runtime stays there
+    return clean_casts(stage.artifact("fp16"), stage.out() / MODEL_FILE, fold_max_bytes=limit)
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:
