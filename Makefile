@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu lint ui report clean bench-peers bench-lightly
+.PHONY: help setup run test test-gpu lint ui report clean bench bench-peers bench-lightly
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -33,6 +33,16 @@ ui: setup ## MLflow's UI over the local runs
 
 report: setup ## draw reports/report.html again
 	$(BIN)/python -m pipeline.report
+
+MODELS := benchmarks/build/models
+
+bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (two hours)
+	$(BIN)/python -m benchmarks.models $(MODELS)
+	.venv-lightly/bin/python -P benchmarks/lightly.py $(MODELS)
+	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
+	$(BIN)/python -m benchmarks.backend_nodes
+	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
+	$(BIN)/python -m benchmarks.readme
 
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with
 

@@ -228,8 +228,10 @@ def counts(found: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     return {text: sum(bool(holds(result)) for result in found.values()) for text, holds in _ROWS.items()}
 
 
-def table(counted: Mapping[str, Mapping[str, int]], total: int) -> str:
-    lines = [f"| of {total} cases | {' | '.join(counted)} |", "|---" * (len(counted) + 1) + "|"]
+def table(report: Mapping[str, Any]) -> str:
+    """Markdown."""
+    counted = report["counts"]
+    lines = [f"| of {report['cases']} cases | {' | '.join(counted)} |", "|---" * (len(counted) + 1) + "|"]
     lines += [f"| {text} | {' | '.join(str(counted[subject][text]) for subject in counted)} |" for text in _ROWS]
     return "\n".join(lines)
 
@@ -257,7 +259,7 @@ def main() -> None:
     report["cases"] = len(chosen)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(table(report["counts"], len(chosen)))
+    print(table(report))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
     python -m benchmarks.placing
     python -m benchmarks.placing benchmarks/build/models/dfine640.onnx benchmarks/build/models/rtdetrv2640.onnx
 
+Writes benchmarks/results/placing.json and prints the table.
+
 The graphs are random: each node reads one or two of the 20 nodes before it, now and then a far one; 15 % are wanted in
 FP16, `pinned` of them stay FP32 (Softmax and LayerNormalization are blocked), the others are free. Sizes of tensors go
 from 1 kB to 4 MB. "Growth" is the exponent g of seconds ~ nodes^g between two rows.
@@ -11,21 +13,25 @@ from 1 kB to 4 MB. "Growth" is the exponent g of seconds ~ nodes^g between two r
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 
 from stages.graph.decide import Lists, Rules, Verdict, decide
-from stages.graph.halve import make_ready
+from stages.graph.ready import make_ready
 from stages.graph.place import cost, eager, min_cut, problem
 from stages.graph.ports import ports
 from stages.graph.sizes import concrete_shapes
 from stages.io import defaults, load_model
 
+RESULTS = Path(__file__).resolve().parent / "results" / "placing.json"
+_COLUMNS = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")
 _NODES = (1_000, 10_000, 100_000)
 _PINNED = (0.05, 0.3)
 _WANTED = 0.15
@@ -59,7 +65,7 @@ def _value(value: ir.Value, rng: random.Random) -> ir.Value:
     return value
 
 
-def timed(model: ir.Model) -> Iterator[tuple[str, float | int]]:
+def timed(model: ir.Model) -> Iterator[tuple[str, Any]]:
     """Facts and seconds of placing the casts of a model."""
     rules = Rules(block=Lists(op=_BLOCKED), fp16_ops=tuple(defaults("precision/fp16")["fp16_ops"]))
     decisions = decide(model, None, rules)
@@ -78,29 +84,41 @@ def timed(model: ir.Model) -> Iterator[tuple[str, float | int]]:
     yield "cut s", done - ready
 
 
+def rows(models: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """One for each random graph and each model."""
+    dict(timed(random_graph(100, _PINNED[0])))  # imports are no part of the seconds
+    for pinned in _PINNED:
+        before: dict[str, Any] | None = None
+        for nodes in _NODES:
+            row = {"graph": f"random, {pinned:.0%} pinned"} | dict(timed(random_graph(nodes, pinned)))
+            if before is not None:
+                row["growth"] = math.log(row["cut s"] / before["cut s"]) / math.log(row["nodes"] / before["nodes"])
+            before = row
+            yield row
+    for path in models:
+        model = load_model(path)
+        make_ready(model)
+        yield {"graph": path.stem} | dict(timed(model))
+
+
+def table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
+    for row in found:
+        cells = [row.get(column, "") for column in _COLUMNS]
+        lines.append(f"| {' | '.join(f'{cell:.2f}' if isinstance(cell, float) else str(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.placing", description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", type=Path, help="ONNX files to place, too")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    header = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")
-    print(f"| {' | '.join(header)} |", "|---" * len(header) + "|", sep="\n")
-    dict(timed(random_graph(100, _PINNED[0])))  # imports are no part of the seconds
-    for pinned in _PINNED:
-        before: tuple[int, float] | None = None
-        for nodes in _NODES:
-            facts = dict(timed(random_graph(nodes, pinned)))
-            growth = math.log(facts["cut s"] / before[1]) / math.log(nodes / before[0]) if before else None
-            before = (nodes, facts["cut s"])
-            _print_row(f"random, {pinned:.0%} pinned", facts, growth)
-    for path in arguments.models:
-        model = load_model(path)
-        make_ready(model)
-        _print_row(path.stem, dict(timed(model)), None)
-
-
-def _print_row(name: str, facts: dict[str, float | int], growth: float | None) -> None:
-    cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in facts.values()]
-    print(f"| {name} | {' | '.join(cells)} | {'' if growth is None else f'{growth:.2f}'} |", flush=True)
+    found = list(rows(arguments.models))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
 
 
 if __name__ == "__main__":

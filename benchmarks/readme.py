@@ -1,0 +1,40 @@
+"""Put the tables of benchmarks/results/*.json into benchmarks/README.md, each between its two markers.
+
+python -m benchmarks.readme
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import backend_nodes, converters, placing
+
+README = Path(__file__).resolve().parent / "README.md"
+TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
+    "converters": (converters.RESULTS, converters.tables),
+    "backend_nodes": (backend_nodes.RESULTS, backend_nodes.table),
+    "placing": (placing.RESULTS, placing.table),
+}
+
+
+def filled(text: str, name: str, table: str) -> str:
+    """`text` with `table` between <!-- name --> and <!-- /name -->."""
+    before, opening, rest = text.partition(f"<!-- {name} -->")
+    _, closing, after = rest.partition(f"<!-- /{name} -->")
+    assert opening and closing, f"{README}: expected the markers of {name}"
+    return f"{before}{opening}\n{table}\n{closing}{after}"
+
+
+def main() -> None:
+    text = README.read_text()
+    for name, (results, table) in TABLES.items():
+        if results.exists():
+            text = filled(text, name, table(json.loads(results.read_text())))
+    README.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
