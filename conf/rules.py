@@ -25,7 +25,6 @@ def _bounds(c: Config) -> Iterator[str]:
         "data.verification_samples": c.data.verification_samples,
         "model.samples.calibration": c.model.samples.calibration,
         "model.samples.verification": c.model.samples.verification,
-        "calibrate.batch": c.calibrate.batch,
         "verify.batch": c.verify.batch,
         **{
             f"model.architecture.{name}": getattr(c.model.architecture, name)

@@ -175,11 +175,6 @@ class SlimConfig:
 
 
 @dataclass(frozen=True)
-class CalibrateConfig:
-    batch: int
-
-
-@dataclass(frozen=True)
 class GatesConfig:
     ap50_95_drop_max: float
     matched_fraction_min: float
@@ -236,7 +231,6 @@ class Config:
     simplify: bool
     trace: TraceConfig
     slim: SlimConfig
-    calibrate: CalibrateConfig
 
     @property
     def pins(self) -> Pins:

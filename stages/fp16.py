@@ -117,15 +117,16 @@ def to_fp16(
         status ("done", or "passed on" with a reason), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first
         20, each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of floating-point operations),
         placement (cost, casts and their bytes, beside those of the naive placement), casts_to_fp16, casts_to_fp32,
-        weights (counts), masks, ranges (tensors judged, tensors without a range), unmatched_selectors, warnings,
-        not_done (what was asked for and could not be done), model (facts, size_mb).
+        weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
+        unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts, size_mb).
 
     Raises:
         StageError: bad file, calibration, ranges or selector, an opset that cannot be converted, a graph with a cycle.
     """
     from stages.graph.decide import Lists, Rules
-    from stages.graph.halve import halve, make_ready
+    from stages.graph.halve import halve
     from stages.graph.opset import to_opset
+    from stages.graph.ready import make_ready
     from stages.graph.rules.custom import custom_rule_of
 
     if calibration is not None and ranges is not None:
@@ -224,7 +225,10 @@ def _copy(model: ir.Model, source: Path, out: Path) -> None:
 
 
 def _measured(model: ir.Model, calibration: Any) -> dict[str, Any]:
-    raise StageError("calibration: expected ranges; measure them with stages.calibrate")
+    from stages.data.feeds import load_feeds
+    from stages.ort.calibration import calibrate
+
+    return calibrate(model, load_feeds(calibration, model), nonfinite_outputs="warn")
 
 
 def _ranges(ranges: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any] | None:
@@ -269,7 +273,7 @@ def _report(
         "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
         "fp16_arithmetic": halved.fp16_arithmetic,
         "placement": {"name": placement} | {name: asdict(cost) for name, cost in halved.costs.items()},
-        "masks": [{"constant": name, "clamped_to": clamp} for name, clamp in halved.masks.items()],
+        "masks": halved.decisions.masks,
         "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
         **halved.conversion.as_dict(),
         "ranges": _coverage(halved.decisions.nodes, ranges),

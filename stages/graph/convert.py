@@ -12,7 +12,7 @@ and outputs do not change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,6 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.normalize import Names
-from stages.graph.opset import list_weights_apart
 from stages.graph.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from stages.graph.rounding import Losses, half
 
@@ -71,7 +70,7 @@ def convert(
     """Convert a model in place.
 
     Args:
-        model: prepared (`prepare`), typed and sorted.
+        model: as stages.graph.ready leaves it.
         ports: its owners and tensors.
         assignment: FLOAT or FLOAT16 by owner; owners that are not in it stay FP32.
         clamps: mask constants (initializers), and what their elements below it become.
@@ -79,17 +78,6 @@ def convert(
     conversion = _Conversion(model, ports, assignment, clamps or {})
     conversion.run()
     return conversion.report
-
-
-def prepare(model: ir.Model) -> None:
-    """Make constants alike before anything is judged: weights are initializers, no inputs; functions are inlined."""
-    import onnx_ir.passes.common as common_passes
-
-    if model.functions:
-        common_passes.InlinePass()(model)
-    list_weights_apart(model)
-    for graph in model.graphs():
-        _lift_constants(graph)
 
 
 class _Conversion:
@@ -216,20 +204,3 @@ def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
     return ir.Shape(tensor.shape.numpy())
-
-
-def _lift_constants(graph: ir.Graph) -> None:
-    """Make float32 Constant nodes initializers of the same name."""
-    for node in _constants(graph):
-        value = node.outputs[0]
-        tensor = ir.convenience.get_const_tensor(value)
-        if tensor is None or tensor.dtype != FP32:  # None: sparse
-            continue
-        lifted = ir.Value(name=value.name, type=ir.TensorType(FP32), shape=_shape(tensor), const_value=tensor)
-        value.replace_all_uses_with(lifted, replace_graph_outputs=True)
-        graph.remove(node, safe=True)
-        graph.register_initializer(lifted)
-
-
-def _constants(graph: ir.Graph) -> Iterable[ir.Node]:
-    return [node for node in graph if node.op_type == "Constant" and node.domain == ""]

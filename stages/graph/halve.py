@@ -10,9 +10,8 @@ import onnx_ir as ir
 
 from stages.graph import place
 from stages.graph.arithmetic import flops
-from stages.graph.convert import ConversionReport, convert, prepare
+from stages.graph.convert import ConversionReport, convert
 from stages.graph.decide import Decisions, Rules, Verdict, decide
-from stages.graph.normalize import normalize
 from stages.graph.ports import ports
 from stages.graph.sizes import concrete_shapes
 
@@ -28,7 +27,6 @@ class Halved:
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
         costs: of the placement that was made, and of the naive one, by name (stages.graph.place).
-        masks: mask constants that were clamped, by name, and what to.
         conversion: counts of Casts and weights.
     """
 
@@ -36,7 +34,6 @@ class Halved:
     fp16: frozenset[ir.Node]
     fp16_arithmetic: float | None
     costs: dict[str, place.Cost]
-    masks: dict[str, float]
     conversion: ConversionReport
 
 
@@ -53,7 +50,7 @@ def halve(
     """Convert a model in place.
 
     Args:
-        model: as `make_ready` leaves it.
+        model: as stages.graph.ready leaves it.
         ranges: content of ranges.json; None: no rule that needs ranges judges anything.
         rules: what decides.
         placement: "min_cut" or "eager".
@@ -77,16 +74,5 @@ def halve(
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
-    masks = {value.name or "": clamp for value, clamp in decisions.clamps.items()}
     conversion = convert(model, found, assignment, decisions.clamps)
-    return Halved(decisions, fp16, share, costs, masks, conversion)
-
-
-def make_ready(model: ir.Model) -> None:
-    """Bring a model, in place, into the form that ranges are measured in and `halve` expects.
-
-    Raises:
-        StageError: when the graph has a cycle.
-    """
-    prepare(model)
-    normalize(model)
+    return Halved(decisions, fp16, share, costs, conversion)

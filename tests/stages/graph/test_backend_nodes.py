@@ -15,7 +15,8 @@ import pytest
 
 from stages.graph.casts import clean
 from stages.graph.decide import Rules
-from stages.graph.halve import halve, make_ready
+from stages.graph.halve import halve
+from stages.graph.ready import make_ready
 
 FLOAT = onnx.TensorProto.FLOAT
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.

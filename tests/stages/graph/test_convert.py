@@ -12,7 +12,8 @@ import pytest
 
 from stages.graph.convert import ConversionReport
 from stages.graph.decide import Lists, Rules
-from stages.graph.halve import Halved, halve, make_ready
+from stages.graph.halve import Halved, halve
+from stages.graph.ready import make_ready
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16

@@ -15,9 +15,10 @@ from stages.graph import place
 from stages.graph.casts import clean
 from stages.graph.convert import convert
 from stages.graph.decide import Lists, Rules, Verdict, decide
-from stages.graph.halve import halve, make_ready
+from stages.graph.halve import halve
 from stages.graph.place import cost
 from stages.graph.ports import FP16, FP32, ports
+from stages.graph.ready import make_ready
 from stages.graph.sizes import concrete_shapes
 from tests.stages.graph.random_graphs import FEEDS, models
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from stages.graph.halve import make_ready
 from stages.graph.ports import FP16, FP32, Ports, Slot, ports
+from stages.graph.ready import make_ready
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 LOOP = """(float[2] x) => (float[2] y, float[n,2] z) <int64 n = {3}, bool go = {1}> { a = Relu(x)
