@@ -227,3 +227,40 @@ class TestStateOfALoop:
         (loop,) = [node for node in onnx.load(made).graph.node if node.op_type == "Loop"]
         body = loop.attribute[0].g
         assert {value.type.tensor_type.elem_type for value in (body.input[2], body.output[1])} == {expected}
+
+
+class TestChainedCasts:
+    """lightly-train drops the pairs of f32 -> f16 -> f32 -> f16 -> f32 one by one: readers of what went remain."""
+
+    TEXT = f"""{HEADER} agraph (float[4] x) => (float[4] y) {{
+        r = Relu(x)
+        a = Cast<to = 10>(r)
+        b = Cast<to = 1>(a)
+        c = Cast<to = 10>(b)
+        d = Cast<to = 1>(c)
+        y = Neg(d)
+    }}"""
+
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_truehalf(self, tmp_path: Path, strict: bool) -> None:
+        source = write(tmp_path, self.TEXT)
+        report = clean_casts(source, tmp_path / "clean.onnx", strict=strict)
+        assert is_valid(tmp_path / "clean.onnx")
+        assert report["casts_after"] == (2 if strict else 0)
+
+
+class TestCycle:
+    """lightly-train's sort deletes nodes on a cycle without a word."""
+
+    TEXT = f"""{HEADER} agraph (float[4] x) => (float[4] y) {{
+        a = Add(x, b)
+        b = Relu(a)
+        y = Neg(x)
+    }}"""
+
+    def test_truehalf(self, tmp_path: Path) -> None:
+        source = tmp_path / "cycle.onnx"
+        onnx.save(onnx.parser.parse_model(self.TEXT), source)
+        with pytest.raises(StageError, match="cycle"):
+            clean_casts(source, tmp_path / "clean.onnx")
+        assert not (tmp_path / "clean.onnx").exists()
