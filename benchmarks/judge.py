@@ -16,7 +16,8 @@ import onnx_ir as ir
 from benchmarks.peer import main
 from stages.graph.facts import model_facts
 from stages.graph.normalize import infer_types
-from stages.io import StageError, load_model
+from stages.io import StageError
+from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import Session
 

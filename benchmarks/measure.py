@@ -25,7 +25,8 @@ import onnx_ir as ir
 from stages.graph.arithmetic import flops
 from stages.graph.facts import all_nodes, model_facts
 from stages.graph.normalize import infer_types
-from stages.io import StageError, load_model, model_size_mb
+from stages.io import StageError
+from stages.onnx_files import load_model, model_size_mb
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import Session
 

@@ -24,11 +24,12 @@ from typing import Any
 import onnx_ir as ir
 
 from stages.graph.decide import Lists, Rules, Verdict, decide
-from stages.graph.ready import make_ready
 from stages.graph.place import cost, eager, min_cut, problem
 from stages.graph.ports import ports
+from stages.graph.ready import make_ready
 from stages.graph.sizes import concrete_shapes
-from stages.io import defaults, load_model
+from stages.io import defaults
+from stages.onnx_files import load_model
 
 RESULTS = Path(__file__).resolve().parent / "results" / "placing.json"
 _COLUMNS = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")

@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from stages.data.samples import Sample, calibration_samples
 from stages.graph.ready import make_ready
-from stages.io import Stage, load_model, stage_main, write_json
+from stages.io import Stage, stage_main, write_json
+from stages.onnx_files import load_model
 from stages.ort.calibration import calibrate
 
 __all__ = ["calibrate"]

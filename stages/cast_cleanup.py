@@ -14,17 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import (
-    MODEL_FILE,
-    Stage,
-    StageError,
-    adopt_proto,
-    load_model,
-    model_size_mb,
-    read_proto,
-    run_stage,
-    save_model,
-)
+from stages.io import MODEL_FILE, Stage, StageError, run_stage
+from stages.onnx_files import adopt_proto, load_model, model_size_mb, read_proto, save_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir

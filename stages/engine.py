@@ -12,7 +12,8 @@ from typing import Any
 
 from conf.schema import PrecisionName, WhenUnavailable
 from stages.graph.facts import model_facts
-from stages.io import Stage, StageError, load_model, read_json, stage_main, write_json
+from stages.io import Stage, StageError, read_json, stage_main, write_json
+from stages.onnx_files import load_model
 from stages.trt.build import Shapes, build, build_plan, unavailable_reason
 
 ENGINE_FILE = "model.engine"

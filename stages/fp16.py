@@ -19,18 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from conf.schema import CONF, PrecisionConfig
-from stages.io import (
-    MODEL_FILE,
-    Stage,
-    StageError,
-    defaults,
-    load_model,
-    model_size_mb,
-    read_json,
-    run_stage,
-    save_model,
-    write_json,
-)
+from stages.io import MODEL_FILE, Stage, StageError, defaults, read_json, run_stage, write_json
+from stages.onnx_files import load_model, model_size_mb, save_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -23,7 +23,8 @@ import numpy as np
 
 from stages.data.samples import Sample, calibration_samples, stacked
 from stages.graph.facts import model_facts
-from stages.io import MODEL_FILE, Stage, StageError, defaults, load_model, model_size_mb, save_model, stage_main
+from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main
+from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 

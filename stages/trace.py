@@ -14,19 +14,10 @@ import numpy as np
 
 from stages.data.samples import TRACE_SAMPLES, Sample, stacked, trace_samples
 from stages.graph.facts import model_facts
-from stages.io import (
-    MODEL_FILE,
-    Stage,
-    StageError,
-    defaults,
-    load_model,
-    model_size_mb,
-    save_model,
-    stage_main,
-    write_text,
-)
+from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
 from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.source import SPEC_KEY, io_spec, open_model
+from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 

@@ -28,7 +28,8 @@ import onnx_ir as ir
 from stages.graph.hazards import Reduction, reductions, sensitive
 from stages.graph.opset import to_opset
 from stages.graph.ready import make_ready
-from stages.io import StageError, load_model
+from stages.io import StageError
+from stages.onnx_files import load_model
 from stages.ort.checkpoints import checkpoints
 from stages.ort.ranges import (
     Counter,

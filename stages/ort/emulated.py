@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.emulate import before_rounding, emulate
-from stages.io import load_model
+from stages.onnx_files import load_model
 from stages.ort.ranges import Counter, Counts, Scanner, float_tensors, nonfinite_constants, nonfinite_tensors, origins
 from stages.ort.session import Session
 

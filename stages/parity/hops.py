@@ -18,7 +18,8 @@ import numpy as np
 
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import Sample, batches, stacked
-from stages.io import StageError, load_model
+from stages.io import StageError
+from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.detections import Detections, Matching, average_precision, match, summarize

@@ -10,7 +10,7 @@ import onnx.parser
 
 from stages.calibrate import SampleFeeds, fixed_batch, report
 from stages.data.samples import Sample
-from stages.io import load_model
+from stages.onnx_files import load_model
 from stages.ort.calibration import calibrate
 
 

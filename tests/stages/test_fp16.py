@@ -14,7 +14,8 @@ import pytest
 
 from conf.schema import FP16_MAX
 from stages.fp16 import to_fp16
-from stages.io import StageError, load_model, read_json, save_model, write_json
+from stages.io import StageError, read_json, write_json
+from stages.onnx_files import load_model, save_model
 from tests.conftest import in_workspace, write_params
 
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16

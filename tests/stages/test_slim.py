@@ -13,7 +13,8 @@ import onnx.parser
 import onnxslim
 import pytest
 
-from stages.io import Stage, StageError, load_model
+from stages.io import Stage, StageError
+from stages.onnx_files import load_model
 from stages.slim import at_fault, run, slim
 from stages.trace import trace
 from tests.conftest import write_params

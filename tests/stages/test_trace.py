@@ -11,8 +11,9 @@ import onnx
 import pytest
 import torch
 
-from stages.io import Stage, StageError, load_model
+from stages.io import Stage, StageError
 from stages.models.source import SPEC_KEY
+from stages.onnx_files import load_model
 from stages.ort.session import Session
 from stages.trace import run, trace
 from tests.conftest import write_params

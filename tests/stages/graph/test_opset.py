@@ -11,7 +11,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from stages.graph.opset import to_opset
-from stages.io import StageError, load_model, save_model
+from stages.io import StageError
+from stages.onnx_files import load_model, save_model
 
 X = np.array([[-1, 0.1, 2], [3, -4, 5]], np.float32)
 LATEST = onnx.defs.onnx_opset_version()

@@ -10,8 +10,9 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from stages.io import StageError, load_model
+from stages.io import StageError
 from stages.models.export import evaluation_mode, export
+from stages.onnx_files import load_model
 from stages.ort.session import Session
 
 BATCH = {"x": {0: "batch"}, "y": {0: "batch"}}

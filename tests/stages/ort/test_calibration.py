@@ -12,7 +12,8 @@ import onnx.parser
 import pytest
 
 from stages.data.feeds import load_feeds
-from stages.io import StageError, load_model
+from stages.io import StageError
+from stages.onnx_files import load_model
 from stages.ort.calibration import LADDER, calibrate
 from stages.ort.session import Session
 
