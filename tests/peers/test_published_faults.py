@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.process import measured
 from stages.cast_cleanup import clean_casts
+from stages.io import StageError
 from tests.conftest import ROOT
 from tests.peers.conversion import (
     FLOAT,
