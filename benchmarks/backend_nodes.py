@@ -40,6 +40,10 @@ _START_TIMEOUT_S = 120.0  # of a process, imports included
 # name: command of the server, options
 SUBJECTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "truehalf": ([sys.executable, "-m", "benchmarks.ours", "truehalf"], {"keep_io_types": True}),
+    "truehalf, eager placement": (
+        [sys.executable, "-m", "benchmarks.ours", "truehalf"],
+        {"keep_io_types": True, "placement": "eager"},
+    ),
     "AutoCast": ([str(PEERS), "-P", _PEER, "autocast"], {"keep_io_types": True}),
     "ONNX Runtime float16": (
         [sys.executable, "-P", _PEER, "onnxruntime"],
@@ -52,11 +56,15 @@ SUBJECTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "onnxconverter-common": ([str(PEERS), "-P", _PEER, "onnxconverter"], {"keep_io_types": True}),
 }
 _JUDGE = [sys.executable, "-m", "benchmarks.judge", "judge"]
+_RUN = [sys.executable, "-m", "benchmarks.judge", "run"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A backend test on disk; `sample` is None where npz cannot hold an input: a sequence, text, bfloat16."""
+    """A backend test on disk.
+
+    `sample` is None where npz cannot hold an input (a sequence, text, bfloat16) or ONNX Runtime cannot run the model.
+    """
 
     name: str
     model: Path
@@ -73,6 +81,7 @@ def cases(folder: Path) -> Iterator[Case]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tests = load_model_tests(kind="node") + load_model_tests(kind="simple")
+    runner = Server(_RUN, ROOT)
     for test in tests:
         model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
         ends = [value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)]
@@ -81,7 +90,12 @@ def cases(folder: Path) -> Iterator[Case]:
         place = folder / test.name
         place.mkdir(parents=True)
         onnx.save(model, place / "fp32.onnx")
-        yield Case(test.name, place / "fp32.onnx", _write_sample(place, model, test))
+        sample = _write_sample(place, model, test)
+        if sample is not None:
+            task = {"source": str(place / "fp32.onnx"), "target": "", "sample": str(sample), "options": {}}
+            sample = sample if runner.ask(task) is None else None
+        yield Case(test.name, place / "fp32.onnx", sample)
+    runner.close()
 
 
 def _is_valid(model: onnx.ModelProto) -> bool:
@@ -93,6 +107,8 @@ def _is_valid(model: onnx.ModelProto) -> bool:
 
 
 def _write_sample(place: Path, model: onnx.ModelProto, test: Any) -> Path | None:
+    if not all(value.type.HasField("tensor_type") for value in model.graph.input):
+        return None
     inputs = _inputs(test, model)
     arrays = [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in inputs]
     if len(arrays) > len(model.graph.input) or not all(isinstance(x, np.ndarray) for x in arrays):
@@ -110,7 +126,7 @@ def _inputs(test: Any, model: onnx.ModelProto) -> Sequence[Any]:
     found = []
     for number in range(len(model.graph.input)):
         path = Path(test.model_dir) / "test_data_set_0" / f"input_{number}.pb"
-        if not path.exists() or not model.graph.input[number].type.HasField("tensor_type"):
+        if not path.exists():
             return [None]
         found.append(onnx.load_tensor(path))
     return found
@@ -171,7 +187,7 @@ def results(subject: str, chosen: Sequence[Case]) -> dict[str, dict[str, Any]]:
     def work(part: Sequence[Case]) -> None:
         command, options = SUBJECTS[subject]
         # peers leave files of their own where they run
-        converter = Server(command, ROOT if subject == "truehalf" else chosen[0].model.parent)
+        converter = Server(command, ROOT if subject.startswith("truehalf") else chosen[0].model.parent)
         judge = Server(_JUDGE, ROOT)
         try:
             for case in part:

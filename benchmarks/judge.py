@@ -1,6 +1,7 @@
 """Is a converted backend test valid, and does it still compute what it should? A tool of peer.py's command line.
 
 python -m benchmarks.judge judge --serve
+python -m benchmarks.judge run --serve
 """
 
 from __future__ import annotations
@@ -100,5 +101,12 @@ def _agree(expected: np.ndarray, got: np.ndarray) -> bool:
     return bool(np.allclose(got.astype(wide), expected.astype(wide), rtol=RTOL, atol=ATOL, equal_nan=True))
 
 
+def run(source: str, target: str, sample: str | None) -> None:
+    """Run a model once; it fails where ONNX Runtime cannot."""
+    assert sample is not None
+    with np.load(sample) as arrays:
+        Session(source).run({name: arrays[name] for name in arrays.files})
+
+
 if __name__ == "__main__":
-    main({"judge": judge})
+    main({"judge": judge, "run": run})

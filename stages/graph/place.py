@@ -218,11 +218,6 @@ class _Network:
         return {owner: FP32 if reached[self.vertices[owner]] else FP16 for owner in self.problem.fp32}
 
 
-def summary(problem: Problem, assignments: Mapping[str, Mapping[Owner, ir.DataType]]) -> dict[str, dict[str, int]]:
-    """Costs by name, as reports show them."""
-    return {name: vars(cost(problem, assignment)) for name, assignment in assignments.items()}
-
-
 def nodes_in_fp16(ports: Ports, assignment: Mapping[Owner, ir.DataType]) -> Iterable[ir.Node]:
     """Judged nodes that run in FP16; control flow counts when all that it passes on is FP16."""
     by_node: dict[ir.Node, list[ir.DataType]] = {}

@@ -1,6 +1,5 @@
 """Float32 constants rounded to float16, block by block, with what was lost on the way counted.
 
-    x -> floor                where x < floor          (-Inf too; only when a floor is given)
     x -> sign(x) * clamp      where |x| > clamp        (finite x only; only when a clamp is given)
     x -> nearest float16      ties to even, sign kept  (from 2^-25 down that is a zero)
     Inf -> Inf, NaN -> NaN
@@ -40,7 +39,6 @@ class Losses:
         subnormal: nonzero after, but below 2^-14, where fewer than 11 significant bits are left.
         clamped: finite before, beyond the clamp, set to it.
         overflowed: finite before, Inf after (without a clamp).
-        floored: below the floor of their constant, set to it.
     """
 
     rounded: int = 0
@@ -48,7 +46,6 @@ class Losses:
     subnormal: int = 0
     clamped: int = 0
     overflowed: int = 0
-    floored: int = 0
     _pending: dict[_Half, None] = field(default_factory=dict, repr=False, compare=False)
 
     def settle(self) -> None:
@@ -67,7 +64,7 @@ class Losses:
             setattr(self, name, getattr(self, name) + count)
 
     def _counts(self) -> dict[str, int]:
-        names = ("rounded", "underflowed", "subnormal", "clamped", "overflowed", "floored")
+        names = ("rounded", "underflowed", "subnormal", "clamped", "overflowed")
         return {name: getattr(self, name) for name in names}
 
 
@@ -77,7 +74,6 @@ def half(
     losses: Losses,
     *,
     clamp: float | None = MAX,
-    floor: float | None = None,
 ) -> ir.TensorProtocol:
     """A float16 tensor of a float32 one.
 
@@ -86,9 +82,8 @@ def half(
         name: of the result.
         losses: what is lost is added here: at once for a small tensor, when it is first read for a large one.
         clamp: the largest finite magnitude that is let through; None: beyond 65520 a value becomes Inf.
-        floor: elements below it become it, before anything else; for mask constants that mean "not this one".
     """
-    rounded = _Half(tensor, name, losses, clamp, floor)
+    rounded = _Half(tensor, name, losses, clamp)
     if tensor.nbytes > _LAZY_FROM:
         return rounded
     return ir.tensor(rounded.numpy(), name=name)
@@ -97,13 +92,11 @@ def half(
 class _Half(ir.LazyTensor):
     """Rounds its source whenever it is read, and holds one block of the result at a time when it is written."""
 
-    def __init__(
-        self, source: ir.TensorProtocol, name: str | None, losses: Losses, clamp: float | None, floor: float | None
-    ) -> None:
+    def __init__(self, source: ir.TensorProtocol, name: str | None, losses: Losses, clamp: float | None) -> None:
         shape = source.shape
         assert isinstance(shape, ir.Shape)
         super().__init__(lambda: ir.tensor(self.numpy()), ir.DataType.FLOAT16, shape, name=name)
-        self.source, self.losses, self.clamp, self.floor = source, losses, clamp, floor
+        self.source, self.losses, self.clamp = source, losses, clamp
         losses._pending[self] = None
 
     def numpy(self) -> NDArray[np.float16]:
@@ -139,7 +132,7 @@ class _Half(ir.LazyTensor):
                 for offset in range(0, target.size, _BLOCK):
                     rounded = target[offset : offset + _BLOCK]
                     first = start + offset
-                    _round(exact[first : first + rounded.size], rounded, self.clamp, self.floor, lost)
+                    _round(exact[first : first + rounded.size], rounded, self.clamp, lost)
                 yield target
         finally:
             del exact
@@ -151,13 +144,8 @@ class _Half(ir.LazyTensor):
             self.losses.add(lost)
 
 
-def _round(
-    exact: NDArray[np.float32], target: NDArray[np.float16], clamp: float | None, floor: float | None, lost: Losses
-) -> None:
+def _round(exact: NDArray[np.float32], target: NDArray[np.float16], clamp: float | None, lost: Losses) -> None:
     lost.rounded += exact.size
-    if floor is not None and (below := int(np.count_nonzero(exact < floor))):
-        lost.floored += below
-        exact = np.maximum(exact, np.float32(floor))
     with np.errstate(all="ignore"):
         target[...] = exact
     bits = target.view(np.uint16) & _MAGNITUDE

@@ -7,6 +7,7 @@ LayerNormalization's mean). Slots of one type variable allow the same types, so 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,12 +45,15 @@ class Slots:
 
 
 def schema_of(node: ir.Node) -> onnx.defs.OpSchema | None:
-    """The schema in force for a node of a model's main graph; None for an operator that onnx does not know."""
+    """The schema in force for a node of a normalized model; None for an operator that onnx does not know."""
     version = node.version or (node.graph.opset_imports.get(node.domain) if node.graph is not None else None)
-    if version is None:
-        return None
+    return None if version is None else _schema(node.op_type, version, node.domain)
+
+
+@functools.cache
+def _schema(op_type: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
     try:
-        return onnx.defs.get_schema(node.op_type, version, node.domain)
+        return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
 
