@@ -36,7 +36,7 @@ report: setup ## draw reports/report.html again
 
 MODELS := benchmarks/build/models
 
-bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (two hours)
+bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about two hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)
 	.venv-lightly/bin/python -P benchmarks/lightly.py $(MODELS)
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
