@@ -174,7 +174,13 @@ def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
     found |= {f"verify/{name}": verify.get(name) for name in _VERIFY_METRICS}
     found |= {f"verify/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
-    found["fp16/nodes_fp16_fraction"] = reports.get("fp16", {}).get("model", {}).get("fp16_fraction")
+    fp16 = reports.get("fp16", {})
+    found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
+    found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
+    for name, cost in fp16.get("costs", {}).items():  # of the placement that was made, and of the naive one
+        found[f"fp16/casts/{name}"] = cost["casts"]
+        found[f"fp16/cast_mb/{name}"] = cost["cast_bytes"] / 1e6
+        found[f"fp16/cost_mb/{name}"] = cost["bytes"] / 1e6
     found["cast_cleanup/casts_before"] = cleanup.get("casts_before")
     found["cast_cleanup/casts_after"] = cleanup.get("casts_after")
     return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}

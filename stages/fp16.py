@@ -106,7 +106,7 @@ def to_fp16(
     Returns:
         status ("done", or "passed on" with a reason), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first
         20, each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of floating-point operations),
-        placement (cost, casts and their bytes, beside those of the naive placement), casts_to_fp16, casts_to_fp32,
+        placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
         weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
         unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts, size_mb).
 
@@ -262,7 +262,8 @@ def _report(
         "fp32_nodes_total": len(in_fp32),
         "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
         "fp16_arithmetic": halved.fp16_arithmetic,
-        "placement": {"name": placement} | {name: asdict(cost) for name, cost in halved.costs.items()},
+        "placement": placement,
+        "costs": {"placed": asdict(halved.placed), "naive": asdict(halved.naive)},
         "masks": halved.decisions.masks,
         "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
         **halved.conversion.as_dict(),
@@ -335,6 +336,7 @@ def _options(precision: PrecisionConfig) -> dict[str, Any]:
 
 def _pass_on(stage: Stage) -> dict[str, Any]:
     from stages.graph.normalize import infer_types
+    from stages.graph.place import Cost
 
     source = stage.artifact("slim")
     shutil.copytree(source.parent, stage.out(), ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)
@@ -344,6 +346,8 @@ def _pass_on(stage: Stage) -> dict[str, Any]:
     return {
         "status": "skipped",
         "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",
+        "fp16_arithmetic": 0.0,
+        "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
         "model": _facts(model, source),
     }
 

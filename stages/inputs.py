@@ -1,10 +1,11 @@
-"""inputs: fingerprints of the files that a run takes from outside the chain (weights, pictures), so that a changed file
-re-runs what depends on it, wherever it lies.
+"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, a rule of the user's own), so
+that a changed file re-runs what depends on it, wherever it lies.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,30 @@ def fingerprint_samples(samples: Sequence[Sample]) -> dict[str, Any]:
     return {"samples": len(samples), "sha256": digest.hexdigest()}
 
 
+def fingerprint_rule(rule: str) -> dict[str, Any]:
+    """Fingerprint of the file that a custom rule, module:function, is defined in.
+
+    Raises:
+        StageError: when there is no such module.
+    """
+    module = rule.partition(":")[0]
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a package around it is missing
+        found = None
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        raise StageError(
+            f"precision.custom_rule: {rule!r}: expected a module that can be imported from the workspace or is "
+            f"installed, found no file of {module!r}"
+        )
+    return fingerprint(Path(found.origin))
+
+
 def run(stage: Stage) -> dict[str, Any]:
     config, out = stage.config, stage.out()
-    weights = config.model.weights
+    weights, rule = config.model.weights, config.precision.custom_rule
     used = {
+        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_rule(rule),
         "weights": None if weights is None else {"file": weights} | fingerprint_weights(stage.root / weights),
         "trace": fingerprint_samples(trace_samples(config, TRACE_SAMPLES, stage.root)),
         "calibration": fingerprint_samples(calibration_samples(config, stage.root)),

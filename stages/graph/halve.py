@@ -26,14 +26,15 @@ class Halved:
         decisions: verdict and reason of every judged node.
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
-        costs: of the placement that was made, and of the naive one, by name (stages.graph.place).
+        placed, naive: cost of the placement that was made, and of the naive one (stages.graph.place).
         conversion: counts of Casts and weights.
     """
 
     decisions: Decisions
     fp16: frozenset[ir.Node]
     fp16_arithmetic: float | None
-    costs: dict[str, place.Cost]
+    placed: place.Cost
+    naive: place.Cost
     conversion: ConversionReport
 
 
@@ -69,10 +70,10 @@ def halve(
     found = ports(model, movable, keep_io_types, init_conversion_max_bytes)
     problem = place.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[placement](problem)
-    costs = {placement: place.cost(problem, assignment), "eager": place.cost(problem, place.eager(problem))}
+    placed, naive = place.cost(problem, assignment), place.cost(problem, place.eager(problem))
     fp16 = frozenset(place.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
     conversion = convert(model, found, assignment, decisions.clamps)
-    return Halved(decisions, fp16, share, costs, conversion)
+    return Halved(decisions, fp16, share, placed, naive, conversion)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from conf.validate import validate
 from stages.data.samples import TRACE_SAMPLES, ImageSamples, calibration_samples, verification_samples
-from stages.inputs import fingerprint, fingerprint_samples, fingerprint_weights
+from stages.inputs import fingerprint, fingerprint_rule, fingerprint_samples, fingerprint_weights
 from stages.io import StageError
 from tests.conftest import composed
 
@@ -42,3 +42,13 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
 def test_made_samples_need_no_content() -> None:
     config = validate(composed())
     assert fingerprint_samples(verification_samples(config, Path("unused")))["samples"] == 500
+
+
+def test_a_custom_rule_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return None\n")
+    before = fingerprint_rule("rule_of_mine:keep")
+    (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return 'mine'\n")
+    assert fingerprint_rule("rule_of_mine:keep") != before
+    with pytest.raises(StageError, match=r"precision\.custom_rule: 'no\.such:rule': expected a module"):
+        fingerprint_rule("no.such:rule")
