@@ -1,7 +1,7 @@
 """Tensors that are tiny all over: 0 < absmax < 2^-14, so that float16 holds them as subnormals, 2^-24 apart, or as 0.
 
     error(x)     2^-25, or all of x where that is less
-    allowed(x)   max(2^-12 absmax, min over its readers of allowed(what they write) / gain);  2^-12: float16's rounding
+    allowed(x)   max(share absmax, min over its readers of allowed(what they write) / gain);  share: underflow_share_max
     gain         1                          sums, moves, means, Sigmoid, Softmax, ...
                  terms * largest factor     products and convolutions
                  absmax(out) / absmax(x)    at most
@@ -24,7 +24,7 @@ from stages.graph.slots import is_float32
 
 _NORMAL_MIN = 2.0**-14
 _LOST = 2.0**-25
-_ROUNDING = 2.0**-12
+_ROUNDING = 2.0**-12  # float16's own, where it is at its best
 # An error in an input is no larger, or hardly larger, in the output.
 HARDLY_ENLARGE = {
     *("Add", "Sub", "Sum", "Max", "Min", "Clip", "Where", "Exp", "Cos", "Softmax", "LogSoftmax", "Sigmoid"),
@@ -37,7 +37,8 @@ _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"}
 
 def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     """The rule for one model."""
-    felt = _felt(evidence) if evidence.rules.underflow_share_max is not None else {}
+    limit = evidence.rules.underflow_share_max
+    felt = _felt(evidence, max(limit, _ROUNDING)) if limit is not None else {}
 
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
         for value, entry in evidence.measured(node) if felt else ():
@@ -51,13 +52,13 @@ def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     return rule
 
 
-def _felt(evidence: Evidence) -> dict[ir.Value, set[ir.Node]]:
+def _felt(evidence: Evidence, share: float) -> dict[ir.Value, set[ir.Node]]:
     """Tensors that are tiny all over, each with the readers that feel its error."""
     nodes = list(all_nodes(evidence.model))
     values = [*evidence.model.graph.inputs, *(value for node in nodes for value in node.outputs)]
     sizes = {value: absmax for value in values if (absmax := evidence.absmax(value))}
     small = [value for value, absmax in sizes.items() if absmax < _NORMAL_MIN]
-    tolerances = _tolerances(sizes, evidence) if small else {}
+    tolerances = _tolerances(sizes, evidence, share) if small else {}
     felt: dict[ir.Value, set[ir.Node]] = {}
     for value in small:
         error = min(sizes[value], _LOST)
@@ -67,15 +68,15 @@ def _felt(evidence: Evidence) -> dict[ir.Value, set[ir.Node]]:
     return felt
 
 
-def _tolerances(sizes: dict[ir.Value, float], evidence: Evidence) -> dict[ir.Value, float]:
-    """How large an error in each value may be: as its own rounding, or as all that is made of it allows."""
+def _tolerances(sizes: dict[ir.Value, float], evidence: Evidence, share: float) -> dict[ir.Value, float]:
+    """How large an error in each value may be: a share of it, or as much as all that is made of it allows."""
     outputs = {value for graph in evidence.model.graphs() for value in graph.outputs}
     found: dict[ir.Value, float] = {}
     for value in reversed(sizes):
         absmax = sizes[value]
         allowed = [_allowed(node, value, sizes, found, evidence) for node in value.consumers()]
         behind = 0.0 if value in outputs else min(allowed, default=math.inf)
-        found[value] = max(absmax * _ROUNDING, behind, _LOST if absmax >= _NORMAL_MIN else 0.0)
+        found[value] = max(absmax * share, behind, _LOST if absmax >= _NORMAL_MIN else 0.0)
     return found
 
 
