@@ -9,7 +9,7 @@ One model after the other, the subjects in turn, each in a fresh process, given 
 inputs and outputs (float16, AutoCast's default; --keep-io-types keeps them float32). "At X's pins" means: exactly the
 nodes that X left in FP32 stay FP32, or exactly X's block list, and no other rule.
 
-Writes benchmarks/results/converters.json, one entry per model and subject, and prints the tables.
+Writes benchmarks/results/converters.json, one entry per model and subject (others stay), and prints the tables.
 This process stays small on purpose: see benchmarks/process.py.
 """
 
@@ -249,13 +249,22 @@ def main() -> None:
     if not PEERS.exists():
         _say(f"{PEERS.relative_to(ROOT)} is missing (make bench-peers): AutoCast and onnxconverter-common are left out")
         chosen = [subject for subject in chosen if subject.tool in ("truehalf", "onnxruntime")]
-    entries: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     for name in names:
         model = (arguments.folder / f"{name}.onnx").resolve()
-        entries += rows_of(model, chosen, keep_io_types=arguments.keep_io_types, rounds=arguments.rounds)
+        rows = rows_of(model, chosen, keep_io_types=arguments.keep_io_types, rounds=arguments.rounds)
+        entries = _merged(entries, rows)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(entries, indent=1) + "\n")
     print(tables(entries))
+
+
+def _merged(known: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is known already, of models and subjects that were not measured again, and the new rows; in MODELS' order."""
+    measured_again = {(row["model"], row["subject"]) for row in rows}
+    kept = [row for row in known if (row["model"], row["subject"]) not in measured_again]
+    order = {name: index for index, name in enumerate(MODELS)}
+    return sorted([*kept, *rows], key=lambda row: order.get(row["model"], len(order)))
 
 
 if __name__ == "__main__":
