@@ -260,7 +260,7 @@ def main() -> None:
 
 
 def _merged(known: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is known already, of models and subjects that were not measured again, and the new rows; in MODELS' order."""
+    """The new rows, and those known of models and subjects that were not measured again; in the order of MODELS."""
     measured_again = {(row["model"], row["subject"]) for row in rows}
     kept = [row for row in known if (row["model"], row["subject"]) not in measured_again]
     order = {name: index for index, name in enumerate(MODELS)}
