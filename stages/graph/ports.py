@@ -96,7 +96,7 @@ def ports(
     """Find owners and tensors.
 
     Args:
-        model: typed, sorted; float constants are initializers (stages.graph.convert.lift_constants).
+        model: typed, sorted; float constants are initializers (stages.graph.ready).
         movable: nodes that are not pinned, control flow included; the others are FP32.
         keep_io_types: graph inputs and outputs that stay float32: all, none, or those named.
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
