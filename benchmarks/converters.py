@@ -52,7 +52,7 @@ ORT_BLOCKED = (
 )
 LIGHTLY_BLOCKED = (*ORT_BLOCKED, "Softmax", "MatMul")
 CONVERTER_COMMON_BLOCKED = (*ORT_BLOCKED, "Resize")
-_LISTS_ALONE = {"rules": "autocast", "data_max": None}
+_LISTS_ALONE = {"rules": "autocast", "data_max": None, "init_max": None, "init_overflow": "clamp"}
 
 
 @dataclass(frozen=True)
