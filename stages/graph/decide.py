@@ -4,8 +4,9 @@
     overflow                          a measured |x| that float16 cannot hold; not even an include list overrides it
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
-    init_max, data_max, inner, integers, underflow,  candidate rules: FP32 (stages.graph.rules)
-    reduction_depth, custom_rule, nonfinite, unmeasured
+    init_max, init_overflow, data_max, inner,        candidate rules: FP32 (stages.graph.rules)
+    integers, underflow, reduction_depth, custom_rule,
+    nonfinite, unmeasured
     fp16_ops                          operator types that are wanted in FP16
     none                              free: whatever is cheaper
 
@@ -83,7 +84,22 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
     judge = _Judge(evidence, blocked, included)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
+    warnings += _clamped(nodes, evidence)
     return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings)
+
+
+def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:
+    """Constants that include lists clamp against init_overflow: one line for each such node."""
+    if evidence.rules.init_overflow != "pin":
+        return []
+    listed = (node for node, decision in nodes.items() if decision.rule.endswith("include_list"))
+    found = ((node, constants.beyond_float16(node, evidence)) for node in listed)
+    return [
+        f"{nodes[node].reason.partition(';')[0]}: {node.op_type} {node.name!r} has constant {beyond[0]!r} in float16, "
+        f"where |w| = {beyond[1]:.4g} becomes 65504"
+        for node, beyond in found
+        if beyond is not None
+    ]
 
 
 class _Judge:
@@ -129,6 +145,7 @@ def _candidate_rules(evidence: Evidence) -> list[Rule]:
         return [constants.init_max, activations.data_max]
     return [
         constants.init_max,
+        constants.init_overflow,
         activations.data_max,
         inner,
         constants.integers,

@@ -4,7 +4,9 @@
     data_max     finite |x| > data_max, in more than data_max_share of the elements
     nonfinite    NaN or Inf was there, and not only to mask (stages.graph.rules.nonfinite)
     integers     whole numbers above 2048, of which float16 holds not all
-    unmeasured   a node in a body of If, Loop or Scan, none of whose tensors has a range
+    unmeasured   a node in a body of If, Loop or Scan that reads or writes a tensor of which nothing is known: no range,
+                 no constant, and not moved from such (what a body captures has a range, what it computes has none); a
+                 Loop or Scan with a state of which that holds, as only its last value is measured
 
 The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
 """
@@ -16,7 +18,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from stages.graph.moves import moved_inputs
 from stages.graph.rules.base import MAX, Decision, Evidence, Verdict, finite, on_sample
+from stages.graph.slots import is_float32
 
 _INTEGERS_BELOW = 2048.0
 
@@ -62,11 +66,39 @@ def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
 
 
 def unmeasured(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if evidence.ranges is None or node.graph is evidence.model.graph:
+    if evidence.ranges is None:
         return None
-    if any(evidence.absmax(value) is not None for value in evidence.moving(node)):
+    judged = _states(node) if node.graph is evidence.model.graph else evidence.moving(node)
+    unknown = next((value for value in judged if not _is_known(value, evidence)), None)
+    if unknown is None:
         return None
-    return Decision(Verdict.fp32, "unmeasured", "inside a body, where calibration measures nothing")
+    reason = f"{unknown.name!r} has no range: it is inside a body, where calibration measures nothing"
+    return Decision(Verdict.fp32, "unmeasured", reason, tensor=unknown.name)
+
+
+def _states(node: ir.Node) -> list[ir.Value]:
+    """What a Loop or Scan hands from one turn to the next as float32."""
+    if node.domain != "" or node.op_type not in ("Loop", "Scan"):
+        return []
+    body = node.attributes["body"].as_graph()
+    count = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
+    states = body.outputs[1 : len(body.inputs) - 1] if node.op_type == "Loop" else body.outputs[:count]
+    return [value for value in states if is_float32(value)]
+
+
+def _is_known(value: ir.Value, evidence: Evidence) -> bool:
+    """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if evidence.absmax(value) is not None or value.name in evidence.exempt or evidence.constant(value) is not None:
+            continue
+        producer = value.producer()
+        moved = [producer.inputs[index] for index in moved_inputs(producer)] if producer is not None else []
+        if not moved:
+            return False
+        waiting += [source for source in moved if source is not None]
+    return True
 
 
 def _largest(measured: Iterable[tuple[ir.Value, Mapping[str, Any]]]) -> tuple[float, str, str | None] | None:

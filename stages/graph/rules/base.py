@@ -65,7 +65,8 @@ class Rules:
         data_max: largest finite |x| that a node may read or write in FP16; None: off.
         data_max_share: share of elements that may be larger, in 0..1.
         init_max: largest finite |w|; None: off.
-        init_overflow: pin judges constants beyond 65504 as they are, clamp as the 65504 that they will become.
+        init_overflow: pin: nodes with a constant beyond 65504 stay FP32, whatever init_max is; clamp: it is judged as
+            the 65504 that it will become.
         inner: judge sums and mean squares inside nodes.
         integers: judge whole numbers above 2048.
         masks: find attention masks and let them be.
@@ -133,10 +134,15 @@ class Evidence:
         return [pair for pair in seen.measured if pair[0].name not in left_out] if left_out else seen.measured
 
     def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[str, ConstantFacts]]:
-        """Name and facts of each float32 constant that a node reads or holds, and would have as float16."""
+        """Name and facts of each float32 constant that a node reads or holds, and would have as float16.
+
+        What an operator makes of one constant alone, by filling or moving, is that constant still. So a node with
+        bodies has those that its bodies return.
+        """
         seen = self._at(node)
         if seen.constants is None:
-            judged = ((value, self.constant(value)) for value in seen.moving if value.name not in self.exempt)
+            read = [value for value in seen.moving if value not in node.outputs] + list(_returned(node))
+            judged = ((value, self._origin(value)) for value in read if value.name not in self.exempt)
             seen.constants = [(value.name or "", facts) for value, facts in judged if facts is not None]
             seen.constants += _held(node)
         return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
@@ -148,11 +154,27 @@ class Evidence:
             self._constants[value] = None if tensor is None else constant_facts(tensor)
         return self._constants[value]
 
+    def _origin(self, value: ir.Value) -> ConstantFacts | None:
+        """Facts of the constant, read or filled in, that is all that a value holds; None where it is computed."""
+        producer = value.producer()
+        while producer is not None and producer.domain == "" and producer.op_type in _KEEP_ALL:
+            source = producer.inputs[0]
+            if source is None or source.name in self.exempt:
+                return None
+            value, producer = source, source.producer()
+        if producer is not None and producer.op_type == "ConstantOfShape" and producer.domain == "":
+            return next((facts for _, facts in _held(producer)), None)
+        return self.constant(value)
+
     def _at(self, node: ir.Node) -> _Seen:
         """What is known of one node: all rules ask of it in a row, then never again."""
         if self._seen is None or self._seen.node is not node:
             self._seen = _Seen(node, list(dict.fromkeys(_moving(node))))
         return self._seen
+
+
+# Moves whose outputs hold every element of the input, and nothing else.
+_KEEP_ALL = {"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 
 
 @dataclass
@@ -189,6 +211,13 @@ def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
             yield f"{node.name}.{attribute.name}", constant_facts(attribute.as_tensor())
+
+
+def _returned(node: ir.Node) -> Iterator[ir.Value]:
+    """What the bodies of a node return as float32."""
+    for attribute in node.attributes.values() if has_bodies(node) else ():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from (value for value in attribute.as_graph().outputs if is_float32(value))
 
 
 def has_bodies(node: ir.Node) -> bool:

@@ -85,7 +85,7 @@ def test_finfo_max_anchors_pin_by_init_max() -> None:
 
 def test_finfo_max_anchors_overflow_wherever_they_reach() -> None:
     found = rules_of(ANCHORS, {"x": 1.0, "a": 3.4e38, "b": 1.0, "y": 3.4e38}, data_max=512.0)
-    assert found == {"where": "overflow", "gather": "none", "end": "overflow"}
+    assert found == {"where": "overflow", "gather": "init_overflow", "end": "overflow"}
 
 
 def test_infinite_constants_are_exact_in_float16() -> None:
@@ -101,7 +101,7 @@ def test_constants_held_in_nodes_count() -> None:
     text = """(int64[1] s) => (float[n] y) { [fill] a = ConstantOfShape<value = float[1] {100000.0}>(s)
         w = Constant<value_float = -1e6>() [add] y = Add(a, w) }"""
     assert rules_of(text, init_max=65504.0) == {"fill": "init_max", "add": "init_max"}
-    assert set(rules_of(text, init_max=None).values()) == {"none"}
+    assert set(rules_of(text, init_max=None, init_overflow="clamp").values()) == {"none"}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,8 @@ def test_bodies_are_judged_by_lists_and_constants_like_the_rest() -> None:
 
 def test_what_nobody_measured_in_a_body_is_a_candidate() -> None:
     ranges = {"x": 1.0, "a": 1.0, "y": 1.0}
-    assert rules_of(IF, ranges) == {"if": "none", "then": "none", "else": "none", "own": "unmeasured", "after": "none"}
+    inside = {"then": "unmeasured", "else": "unmeasured", "own": "unmeasured"}
+    assert rules_of(IF, ranges, init_overflow="clamp") == {"if": "none", "after": "none"} | inside
     assert rules_of(IF, ranges, include=Lists(node=("own",)))["own"] == "node_include_list"
     assert rules_of(IF, ranges, rules="autocast")["own"] == "none"
 
@@ -256,6 +257,20 @@ def test_a_custom_operator_is_judged_by_all_that_it_touches() -> None:
 def test_a_custom_operator_of_unknown_types_stays_fp32() -> None:
     text = CUSTOM.replace("<float[2] a> ", "")
     assert rules_of(text, include=Lists(op=("Op",))) == {"theirs": "no_fp16_kernel", "next": "no_fp16_kernel"}
+
+
+def test_an_include_list_that_clamps_a_weight_is_warned_of() -> None:
+    text = "(float[2] x) => (float[2] y) <float[2] w = {1.0, 1e6}> { [add] a = Add(x, w) [mul] y = Mul(a, w) }"
+    model = ir.from_onnx_text(HEAD + text)
+    normalize(model)
+    for init_max in (None, 65504.0):
+        found = decide(model, None, Rules(init_max=init_max, include=Lists(op=("Add",))))
+        assert [d.verdict for d in found.nodes.values()] == [Verdict.fp16, Verdict.fp32]
+        assert found.warnings == [
+            "listed in op_include_list: Add: Add 'add' has constant 'w' in float16, where |w| = 1e+06 becomes 65504"
+        ]
+    assert decide(model, None, Rules(init_overflow="clamp", include=Lists(op=("Add",)))).warnings == []
+    assert decide(model, None, Rules(include=Lists(op=("Ad",)))).warnings != []
 
 
 def test_selectors_that_match_nothing_are_reported() -> None:

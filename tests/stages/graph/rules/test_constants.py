@@ -31,7 +31,32 @@ def rule(weight: list[float], **rules: Any) -> str:
 )
 def test_init_max(weight: list[float], found: str) -> None:
     assert rule(weight, init_max=65504.0) == found
-    assert rule(weight) == "none"
+    assert rule(weight, init_overflow="clamp") == "none"
+
+
+def test_what_float16_cannot_hold_is_pinned_whatever_init_max_is() -> None:
+    found = judge(ADD, weights={"w": np.array([1, 2, 3, -1e6], np.float32)})["add"]
+    assert (found.rule, found.value, found.threshold, found.tensor) == ("init_overflow", 1e6, 65504.0, "w")
+    assert found.reason == "constant 'w' holds |w| = 1e+06 > 65504, float16's largest"
+    assert rule([65504.0, np.inf, 0, 0]) == "none"
+    assert rule([1e6, 0, 0, 0], rules="autocast") == "none"
+
+
+@pytest.mark.parametrize("init_max", [None, 65504.0])
+def test_what_is_filled_in_or_moved_pins_its_readers(init_max: float | None) -> None:
+    text = """(int64[2] s, float[2,2] x, bool b) => (float[2,2] y, float[2,2] z) <float[2,2] w = {1e6, 0, 0, 0}> {
+        [fill] a = ConstantOfShape<value = float[1] {100000.0}>(s) [move] c = Transpose(a) [add] d = Add(x, c)
+        [turn] e = Transpose(w) [mul] f = Mul(e, x) [far] y = Add(d, f)
+        [if] z = If(b) < then_branch = t () => (float[2,2] tz) { [then] tz = Identity(w) },
+            else_branch = e () => (float[2,2] ez) { [else] ez = Neg(x) }> }"""
+    found = judge(text, init_max=init_max)
+    rules = {name: decision.rule for name, decision in found.items()}
+    kept = "init_overflow" if init_max is None else "init_max"
+    assert rules == dict.fromkeys(["fill", "move", "add", "turn", "mul", "if", "then"], kept) | {
+        "far": "none",
+        "else": "none",
+    }
+    assert (found["fill"].tensor, found["add"].tensor) == ("fill.value", "c")
 
 
 def test_init_max_pins_readers_alone_with_its_numbers() -> None:
@@ -57,8 +82,8 @@ def test_weights_that_will_be_clamped_are_judged_as_65504() -> None:
     ],
 )
 def test_whole_numbers(weight: list[float], found: str) -> None:
-    assert rule(weight, integers=True) == found
-    assert rule(weight) == "none"
+    assert rule(weight, integers=True, init_overflow="clamp") == found
+    assert rule(weight, init_overflow="clamp") == "none"
 
 
 def test_a_single_number_is_no_coordinate() -> None:
