@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -81,7 +81,7 @@ def infer_types(model: ir.Model) -> None:
     Known types stay, and so do the shapes that the model states for its outputs.
     """
     stated = {value for value in model.graph.outputs if value.shape is not None}
-    with contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
+    with names_apart(model), contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
         inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light_proto(model), data_prop=True))
         for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
             known = ir.convenience.create_value_mapping(typed)
@@ -123,6 +123,41 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
         del graph.node[:]
         graph.node.extend(copies)
     return dropped
+
+
+@contextlib.contextmanager
+def names_apart(model: ir.Model) -> Iterator[dict[str, str]]:
+    """For a while, no two values of a model share a name; yields the original names of those that are renamed.
+
+    Sibling bodies may share names. What finds values by name (onnx's propagation of shapes does, too) mixes them up.
+    """
+    values = dict.fromkeys(value for graph in model.graphs() for value in _defined(graph) if value.name)
+    seen, repeated = set[str](), list[ir.Value]()
+    for value in values:
+        if value.name in seen:
+            repeated.append(value)
+        seen.add(value.name or "")
+    names = Names(model) if repeated else None
+    originals = {names.fresh(value.name or ""): value.name or "" for value in repeated} if names else {}
+    to_apart = dict(zip(repeated, originals, strict=True))
+    rename(model, to_apart)
+    try:
+        yield originals
+    finally:
+        rename(model, {value: originals[apart] for value, apart in to_apart.items()})
+
+
+def rename(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
+    """Give values new names; initializers keep their order."""
+    for graph in model.graphs() if names else ():
+        initializers = list(graph.initializers.values())
+        changed = [value for value in _defined(graph) if value in names]
+        for value in changed:
+            value.name = names[value]
+        if any(value.is_initializer() for value in changed):
+            graph.initializers.clear()
+            for value in initializers:
+                graph.initializers.add(value)
 
 
 def light_proto(model: ir.Model) -> onnx.ModelProto:
@@ -167,11 +202,16 @@ def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 def _names(model: ir.Model) -> Iterator[str]:
     for graph in model.graphs():
-        for value in [*graph.inputs, *graph.initializers.values()]:
-            if value.name:
-                yield value.name
-        for node in graph:
-            yield from (name for name in [node.name, *[value.name for value in node.outputs]] if name)
+        yield from (value.name for value in _defined(graph) if value.name)
+        yield from (node.name for node in graph if node.name)
+
+
+def _defined(graph: ir.Graph) -> Iterator[ir.Value]:
+    """The values of a graph, without those of its bodies; an input with a default comes twice."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
 
 
 def _node_on_cycle(model: ir.Model) -> ir.Node:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from stages.graph.facts import all_nodes
-from stages.graph.normalize import infer_types, light_proto
+from stages.graph.normalize import infer_types, light_proto, names_apart, rename
 from stages.io import StageError
 
 _FP16_FROM = 7
@@ -87,21 +87,23 @@ def _raised(model: ir.Model, source: int, target: int) -> ir.Model:
     _type_casts([node for node in held if node.op_type == "Cast"], model)
     for node in held:
         node.domain = _HELD
-    try:
-        proto = light_proto(model)
-    finally:
-        for node in held:
-            node.domain = ""
-    if held:
-        proto.opset_import.add(domain=_HELD, version=1)
-    raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
-    for node in all_nodes(raised):
-        if node.domain == _HELD:
-            node.domain = ""
-            _restate(node)
-    raised.graph.opset_imports.pop(_HELD, None)
-    _restore_weights(model, raised)
-    _restore_metadata(model, raised)
+    with names_apart(model) as originals:
+        try:
+            proto = light_proto(model)
+        finally:
+            for node in held:
+                node.domain = ""
+        if held:
+            proto.opset_import.add(domain=_HELD, version=1)
+        raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
+        for node in all_nodes(raised):
+            if node.domain == _HELD:
+                node.domain = ""
+                _restate(node)
+        raised.graph.opset_imports.pop(_HELD, None)
+        _restore_weights(model, raised)
+        _restore_metadata(model, raised)
+        rename(raised, {value: originals[value.name] for value in _values(raised) if value.name in originals})
     if target < _CONSTANTS_OF_ANY_TYPE:
         _lift_constants(raised)
     raised.meta.update(model.meta)
@@ -139,7 +141,7 @@ def _restate(node: ir.Node) -> None:
 
 
 def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
-    """Put back by name what was only mentioned; names of tensors are unique in a graph and its bodies."""
+    """Put back by name what was only mentioned; sibling bodies may share names, so they are apart by now."""
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
     tensors = {value.name: value.const_value for value in values}
     constants = {node.outputs[0].name: node.attributes for node in all_nodes(model) if node.op_type == "Constant"}
@@ -166,6 +168,7 @@ def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
 def _values(model: ir.Model) -> Iterator[ir.Value]:
     for graph in model.graphs():
         yield from graph.inputs
+        yield from graph.initializers.values()
         yield from (value for node in graph for value in node.outputs)
 
 

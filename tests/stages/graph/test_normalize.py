@@ -15,6 +15,7 @@ from stages.graph.normalize import (
     infer_types,
     light_proto,
     name_nodes,
+    names_apart,
     normalize,
     sort_nodes,
 )
@@ -170,3 +171,29 @@ def test_a_light_proto_mentions_weights_wherever_they_stand() -> None:
     assert [str(value.shape) for graph in model.graphs() for node in graph for value in node.outputs] == [
         "[400]", "[400]", "[400]", "[1]", "[400]",
     ]  # fmt: skip
+
+
+SIBLINGS = """(float[2,3] x, float[5,7] v, bool c) => (float[K,L] y) { y = If(c) <
+    then_branch = t () => (float[A,B] ty) { n = Shape(x) r = Expand(x, n) ty = Identity(r) },
+    else_branch = e () => (float[C,D] ey) { n = Shape(v) r = Expand(v, n) ey = Identity(r) }> }"""
+
+
+def test_sibling_bodies_that_share_names_get_their_own_shapes() -> None:
+    model = ir.from_onnx_text(HEAD + SIBLINGS)
+    infer_types(model)
+    shapes = [[str(value.shape) for node in graph for value in node.outputs] for graph in list(model.graphs())[1:]]
+    assert [branch[:2] for branch in shapes] == [["[2]", "[2,3]"], ["[2]", "[5,7]"]]
+
+
+def test_names_are_apart_for_a_while_and_then_as_they_were() -> None:
+    body = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> { y = If(c) <
+        then_branch = t () => (float[2] r) <float[2] v = {1, 2}, float[2] last = {1, 2}> { r = Add(x, v) },
+        else_branch = e () => (float[2] r) <float[2] v = {3, 4}, float[2] rest = {1, 2}> { r = Add(w, v) }> }"""
+    model = ir.from_onnx_text(HEAD + body)
+    before = ir.to_proto(model).SerializeToString()
+    with names_apart(model) as originals:
+        assert originals == {"v_1": "v", "r_1": "r"}
+        apart = ir.to_proto(model).graph.node[0].attribute[1].g
+        assert [tensor.name for tensor in apart.initializer] == ["v_1", "rest"]
+        assert (list(apart.node[0].input), apart.output[0].name) == (["w", "v_1"], "r_1")
+    assert ir.to_proto(model).SerializeToString() == before

@@ -160,6 +160,38 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     np.testing.assert_allclose(run(onnx.load(tmp_path / "out.onnx"), x=x, c=np.array(True)), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", ["initializer", "Constant"])
+def test_sibling_bodies_may_share_names(kind: str, large: bool) -> None:
+    """Whatever has the same name, its branch gets its own back: weights, and the properties of its nodes."""
+    body = """y = If(c) <then_branch = t () => (float[n] ty) { r = Add(x, w) s = Relu(r) ty = Identity(s) },
+                         else_branch = e () => (float[n] ey) { r = Add(x, w) s = Neg(r) ey = Identity(s) }>"""
+    count = 300 if large else 3
+    proto = parsed(11, body.replace("n]", f"{count}]"), f"float[{count}] x, bool c", f"float[{count}] y")
+    proto.ir_version = 8
+    for branch, weight in zip(proto.graph.node[0].attribute, (1, 5), strict=True):
+        tensor = onnx.numpy_helper.from_array(np.full(count, weight, np.float32), "w")
+        if kind == "initializer":
+            branch.g.initializer.append(tensor)
+            branch.g.initializer.append(onnx.numpy_helper.from_array(X, f"unused_{weight}"))
+        else:
+            branch.g.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    model = ir.from_proto(proto)
+    for graph, place in zip(list(model.graphs())[1:], "te", strict=True):
+        next(node for node in graph if node.op_type == "Add").metadata_props["place"] = place
+    before = ir.to_proto(model).SerializeToString()
+    result, _ = to_opset(model, 18)
+    assert ir.to_proto(model).SerializeToString() == before
+    branches = list(result.graphs())[1:]
+    assert [node.metadata_props["place"] for graph in branches for node in graph if node.op_type == "Add"] == ["t", "e"]
+    for branch in branches:
+        assert [value.name for node in branch for value in node.outputs if node.op_type == "Add"] == ["r"]
+        assert "w" in ir.convenience.create_value_mapping(branch)
+    x = np.zeros(count, np.float32)
+    assert run(ir.to_proto(result), x=x, c=np.array(True))[0] == 1
+    assert run(ir.to_proto(result), x=x, c=np.array(False))[0] == -5
+
+
 def test_weights_that_old_files_list_among_the_inputs() -> None:
     proto = parsed(8, "y = Add(x, w)", "float[2,3] x, float[2,3] w")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(X, "w"))
