@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from conf.schema import FP16_MAX, Config, DataSource, Exporter, PrecisionConfig, PrecisionName, ProfileShapes
+from conf.schema import FP16_MAX, Config, DataSource, Exporter, Pins, PrecisionConfig, PrecisionName, ProfileShapes
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
@@ -60,13 +60,18 @@ def _bounds(c: Config) -> Iterator[str]:
         0,
         1,
     )
-    yield from _bounds_of_precision(c.precision)
     for name, value in (
         ("engine.workspace_gb", c.engine.workspace_gb),
         ("tracking.max_model_mb", c.tracking.max_model_mb),
     ):
         if not value > 0:
             yield f"{name}: expected above 0, got {value:g}"
+
+
+def faults_of_precision(p: PrecisionConfig) -> Iterator[str]:
+    """Bounds and rules of the section `precision` by itself; a library door states one without the rest."""
+    yield from _bounds_of_precision(p)
+    yield from _faults_of_lists("precision", p)
 
 
 def _bounds_of_precision(p: PrecisionConfig) -> Iterator[str]:
@@ -89,30 +94,64 @@ def _bounds_of_precision(p: PrecisionConfig) -> Iterator[str]:
 def _outside(values: dict[str, float], low: float, high: float | None) -> Iterator[str]:
     expected = f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
     for path, value in values.items():
-        if value < low or (high is not None and value > high):
+        if not value >= low or not (high is None or value <= high):  # NaN is outside, too
             yield f"{path}: expected {expected}, got {value:g}"
 
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
-    lists = (
-        ("precision", c.precision),
-        ("model.fp32_pins", c.model.fp32_pins),
-        ("decoder.fp32_pins", c.decoder.fp32_pins),
+    yield from faults_of_precision(c.precision)
+    yield from _faults_of_lists("model.fp32_pins", c.model.fp32_pins)
+    yield from _faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
+
+
+def _faults_of_lists(owner: str, section: PrecisionConfig | Pins) -> Iterator[str]:
+    """Entries that cannot be read; stages.graph.selectors says what they mean."""
+    for kind, fault in _FAULTS_OF_ENTRIES.items():
+        names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
+        for name in names:
+            for i, entry in enumerate(getattr(section, name, [])):
+                if found := fault(entry):
+                    yield f"{owner}.{name}[{i}]: {entry!r} {found}"
+
+
+def _fault_of_op(entry: str) -> str | None:
+    if re.fullmatch(r"(?:[^\s:]+::)?[A-Za-z_]\w*", entry):
+        return None
+    return (
+        "is no op type; expected a name such as Softmax, or com.acme::Op (regular expressions over node names go to "
+        "node_block_list)"
     )
-    for owner, section in lists:
-        for name in ("node_block_list", "node_include_list"):
-            for i, pattern in enumerate(getattr(section, name, [])):
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    yield f"{owner}.{name}[{i}]: {pattern!r} is no regular expression: {error}"
-        for name in ("op_block_list", "op_include_list", "fp16_ops"):
-            for i, op_type in enumerate(getattr(section, name, [])):
-                if not re.fullmatch(r"[A-Za-z_][\w.:]*", op_type):
-                    yield (
-                        f"{owner}.{name}[{i}]: {op_type!r} is no op type; expected a name such as Softmax "
-                        "(regular expressions over node names go to node_block_list)"
-                    )
+
+
+def _fault_of_node(entry: str) -> str | None:
+    try:
+        re.compile(entry)
+    except re.error as error:
+        return f"is no regular expression: {error}"
+    return None if entry.strip() else "would match every node; expected a regular expression over node names"
+
+
+def _fault_of_scope(entry: str) -> str | None:
+    if re.search(r"[/\s]", entry) or not all(entry.split(".")) or not entry.strip("*."):
+        return "is no module scope; expected a dotted path such as decoder.layers.*.cross_attn"
+    return None
+
+
+def _fault_of_pattern(entry: str) -> str | None:
+    chain = r"\s*[^\s<>-]+(?:\s*(?:{0}\s*[^\s<>-]+\s*)+)"
+    chains = (chain.format("->"), chain.format("<-"))
+    position = r"\s*(?:outputs|inputs)\s*:\s*[1-9]\d*\s*"
+    if any(re.fullmatch(expected, entry) for expected in (*chains, position)):
+        return None
+    return "is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2"
+
+
+_FAULTS_OF_ENTRIES = {
+    "op": _fault_of_op,
+    "node": _fault_of_node,
+    "scope": _fault_of_scope,
+    "pattern": _fault_of_pattern,
+}
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:

@@ -8,8 +8,8 @@ from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from conf.rules import RULES
-from conf.schema import Config
+from conf.rules import RULES, faults_of_precision
+from conf.schema import Config, PrecisionConfig
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
@@ -42,6 +42,22 @@ def validate(values: Mapping[str, Any]) -> Config:
         raise ConfigErrors(errors)
     assert isinstance(config, Config)
     return config
+
+
+def check_precision(values: Mapping[str, Any]) -> PrecisionConfig:
+    """Check the section `precision` by itself: what a library door was told, under the names of its keywords.
+
+    Raises:
+        ConfigErrors: as `validate`, each key without the section's name.
+    """
+    errors: list[str] = []
+    precision = _typed(PrecisionConfig, values, "precision", errors)
+    if not errors:
+        errors += faults_of_precision(precision)
+    if errors:
+        raise ConfigErrors([error.removeprefix("precision.") for error in errors])
+    assert isinstance(precision, PrecisionConfig)
+    return precision
 
 
 def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:

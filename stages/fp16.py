@@ -11,7 +11,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -19,19 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from conf.schema import CONF, PrecisionConfig
-from stages.io import MODEL_FILE, Stage, StageError, defaults, read_json, run_stage, write_json
-from stages.onnx_files import load_model, model_size_mb, save_model
+from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
+from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
+from stages.io import MODEL_FILE, Stage, StageError, read_json, run_stage, write_json
+from stages.onnx_files import load_model, save_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from stages.graph.decide import Decision, Rules
-    from stages.graph.halve import Halved
+    from stages.data.feeds import Feeds
 
-_DEFAULTS = {key: value for key, value in defaults("precision/fp16").items() if key != "dtype"}
 _IO_SPEC = "truehalf.io_spec"
 _STAMP = "truehalf.precision"
-_LISTED_NODES = 20
 
 
 def to_fp16(
@@ -40,32 +38,32 @@ def to_fp16(
     *,
     calibration: Path | str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ranges: Mapping[str, Any] | Path | str | None = None,
-    keep_io_types: bool | Collection[str] = _DEFAULTS["keep_io_types"],
-    opset: int | None = _DEFAULTS["opset"],
-    placement: str = _DEFAULTS["placement"],
-    fp16_ops: Iterable[str] = tuple(_DEFAULTS["fp16_ops"]),
-    op_block_list: Iterable[str] = tuple(_DEFAULTS["op_block_list"]),
-    node_block_list: Iterable[str] = tuple(_DEFAULTS["node_block_list"]),
-    scope_block_list: Iterable[str] = tuple(_DEFAULTS["scope_block_list"]),
-    pattern_block_list: Iterable[str] = tuple(_DEFAULTS["pattern_block_list"]),
-    op_include_list: Iterable[str] = tuple(_DEFAULTS["op_include_list"]),
-    node_include_list: Iterable[str] = tuple(_DEFAULTS["node_include_list"]),
-    scope_include_list: Iterable[str] = tuple(_DEFAULTS["scope_include_list"]),
-    pattern_include_list: Iterable[str] = tuple(_DEFAULTS["pattern_include_list"]),
-    strict_selectors: bool = _DEFAULTS["strict_selectors"],
-    rules: str = _DEFAULTS["rules"],
-    safety_factor: float = _DEFAULTS["safety_factor"],
-    data_max: float | None = _DEFAULTS["data_max"],
-    data_max_share: float = _DEFAULTS["data_max_share"],
-    init_max: float | None = _DEFAULTS["init_max"],
-    init_overflow: str = _DEFAULTS["init_overflow"],
-    init_conversion_max_bytes: int | None = _DEFAULTS["init_conversion_max_bytes"],
-    inner: bool = _DEFAULTS["inner"],
-    integers: bool = _DEFAULTS["integers"],
-    masks: bool = _DEFAULTS["masks"],
-    underflow_share_max: float | None = _DEFAULTS["underflow_share_max"],
-    reduction_depth_max: int | None = _DEFAULTS["reduction_depth_max"],
-    custom_rule: str | None = _DEFAULTS["custom_rule"],
+    keep_io_types: bool | Collection[str] = DEFAULTS["keep_io_types"],
+    opset: int | None = DEFAULTS["opset"],
+    placement: str = DEFAULTS["placement"],
+    fp16_ops: Iterable[str] = tuple(DEFAULTS["fp16_ops"]),
+    op_block_list: Iterable[str] = tuple(DEFAULTS["op_block_list"]),
+    node_block_list: Iterable[str] = tuple(DEFAULTS["node_block_list"]),
+    scope_block_list: Iterable[str] = tuple(DEFAULTS["scope_block_list"]),
+    pattern_block_list: Iterable[str] = tuple(DEFAULTS["pattern_block_list"]),
+    op_include_list: Iterable[str] = tuple(DEFAULTS["op_include_list"]),
+    node_include_list: Iterable[str] = tuple(DEFAULTS["node_include_list"]),
+    scope_include_list: Iterable[str] = tuple(DEFAULTS["scope_include_list"]),
+    pattern_include_list: Iterable[str] = tuple(DEFAULTS["pattern_include_list"]),
+    strict_selectors: bool = DEFAULTS["strict_selectors"],
+    rules: str = DEFAULTS["rules"],
+    safety_factor: float = DEFAULTS["safety_factor"],
+    data_max: float | None = DEFAULTS["data_max"],
+    data_max_share: float = DEFAULTS["data_max_share"],
+    init_max: float | None = DEFAULTS["init_max"],
+    init_overflow: str = DEFAULTS["init_overflow"],
+    init_conversion_max_bytes: int | None = DEFAULTS["init_conversion_max_bytes"],
+    inner: bool = DEFAULTS["inner"],
+    integers: bool = DEFAULTS["integers"],
+    masks: bool = DEFAULTS["masks"],
+    underflow_share_max: float | None = DEFAULTS["underflow_share_max"],
+    reduction_depth_max: int | None = DEFAULTS["reduction_depth_max"],
+    custom_rule: str | None = DEFAULTS["custom_rule"],
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     decisions_path: Path | str | None = None,
 ) -> dict[str, Any]:
@@ -99,85 +97,89 @@ def to_fp16(
         reduction_depth_max: terms that one output element adds up; None: off.
         custom_rule: "module:function"; the function takes a node (onnx_ir.Node) and the ranges, and returns a reason to
             keep the node FP32, or None.
-        input_shapes: by graph input, the shape at which costs of casts are compared; symbolic dimensions that it does
-            not bind count 1.
+        input_shapes: by graph input, the shape at which costs of casts are compared; None: those of the first sample of
+            `calibration`. Symbolic dimensions that neither binds count 1.
         decisions_path: where to write a JSON list with the decision for each node.
 
     Returns:
-        status ("done", or "passed on" with a reason), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first
+        A report: status ("done"), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first
         20, each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of floating-point operations),
         placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
         weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
         unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts, size_mb).
 
+        A file that was converted before, or holds float16 and no float32, is passed on: status ("passed on"), reason,
+        warnings, not_done and model are then the whole report, and decisions_path gets an empty list.
+
     Raises:
-        StageError: bad file, calibration, ranges or selector, an opset that cannot be converted, a graph with a cycle.
+        StageError: bad options (all of them listed), a bad file, calibration or ranges, an opset that cannot be
+            converted, a graph with a cycle.
     """
-    from stages.graph.decide import Lists, Rules
+    options = {name: value for name, value in locals().items() if name in DEFAULTS}
     from stages.graph.halve import halve
     from stages.graph.opset import to_opset
     from stages.graph.ready import make_ready
-    from stages.graph.rules.custom import custom_rule_of
 
     if calibration is not None and ranges is not None:
         raise StageError("calibration and ranges: expected one of them, got both; ranges are what calibration measures")
+    precision = checked(options)
+    rules_in_force = rules_of(precision)
     model = load_model(model_path)
+    check_names(model, precision, input_shapes)
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
-    model, notes = to_opset(model, opset)
+    model, notes = to_opset(model, precision.opset)
     make_ready(model)
-    statistics = _ranges(ranges) if calibration is None else _measured(model, calibration)
-    settings = Rules(
-        block=Lists(tuple(op_block_list), tuple(node_block_list), tuple(scope_block_list), tuple(pattern_block_list)),
-        include=Lists(
-            tuple(op_include_list), tuple(node_include_list), tuple(scope_include_list), tuple(pattern_include_list)
-        ),
-        fp16_ops=tuple(fp16_ops),
-        strict_selectors=strict_selectors,
-        rules=rules,
-        safety_factor=safety_factor,
-        data_max=data_max,
-        data_max_share=data_max_share,
-        init_max=init_max,
-        init_overflow=init_overflow,
-        inner=inner,
-        integers=integers,
-        masks=masks,
-        underflow_share_max=underflow_share_max,
-        reduction_depth_max=reduction_depth_max,
-        custom_rule=custom_rule_of(custom_rule) if custom_rule else None,
-    )
+    wishes, lines = unmatched_wishes(model, precision)
+    feeds = _feeds(model, calibration)
+    statistics = _ranges(ranges) if feeds is None else _measured(model, feeds)
+    if feeds is not None and input_shapes is None:
+        input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
+    measured = coverage(float_outputs(model), statistics)
     halved = halve(
         model,
         statistics,
-        settings,
-        placement=placement,
-        keep_io_types=keep_io_types,
-        init_conversion_max_bytes=init_conversion_max_bytes,
+        rules_in_force,
+        placement=precision.placement.value,
+        keep_io_types=precision.keep_io_types,
+        init_conversion_max_bytes=precision.init_conversion_max_bytes,
         input_shapes=input_shapes,
     )
     _restate_io(model)
-    model.metadata_props[_STAMP] = f"fp16 by truehalf, rules {rules}, placement {placement}"
+    model.metadata_props[_STAMP] = (
+        f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
+    )
     save_model(model, out_path)
-    rows = [_row(node, decision, halved) for node, decision in halved.decisions.nodes.items()]
+    rows = [row(node, decision, halved) for node, decision in halved.decisions.nodes.items()]
     if decisions_path is not None:
         write_json(Path(decisions_path), rows)
-    facts = _facts(model, out_path)
-    return _report(rows, halved, settings, statistics, placement) | {
+    facts = facts_of(model, out_path)
+    report = conversion_report(rows, halved, rules_in_force, measured)
+    report["unmatched_selectors"] += [str(wish) for wish in wishes]
+    return report | {
+        "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*notes, *(statistics or {}).get("warnings", []), *halved.decisions.warnings],
+        "warnings": [*notes, *lines, *(statistics or {}).get("warnings", []), *halved.decisions.warnings],
         "model": facts,
     }
 
 
 def _no_work(model: ir.Model) -> str | None:
     """Why a model is passed on as it is; None when there is something to convert."""
+    from stages.graph.ready import make_ready
+
     if stamp := model.metadata_props.get(_STAMP):
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
-    types = {value.dtype.name for graph in model.graphs() for value in _values(graph) if value.dtype is not None}
-    if "FLOAT16" in types and "FLOAT" not in types:
-        return "the file is FP16 already: it holds float16 tensors and no float32 one"
+    if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):
+        typed = model.clone()
+        make_ready(typed)  # what a file says of its tensors' types may be less than all
+        if "FLOAT" not in _types(typed):
+            return "the file is FP16 already: it holds float16 tensors and no float32 one"
     return None
+
+
+def _types(model: ir.Model) -> set[str]:
+    return {value.dtype.name for graph in model.graphs() for value in _values(graph) if value.dtype is not None}
 
 
 def _values(graph: ir.Graph) -> Iterable[ir.Value]:
@@ -193,7 +195,7 @@ def _passed_on(
     if decisions_path is not None:
         write_json(Path(decisions_path), [])
     infer_types(model)
-    return {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": _facts(model, out)}
+    return {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": facts_of(model, out)}
 
 
 def _copy(model: ir.Model, source: Path, out: Path) -> None:
@@ -214,86 +216,21 @@ def _copy(model: ir.Model, source: Path, out: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _measured(model: ir.Model, calibration: Any) -> dict[str, Any]:
+def _feeds(model: ir.Model, calibration: Any) -> Feeds | None:
     from stages.data.feeds import load_feeds
+
+    return None if calibration is None else load_feeds(calibration, model)
+
+
+def _measured(model: ir.Model, feeds: Feeds) -> dict[str, Any]:
     from stages.ort.calibration import calibrate
 
-    return calibrate(model, load_feeds(calibration, model), nonfinite_outputs="warn")
+    return calibrate(model, feeds, nonfinite_outputs="warn")
 
 
 def _ranges(ranges: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any] | None:
     content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
-    if content is not None and not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
-        raise StageError('ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it')
-    return content
-
-
-# --- the report -------------------------------------------------------------------------------------------------------
-
-
-def _row(node: ir.Node, decision: Decision, halved: Halved) -> dict[str, Any]:
-    """One entry of decisions.json."""
-    name, fp16 = node.name or "", node in halved.fp16
-    dearer = decision.verdict.value == "free" and not fp16 and decision.rule != "any_type"
-    return {
-        "node": name,
-        "op": node.op_type,
-        "scope": ".".join(part for part in name.split("/")[:-1] if part),
-        "precision": "any" if decision.rule == "any_type" else "fp16" if fp16 else "fp32",
-        "rule": "placement" if dearer else decision.rule,
-        "value": decision.value,
-        "threshold": decision.threshold,
-        "tensor": decision.tensor,
-        "sample": decision.sample,
-        "reason": "its neighbours are FP32, and casts would cost more than FP32 does" if dearer else decision.reason,
-    }
-
-
-def _report(
-    rows: list[dict[str, Any]],
-    halved: Halved,
-    rules: Rules,
-    ranges: Mapping[str, Any] | None,
-    placement: str,
-) -> dict[str, Any]:
-    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
-    return {
-        "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
-        "fp32_nodes_total": len(in_fp32),
-        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
-        "fp16_arithmetic": halved.fp16_arithmetic,
-        "placement": placement,
-        "costs": {"placed": asdict(halved.placed), "naive": asdict(halved.naive)},
-        "masks": halved.decisions.masks,
-        "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
-        **halved.conversion.as_dict(),
-        "ranges": _coverage(halved.decisions.nodes, ranges),
-        "not_done": _not_done(rules, ranges),
-    }
-
-
-def _not_done(rules: Rules, ranges: Mapping[str, Any] | None) -> list[str]:
-    """Rules that are on and could judge nothing."""
-    if ranges is not None:
-        return []
-    asked = ["data_max"] if rules.data_max is not None else []
-    if rules.rules == "default":
-        asked = ["safety_factor", *asked, *(name for name in ("inner", "integers", "masks") if getattr(rules, name))]
-        asked += ["underflow_share_max"] if rules.underflow_share_max is not None else []
-    return [f"{', '.join(asked)}: no calibration was given, so no node was judged by measured ranges"] if asked else []
-
-
-def _coverage(decisions: Mapping[ir.Node, Decision], ranges: Mapping[str, Any] | None) -> dict[str, int]:
-    """How many of the float32 activations that nodes write have a range."""
-    written = {value.name for node in decisions for value in node.outputs if value.name and value.dtype is not None}
-    known = written & set(ranges["tensors"]) if ranges is not None else set()
-    return {"tensors": len(known), "tensors_without": len(written) - len(known)}
-
-
-def _facts(model: ir.Model, path: Path | str) -> dict[str, Any]:
-    from stages.graph.facts import model_facts
-
-    return model_facts(model) | {"size_mb": model_size_mb(path)}
+    return None if content is None else checked_ranges(content)
 
 
 def _restate_io(model: ir.Model) -> None:
@@ -324,14 +261,8 @@ def run(stage: Stage) -> dict[str, Any]:
         ranges=stage.artifact("calibrate", "ranges.json"),
         input_shapes=opt,
         decisions_path=stage.out() / "decisions.json",
-        **_options(config.precision) | asdict(config.pins),
+        **keywords_of(config.precision) | asdict(config.pins),
     )
-
-
-def _options(precision: PrecisionConfig) -> dict[str, Any]:
-    """The keywords of the door that a configuration states."""
-    values = {name: value for name, value in vars(precision).items() if name != "dtype"}
-    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:
@@ -348,7 +279,7 @@ def _pass_on(stage: Stage) -> dict[str, Any]:
         "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",
         "fp16_arithmetic": 0.0,
         "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
-        "model": _facts(model, source),
+        "model": facts_of(model, source),
     }
 
 
@@ -380,11 +311,11 @@ def _meanings() -> dict[str, str]:
     """What each key means: the comment beside it in the YAML that also holds its default."""
     lines = (CONF / "precision/fp16.yaml").read_text().splitlines()
     found = (re.match(r"(\w+):[^#]*(?:# (.*))?$", line) for line in lines)
-    return {match[1]: (match[2] or "").replace("%", "%%") for match in found if match and match[1] in _DEFAULTS}
+    return {match[1]: (match[2] or "").replace("%", "%%") for match in found if match and match[1] in DEFAULTS}
 
 
 def _add_flag(parser: argparse.ArgumentParser, key: str, type_: Any, meaning: str) -> None:
-    flag, default = f"--{key.replace('_', '-')}", _DEFAULTS[key]
+    flag, default = f"--{key.replace('_', '-')}", DEFAULTS[key]
     kinds = set(get_args(type_)) or {type_}
     if kinds == {bool}:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=meaning)

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf.schema import CONF
-from conf.validate import ConfigErrors, validate
+from conf.rules import _faults_of_lists
+from conf.schema import CONF, Pins
+from conf.validate import ConfigErrors, check_precision, validate
+from stages.graph.selectors import Lists, selectors
+from stages.io import StageError
 from tests.conftest import composed
 
 CHOICES = [
@@ -17,6 +20,7 @@ CHOICES = [
     for path in sorted((CONF / group).glob("*.yaml"))
 ]
 
+KINDS = ("op", "node", "scope", "pattern")
 COMPANIONS = {"data=images": ["data.folder=pictures"]}  # what a choice cannot do without
 
 
@@ -114,6 +118,42 @@ def test_block_lists_are_checked() -> None:
     assert any("is no op type" in error for error in errors)
 
 
+@pytest.mark.parametrize("owner", ["precision", "model.fp32_pins", "decoder.fp32_pins"])
+def test_scopes_and_patterns_are_checked(owner: str) -> None:
+    section = owner.replace(".", "__")
+    scopes = ["decoder/layers", "a..b", "**", "", "decoder.layers.*.cross_attn"]
+    errors = errors_of(**{f"{section}__scope_block_list": scopes})
+    assert [error.split(":")[0] for error in errors] == [f"{owner}.scope_block_list[{i}]" for i in range(4)]
+    patterns = ["MatMul", "A -> B <- C", "-> A", "A B -> C", "outputs:0", "A->B->C", "Add <- com.acme::Op", "inputs: 2"]
+    errors = errors_of(**{f"{section}__pattern_block_list": patterns})
+    assert [error.split(":")[0] for error in errors] == [f"{owner}.pattern_block_list[{i}]" for i in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["op", "node", "scope", "pattern"])
+def test_an_entry_that_conf_lets_pass_can_be_read_by_the_selectors(kind: str) -> None:
+    texts = [
+        "Softmax",
+        "ai.onnx::Add",
+        "com-acme::Op",
+        "a.b.*",
+        "a.**",
+        "*a",
+        "A -> B",
+        "A<-B<-C",
+        "outputs:2",
+        "inputs : 3",
+    ]
+    texts += ["", " ", "(", "a b", "A ->", "<- A", "A -> <- B", "outputs:x", "a/b", ".", "*", "A - B", "A::B::C"]
+    for text in texts:
+        passes = not list(_faults_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
+        try:
+            selectors(Lists(**{kind: (text,)}), Lists())
+            readable = True
+        except StageError:
+            readable = False
+        assert readable or not passes, text
+
+
 def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
     config = validate(
         composed(
@@ -124,6 +164,14 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
     )
     assert config.pins.op_block_list == ["Softmax", "Exp"]
     assert config.pins.node_block_list == ["/dec"]
+
+
+def test_the_section_precision_is_checked_by_itself() -> None:
+    section = composed()["precision"]
+    assert check_precision(section).data_max == 512.0
+    with pytest.raises(ConfigErrors) as caught:
+        check_precision(section | {"data_max": -1, "opset": 0, "op_block_list": ["Soft.*"]})
+    assert [error.split(":")[0] for error in caught.value.errors] == ["data_max", "opset", "op_block_list[0]"]
 
 
 def test_fp32_carries_the_keys_of_fp16() -> None:

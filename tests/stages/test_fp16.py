@@ -175,6 +175,13 @@ def test_a_file_that_is_fp16_already_is_passed_on(tmp_path: Path) -> None:
     assert (report["status"], report["reason"].split(":")[0]) == ("passed on", "the file is FP16 already")
 
 
+def test_float32_parts_that_the_file_does_not_declare_are_converted(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y)
+        { a = Cast<to = 1>(x)  b = Exp(a)  c = Exp(b)  y = Cast<to = 10>(c) }"""
+    report = to_fp16(saved(tmp_path, text, ["up", "one", "two", "down"]), tmp_path / "out.onnx")
+    assert (report["status"], report["fp16_fraction"]) == ("done", 1.0)
+
+
 def test_fp16_parts_of_others_are_kept_and_the_rest_is_converted(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[2,2] x) => (float[2,2] y) <float16[2,2] w = {1,2,3,4}>
         { a = Cast<to = 10>(x) b = MatMul(a, w) c = Cast<to = 1>(b) y = Gemm(c, x) }"""
@@ -194,7 +201,7 @@ def test_external_data_is_read_and_converted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"node_block_list": ["("]}, r"node_block_list: \(: expected a regular expression"),
+        ({"node_block_list": ["("]}, r"node_block_list\[0\]: '\(' is no regular expression"),
         ({"ranges": {"a": 1.0}}, "ranges: expected"),
         ({"ranges": "missing.json"}, "missing.json"),
     ],
@@ -203,6 +210,131 @@ def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> N
     with pytest.raises(StageError, match=message):
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", **options)
     assert not (tmp_path / "out.onnx").exists()
+
+
+FAULTY = {
+    "keep_io_types": (None, "expected true or false, or a list, got None"),
+    "op_block_list": ("Softmax", "expected a list, got 'Softmax'"),
+    "scope_block_list": (["a/b"], "'a/b' is no module scope"),
+    "pattern_include_list": (["MatMul"], "'MatMul' is no pattern"),
+    "rules": ("auto", "expected one of default, autocast, got 'auto'"),
+    "init_overflow": ("clmp", "expected one of pin, clamp, got 'clmp'"),
+    "placement": ("mincut", "expected one of min_cut, eager, got 'mincut'"),
+    "safety_factor": (0, "expected 1 to 65504, got 0"),
+    "data_max": (-1, "expected above 0"),
+    "data_max_share": (9, "expected 0 to 1, got 9"),
+    "underflow_share_max": (float("nan"), "expected 0 to 1, got nan"),
+    "opset": (0, "expected 1 or more, got 0"),
+    "custom_rule": ("rules", "expected module:function"),
+    "inner": ("yes", "expected true or false, got 'yes'"),
+}
+
+
+@pytest.mark.parametrize("key", FAULTY)
+def test_the_door_checks_what_the_chain_checks(tmp_path: Path, key: str) -> None:
+    value, message = FAULTY[key]
+    with pytest.raises(StageError) as caught:
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **{key: value})
+    assert f"  - {key}" in str(caught.value)
+    assert message in str(caught.value)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_all_bad_options_are_listed_at_once(tmp_path: Path) -> None:
+    several = {key: FAULTY[key][0] for key in ("rules", "placement", "op_block_list")}
+    with pytest.raises(StageError) as caught:
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **several)
+    assert [line.split(":")[0].strip(" -") for line in str(caught.value).splitlines()[1:]] == [
+        "placement",
+        "op_block_list",
+        "rules",
+    ]
+    bounds = {"data_max_share": 9, "opset": 0}
+    with pytest.raises(StageError, match=r"data_max_share: expected 0 to 1(.|\n)*opset: expected 1 or more"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **bounds)
+
+
+def test_names_and_shapes_are_held_against_the_model(tmp_path: Path) -> None:
+    shapes = {"image": [1, 2], "images": [1, 2, 3]}
+    with pytest.raises(StageError) as caught:
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", keep_io_types=["X", "logits"], input_shapes=shapes)
+    assert str(caught.value).splitlines()[1:] == [
+        "  - keep_io_types: 'X' is no input or output of the model; it has 'images', 'logits'",
+        "  - input_shapes: 'image' is no input of the model; it has 'images'",
+        "  - input_shapes: 'images': expected 2 axes, got [1, 2, 3]",
+    ]
+    with pytest.raises(StageError, match="expected true or false, or a list, got 'images'"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", keep_io_types="images")
+
+
+def test_any_iterable_is_a_list_and_numbers_may_be_numpys(tmp_path: Path) -> None:
+    report = to_fp16(
+        saved(tmp_path),
+        tmp_path / "out.onnx",
+        op_block_list=iter(["Softmax"]),
+        node_block_list={"Relu"},
+        keep_io_types=("logits",),
+        data_max=np.float32(512),
+    )
+    assert report["verdicts"]["op_block_list"] == report["verdicts"]["node_block_list"] == 1
+
+
+def test_a_wish_that_matches_nothing_is_reported(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul", "Conv"])
+    assert report["unmatched_selectors"] == ["fp16_ops: Matmul"]  # Conv stands in the default, which fits all models
+    assert report["warnings"] == ["fp16_ops: Matmul matches no node (the model has MatMul)"]
+    with pytest.raises(StageError, match="fp16_ops: Matmul matches no node"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul"], strict_selectors=True)
+
+
+def test_the_report_says_that_it_is_done(tmp_path: Path) -> None:
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx")["status"] == "done"
+
+
+def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
+    """An ArgMax writes integers, which have no range; and names that the conversion gives do not count."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (int64["n", 1] best, float["n", 2] b)
+        { a = Relu(images)  b = Softmax(a)  best = ArgMax<axis = 1>(a) }"""
+    options = {"ranges": measured(images=1.0, a=1.0, b=1.0), "op_block_list": ["Softmax"]}
+    report = to_fp16(saved(tmp_path, text, ["a", "b", "c"]), tmp_path / "out.onnx", keep_io_types=False, **options)
+    assert report["ranges"] == {"tensors": 2, "tensors_without": 0}
+
+
+def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(x=1.0, y=1e6))
+    (line,) = report["not_done"]
+    assert "the ranges are of another model" in line
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0))["not_done"] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (5.0, r"'b': expected \{'absmax': a number\}, got 5.0"),
+        ({}, r"'b': expected \{'absmax'"),
+        ({"absmax": "much"}, "'b': absmax: expected a number, 0 or more, or null, got 'much'"),
+        ({"absmax": float("nan")}, "'b': absmax: expected a number"),
+        ({"absmax": 1.0, "min": []}, "'b': min: expected a number"),
+        ({"absmax": 1.0, "above": {"512": "x"}}, "'b': above: expected shares"),
+        ({"absmax": 1.0, "small": 3}, "'b': small: expected a mapping"),
+    ],
+)
+def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {"a": {"absmax": 1.0}, "b": entry}})
+    with pytest.raises(StageError, match="inner: 'n': expected"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "inner": {"n": entry}})
+
+
+def test_costs_are_weighed_at_the_shape_of_the_samples(tmp_path: Path) -> None:
+    samples = {"images": np.ones((1000, 2), np.float32)}
+    options = {"op_block_list": ["Relu"]}
+    small = to_fp16(
+        saved(tmp_path), tmp_path / "out.onnx", calibration=samples, input_shapes={"images": [1, 2]}, **options
+    )
+    asked = to_fp16(saved(tmp_path), tmp_path / "out.onnx", calibration=samples, **options)
+    stated = to_fp16(saved(tmp_path), tmp_path / "out.onnx", input_shapes={"images": [1000, 2]}, **options)
+    assert asked["costs"]["naive"] == stated["costs"]["naive"] != small["costs"]["naive"]
 
 
 def test_an_old_opset_is_raised_and_a_target_below_is_a_warning(tmp_path: Path) -> None:
@@ -249,7 +381,8 @@ def test_a_bad_file_on_the_command_line_is_one_line(tmp_path: Path) -> None:
 def workspace(folder: Path, *overrides: str) -> Path:
     write_params(folder, *overrides)
     (folder / "artifacts/slim").mkdir(parents=True)
-    saved(folder).rename(folder / "artifacts/slim/model.onnx")
+    pictures = TEXT.replace('float["n", 2]', 'float["n", 3, "h", "w"]')  # the rank that engine.profiles state
+    saved(folder, pictures).rename(folder / "artifacts/slim/model.onnx")
     write_json(folder / "artifacts/calibrate/ranges.json", measured(a=1.0, b=600.0, logits=1.0))
     return folder
 
