@@ -29,6 +29,10 @@ _BITS = "BitCast"
 # With a reduction, they accumulate into single elements; ONNX Runtime's CPU kernels refuse that in float16.
 _SCATTERS = {"ScatterND", "ScatterElements"}
 
+# They state their type with the tensor in their attribute, which is converted with them. Of all other operators such a
+# tensor (a tree's leaf weights) stays float32, and so does what must be of its type.
+_TENSOR_IS_TYPE = {"Constant", "ConstantOfShape"}
+
 # These read no values, so they take either type without a cast.
 _READS_NO_VALUES = {"Shape", "Size"}
 
@@ -83,7 +87,15 @@ def _stays_float32(node: ir.Node, schema: onnx.defs.OpSchema) -> bool:
     """Operators whose schema has float16 but whose meaning or kernels have not."""
     makes_stated_type = not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes)
     adds_up = node.op_type in _SCATTERS and node.attributes.get_string("reduction", "none") != "none"
-    return node.op_type == _BITS or makes_stated_type or adds_up
+    return node.op_type == _BITS or makes_stated_type or adds_up or _holds_float32(node)
+
+
+def _holds_float32(node: ir.Node) -> bool:
+    attributes = node.attributes.values() if node.op_type not in _TENSOR_IS_TYPE else ()
+    return any(
+        attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT
+        for attribute in attributes
+    )
 
 
 def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParameter], position: int) -> bool:

@@ -14,7 +14,7 @@ def custom_rule_of(text: str) -> CustomRule:
     """The function that `module:function` names.
 
     Raises:
-        StageError: when there is no such module, no such function, or it cannot be called.
+        StageError: when there is no such module, importing it fails, it has no such function, or that cannot be called.
     """
     module_name, colon, name = text.partition(":")
     if not (module_name and colon and name):
@@ -23,6 +23,9 @@ def custom_rule_of(text: str) -> CustomRule:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise StageError(f"custom_rule: {text!r}: {error}; it is looked for like any import (sys.path)") from error
+    except Exception as error:
+        what = f"importing {module_name!r} raised {type(error).__name__}: {error}"
+        raise StageError(f"custom_rule: {text!r}: {what}") from error
     function = getattr(module, name, None)
     if function is None:
         raise StageError(f"custom_rule: module {module_name!r} has no function {name!r}")
@@ -34,7 +37,14 @@ def custom_rule_of(text: str) -> CustomRule:
 
 def custom(node: ir.Node, evidence: Evidence) -> Decision | None:
     rule = evidence.rules.custom_rule
-    reason = rule(node, evidence.ranges or {"tensors": {}}) if rule is not None else None
+    if rule is None:
+        return None
+    try:
+        reason = rule(node, evidence.ranges or {"tensors": {}})
+    except Exception as error:
+        name = getattr(rule, "__qualname__", repr(rule))
+        what = f"{name!r} raised {type(error).__name__}: {error}"
+        raise StageError(f"custom_rule: at node {node.name!r} ({node.op_type}) {what}") from error
     if reason is None:
         return None
     if not isinstance(reason, str):

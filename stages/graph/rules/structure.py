@@ -1,7 +1,7 @@
 """What the graph itself settles, whatever was measured or listed.
 
     no_fp16_kernel   no float slot of the operator can be float16 (stages.graph.slots)
-    quantized        QuantizeLinear, DequantizeLinear: their scales stay as they are
+    quantized        operators that write, read or compute quantized tensors: their scales stay as they are
     subgraph         an operator with bodies other than If, Loop and Scan, Scan before opset 9, and all inside them
     any_type         Shape, Size, a Cast of float32: it reads either type as it stands
 
@@ -19,7 +19,10 @@ import onnx_ir as ir
 from stages.graph.rules.base import Decision, Evidence, Verdict, has_bodies
 from stages.graph.slots import is_float32, schema_of, takes_any_type
 
-_QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
+_QUANTIZED = {
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+}
 _CONTROL_FLOW = {"If", "Loop", "Scan"}
 _SCAN_WITHOUT_BATCH = 9
 
@@ -58,13 +61,13 @@ def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included:
     if custom and not (included and node.domain != ""):
         reason = f"operator {node.domain or 'ai.onnx'}::{node.op_type} is not known to onnx"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason)
+    if node.op_type in _QUANTIZED:
+        return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
     if odd := next((value for value in values_of(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
     if not custom and not has_bodies(node) and not evidence.moving(node):
         return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
-    if node.op_type in _QUANTIZED:
-        return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
     return None
 
 

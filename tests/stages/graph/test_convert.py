@@ -30,7 +30,9 @@ def converted(
 ) -> tuple[onnx.ModelProto, ConversionReport]:
     """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
     proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
-    halved, result = halves(proto, Rules(block=Lists(node=(pins,))), keep_io_types=keep_io_types, **options)
+    halved, result = halves(
+        proto, Rules(block=Lists(node=(pins,)), init_overflow="clamp"), keep_io_types=keep_io_types, **options
+    )
     report = halved.conversion
     check_invariants(proto, result, keep_io_types)
     return result, report

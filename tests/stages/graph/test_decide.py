@@ -110,12 +110,10 @@ def test_constants_held_in_nodes_count() -> None:
         "Range(x, x, x)",
         "Celu(x)",
         "RandomNormalLike(x)",
-        "DynamicQuantizeLinear(x)",
     ],
 )
 def test_operators_without_float16_in_their_schema(node: str) -> None:
-    outputs = "y, s, z" if "Quantize" in node else "y"
-    text = f"(float x) => () {{ [n] {outputs} = {node} }}"
+    text = f"(float x) => () {{ [n] y = {node} }}"
     assert rules_of(text, init_max=1.0, block=Lists(op=("Range",)))["n"] == "no_fp16_kernel"
 
 
@@ -190,6 +188,25 @@ def test_quantized_parts_are_left_alone() -> None:
     text = """<ir_version: 10, opset_import: ["": 19]> g (float[2] x) => (float[2] y)
         <float s = {0.5}, int8 z = {0}> { [q] a = QuantizeLinear(x, s, z) [d] y = DequantizeLinear(a, s, z) }"""
     assert rules_of(text) == {"q": "quantized", "d": "quantized"}
+
+
+def test_what_computes_quantized_tensors_is_left_alone() -> None:
+    """QLinearMatMul takes float16 scales from opset 21 on."""
+    text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,2] x) => (uint8[2,2] y)
+        { [dynamic] q, s, z = DynamicQuantizeLinear(x) [product] y = QLinearMatMul(q, s, z, q, s, z, s, z) }"""
+    assert rules_of(text, include=Lists(op=("QLinearMatMul",))) == {"dynamic": "quantized", "product": "quantized"}
+
+
+def test_trees_hold_their_weights_as_float32() -> None:
+    """TreeEnsemble's schema has float16, for all of its tensors alike."""
+    text = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 5]> g (float[1,1] x) => (float[1,1] y) {
+        [trees] a = ai.onnx.ml.TreeEnsemble<aggregate_function = 1, leaf_targetids = [0, 0],
+            leaf_weights = float[2] {1.0, 2.0}, n_targets = 1, nodes_falseleafs = [1], nodes_falsenodeids = [1],
+            nodes_featureids = [0], nodes_modes = uint8[1] {0}, nodes_splits = float[1] {0.5}, nodes_trueleafs = [1],
+            nodes_truenodeids = [0], post_transform = 0, tree_roots = [0]>(x)
+        [next] y = Relu(a) }"""
+    found = rules_of(text, include=Lists(op=("ai.onnx.ml::TreeEnsemble",)))
+    assert found == {"trees": "no_fp16_kernel", "next": "none"}
 
 
 def test_nodes_that_take_any_type() -> None:

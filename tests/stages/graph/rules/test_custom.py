@@ -37,8 +37,18 @@ def test_what_it_returns_must_be_a_reason() -> None:
         judge(TEXT, custom_rule=lambda node, ranges: True)
 
 
+def test_what_it_raises_is_said_with_the_rule_and_the_node() -> None:
+    def measured(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
+        return str(ranges["tensors"][node.outputs[0].name])
+
+    with pytest.raises(StageError, match=r"at node 'q' \(Exp\) '.*measured' raised KeyError: 'y'"):
+        judge(TEXT, {"a": {}}, custom_rule=measured)
+
+
 def test_it_is_named_by_module_and_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "house_rules.py").write_text("def keep(node, ranges): return None\nNUMBER = 3\n")
+    (tmp_path / "broken_rules.py").write_text("def keep(node, ranges) return None\n")
+    (tmp_path / "failing_rules.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert custom_rule_of("house_rules:keep").__name__ == "keep"  # type: ignore[attr-defined]
     for text, message in [
@@ -46,6 +56,8 @@ def test_it_is_named_by_module_and_function(tmp_path: Path, monkeypatch: pytest.
         (":keep", "expected 'module:function'"),
         ("no_such_house:keep", "No module named 'no_such_house'"),
         ("house_rules:kep", "module 'house_rules' has no function 'kep'"),
+        ("broken_rules:keep", "importing 'broken_rules' raised SyntaxError: .*broken_rules.py, line 1"),
+        ("failing_rules:keep", "importing 'failing_rules' raised ZeroDivisionError: division by zero"),
         ("house_rules:NUMBER", "is a int; expected a function"),
     ]:
         with pytest.raises(StageError, match=message):
