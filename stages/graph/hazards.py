@@ -23,7 +23,7 @@ as a normal number:
 
     max(x, c), c >= 2^-14    the same for every small x         x + c, |c| >= 2^-14    the same to float16's precision
 
-Bodies of If, Loop and Scan are skipped: they stay float32.
+Bodies of If, Loop and Scan are not looked at: calibration does not see them (stages.graph.decide, `unmeasured`).
 """
 
 from __future__ import annotations
