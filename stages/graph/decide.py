@@ -25,7 +25,7 @@ from typing import Any
 import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
-from stages.graph.masks import Masks, find_masks
+from stages.graph.masks import Masks, Path, find_masks
 from stages.graph.rules import activations, constants
 from stages.graph.rules.base import Decision, Evidence, Rules, Verdict
 from stages.graph.rules.custom import custom, custom_rule_of
@@ -52,7 +52,8 @@ class Decisions:
         unmatched: selectors that matched no node.
         clamps: mask constants, and the float16 value that all elements below it become.
         warnings: one line each.
-        masks: what was found of mask constants, one line each.
+        masks: constants that are proven to mask, one line each.
+        paths: by mask constant, the nodes of which one must run in FP16 for the clamp to be needed.
     """
 
     nodes: dict[ir.Node, Decision]
@@ -60,6 +61,7 @@ class Decisions:
     clamps: dict[ir.Value, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     masks: list[str] = field(default_factory=list)
+    paths: dict[ir.Value, Path] = field(default_factory=dict)
 
 
 def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> Decisions:
@@ -85,7 +87,7 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     judge = _Judge(evidence, blocked, included)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
     warnings += _clamped(nodes, evidence)
-    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings)
+    return Decisions(nodes, unmatched, masks.clamps, [*warnings, *masks.refused], masks.findings, masks.paths)
 
 
 def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:

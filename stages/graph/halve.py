@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
@@ -12,7 +12,7 @@ from stages.graph import place
 from stages.graph.arithmetic import flops
 from stages.graph.convert import ConversionReport, convert
 from stages.graph.decide import Decisions, Rules, Verdict, decide
-from stages.graph.ports import ports
+from stages.graph.ports import FP16, Owner, ports
 from stages.graph.sizes import concrete_shapes
 
 PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
@@ -75,5 +75,18 @@ def halve(
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
+    decisions = _needed_clamps(decisions, assignment)
     conversion = convert(model, found, assignment, decisions.clamps)
     return Halved(decisions, fp16, share, placed, naive, conversion)
+
+
+def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:
+    """Without the clamps of mask constants that meet FP32 nodes alone."""
+    idle = {
+        value: path
+        for value, path in decisions.paths.items()
+        if not any(assignment.get(node) == FP16 for node in path.nodes)
+    }
+    left = {path.clamped: path.left for path in idle.values()}
+    clamps = {value: floor for value, floor in decisions.clamps.items() if value not in idle}
+    return replace(decisions, clamps=clamps, masks=[left.get(line, line) for line in decisions.masks])

@@ -1,4 +1,4 @@
-"""Attention masks: large negative constants that do nothing but make a Softmax give 0.
+"""Attention masks: large negative constants that only mask: where a row has others, a Softmax makes them 0.
 
     softmax(s + m),  m = where(c, C, 0)  or  (1 - mask) * C, through moves       C := max(C, -32768 / k)
     softmax(where(c, C, s)), only moves between                                  C := max(C, -65504)
@@ -15,6 +15,19 @@ It is proven by pattern: every use of the constant, and of what is computed from
 operators, and none of it may be a graph output. Otherwise the constant stays as it is, and the finding says why.
 
     moves (Expand, Reshape, Transpose, Slice, Concat, ...), Add, Where, Max; Mul by what is 0 or 1; Shape, Size
+
+A row that is masked all over is another matter, as nothing in it is left to be chosen:
+
+    -Inf added, or chosen                  FP32: NaN                         clamped: softmax(s), or uniform
+    finite C added, |C| >> |s|             FP32: uniform, s is rounded off   clamped: softmax(s), in steps of 32
+    finite C chosen                        FP32: uniform                     clamped: uniform
+
+Who reads such a row gets other numbers; models mask whole rows only where they ignore them (padding). A model that
+looks for that NaN, to replace it, is left as it is: when -Inf, or several masks that may add up to it, can make one, no
+IsNaN or IsInf may read what the Softmax gives (`_nan_reader`).
+
+A clamp is needed only where something on the way runs in FP16; where all of it stays FP32 (`Path`), the constant stays
+as it is.
 
 Constants with elements between -128 and -65504 that pass the same proof need no clamp: they are exact enough, and
 `tolerated` by data_max and init_max.
@@ -47,10 +60,26 @@ _MOVES = {
 }
 # fmt: on
 _CHOOSES = {"Where", "Max"}
+_KEEPS_NAN = _MOVES | _CHOOSES | {"Cast", "Div", "Dropout", "MatMul", "Mul"}
 _READS_NO_VALUES = {"Shape", "Size"}
 
 Interval = tuple[float, float]
 Facts = Callable[[ir.Value], ConstantFacts | None]
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way of a constant.
+
+    Attributes:
+        nodes: those that it passes, up to the Softmaxes and with them.
+        clamped: its line among the findings.
+        left: the line that stands there instead when all nodes stay FP32.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    clamped: str
+    left: str
 
 
 @dataclass
@@ -59,15 +88,19 @@ class Masks:
 
     Attributes:
         clamps: by constant, what its elements below become.
+        paths: by clamped constant, the way that it goes.
         exempt: names of the tensors on the paths of clamped constants, which no range rule need judge.
         tolerated: names of those on the paths of other mask constants; data_max and init_max need not judge them.
-        findings: one line for each mask constant.
+        findings: one line for each constant that is proven to mask.
+        refused: one line for each that float16 does not hold and that is not.
     """
 
     clamps: dict[ir.Value, float] = field(default_factory=dict)
+    paths: dict[ir.Value, Path] = field(default_factory=dict)
     exempt: set[str] = field(default_factory=set)
     tolerated: set[str] = field(default_factory=set)
     findings: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 def find_masks(model: ir.Model, ranges: Mapping[str, Any] | None, facts: Facts | None = None) -> Masks:
@@ -114,6 +147,7 @@ class _Finder:
         self.marked: dict[ir.Value, _Mark] = {}
         self.ends: list[tuple[ir.Node, _Mark]] = []
         self.faults: dict[ir.Value, str] = {}
+        self.passed: dict[ir.Value, list[ir.Node]] = {}  # by constant
 
     # --- where masks may be -------------------------------------------------------------------------------------------
 
@@ -155,13 +189,15 @@ class _Finder:
             marks = [self.marked[value] for value in node.inputs if value is not None and value in self.marked]
             if not marks or (node.domain == "" and node.op_type in _READS_NO_VALUES):
                 continue
+            for constant in dict.fromkeys(constant for mark in marks for constant in mark.constants):
+                self.passed.setdefault(constant, []).append(node)
             if _is(node, "Softmax"):
                 self.ends.append((node, marks[0]))
                 continue
             passed = self._through(node)
-            if passed is None:
+            if isinstance(passed, str):
                 for mark in marks:
-                    self._blame(mark, f"{node.op_type} {node.name!r} reads it, too")
+                    self._blame(mark, passed)
                 continue
             for value in node.outputs:
                 self.marked[value] = passed
@@ -171,12 +207,12 @@ class _Finder:
         if value in self.outputs:
             self._blame(self.marked[value], f"it reaches the graph output {value.name!r}")
 
-    def _through(self, node: ir.Node) -> _Mark | None:
-        """The mark of what a node writes; None where no mask goes."""
+    def _through(self, node: ir.Node) -> _Mark | str:
+        """The mark of what a node writes; where no mask goes, why not."""
         positions = _carrying(node)
         marked = [index for index, value in enumerate(node.inputs) if value in self.marked]
         if node.domain != "" or not set(marked) <= set(positions):
-            return None
+            return f"{node.op_type} {node.name!r} reads it, too"
         read = [value for index in positions if (value := node.inputs[index]) is not None]
         marks = [self.marked[value] for value in read if value in self.marked]
         constants = {constant: None for mark in marks for constant in mark.constants}
@@ -184,8 +220,10 @@ class _Finder:
         if node.op_type == "Mul":
             factors = [value for value in read if value not in self.marked]
             is_mask = len(marks) == 1 and marks[0].rest is not None and marks[0].rest == (0.0, 0.0)
-            if not is_mask or not all(self._is_zero_or_one(value) for value in factors):
-                return None
+            if not is_mask:
+                return f"Mul {node.name!r} reads it, too, and it is not the only thing there that counts"
+            if (factor := next((value for value in factors if not self._is_zero_or_one(value)), None)) is not None:
+                return f"its factor {factor.name!r} in Mul {node.name!r} is not proven to be 0 or 1"
             return _Mark(constants, marks[0].stacked, (0.0, 0.0), computed=True)
         rests = [self.marked[value].rest if value in self.marked else self._interval(value) for value in read]
         known = [rest for rest in rests if rest is not None]
@@ -224,7 +262,8 @@ class _Finder:
             levels.update((constant, max(levels[constant], level)) for constant in mark.constants)
             ended.update(mark.constants)
         for node, mark in self.ends:
-            if (fault := _end_fault(node, mark, max(levels[constant] for constant in mark.constants))) is not None:
+            fault = _end_fault(node, mark, max(levels[constant] for constant in mark.constants))
+            if (fault := fault or self._guard_fault(node, mark)) is not None:
                 self._blame(mark, fault)
         for constant in self.clamped:
             if constant not in ended:
@@ -235,16 +274,29 @@ class _Finder:
             facts = self.facts(constant)
             before = "-inf" if facts is None or facts.neginf else f"{facts.lowest:.4g}"
             if constant in self.faults:
-                masks.findings += [f"{constant.name!r} ({before}) is not clamped: {self.faults[constant]}"] * clamped
+                masks.refused += [f"{constant.name!r} ({before}) is not clamped: {self.faults[constant]}"] * clamped
             elif clamped:
-                masks.clamps[constant] = float(np.float16(levels[constant]))
-                masks.findings.append(f"{constant.name!r} ({before}) only masks: clamped to {masks.clamps[constant]:g}")
+                level = masks.clamps[constant] = float(np.float16(levels[constant]))
+                line = f"{constant.name!r} ({before}) only masks"
+                path = Path(
+                    tuple(self.passed[constant]), f"{line}: clamped to {level:g}", f"{line}, in FP32 nodes alone"
+                )
+                masks.paths[constant] = path
+                masks.findings.append(path.clamped)
             else:
                 masks.findings.append(f"{constant.name!r} ({before}) only masks")
         for value, mark in self.marked.items():
             if value.name and not any(constant in self.faults for constant in mark.constants):
                 (masks.exempt if mark.stacked else masks.tolerated).add(value.name)
         return masks
+
+    def _guard_fault(self, node: ir.Node, mark: _Mark) -> str | None:
+        """Why what is behind a Softmax forbids a clamp, which takes the NaN of a row that is masked all over away."""
+        infinite = any((facts := self.facts(constant)) is not None and facts.neginf for constant in mark.constants)
+        reader = _nan_reader(node.outputs[0]) if infinite or mark.stacked > 1 else None
+        if reader is None:
+            return None
+        return f"{reader.op_type} {reader.name!r} looks for the NaN of a fully masked row behind Softmax {node.name!r}"
 
     def _blame(self, mark: _Mark, fault: str) -> None:
         for constant in mark.constants:
@@ -278,6 +330,20 @@ def _end_fault(node: ir.Node, mark: _Mark, level: float) -> str | None:
         return f"the scores before Softmax {node.name!r} reach |s| = {max(-low, high):.6g}; expected below 32000"
     if high - low > -level - _GAP:
         return f"the scores before Softmax {node.name!r} span {high - low:.6g}; expected at most {-level - _GAP:g}"
+    return None
+
+
+def _nan_reader(value: ir.Value) -> ir.Node | None:
+    """An IsNaN or IsInf that reads a value, or what keeps the NaN in it."""
+    waiting, seen = [value], {value}
+    while waiting:
+        found = waiting.pop()
+        for node in found.consumers():
+            if _is(node, "IsNaN") or _is(node, "IsInf"):
+                return node
+            if node.domain == "" and node.op_type in _KEEPS_NAN:
+                waiting += [result for result in node.outputs if result not in seen]
+                seen.update(node.outputs)
     return None
 
 

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
@@ -128,3 +129,26 @@ def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: 
     )
     report = clean(second, strict=True)
     assert report.before - report.after <= theirs
+
+
+@pytest.mark.parametrize(
+    ("blocked", "clamped"),
+    [(("Where", "Softmax"), False), (("Where",), True), (("Softmax",), True), ((), True)],
+)
+def test_a_mask_is_clamped_only_where_something_on_its_way_is_fp16(blocked: tuple[str, ...], clamped: bool) -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2,4] x, bool[2,4] c, float[4,4] w) => (float[2,4] y) <float big = {-3e38}>
+        { s = MatMul(x, w) t = Where(c, big, s) u = Identity(t) p = Softmax(u) y = MatMul(p, w) }""")
+    model = ready(proto)
+    wanted = tuple(sorted({"MatMul", "Where", "Softmax"} - set(blocked)))
+    halved = halve(model, None, Rules(masks=True, block=Lists(op=blocked), fp16_ops=wanted))
+    (stored,) = [tensor for tensor in ir.to_proto(model).graph.initializer if tensor.name.startswith("big")]
+    lowest = float(onnx.numpy_helper.to_array(stored).min())
+    line = "'big' (-3e+38) only masks"
+    if clamped:
+        assert (lowest, halved.conversion.weights.masks_clamped) == (-65504.0, 1)
+        assert halved.decisions.masks == [f"{line}: clamped to -65504"]
+    else:
+        assert (lowest, halved.conversion.weights.masks_clamped) == (float(np.float32(-3e38)), 0)
+        assert halved.decisions.masks == [f"{line}, in FP32 nodes alone"]
+        assert halved.decisions.clamps == {}

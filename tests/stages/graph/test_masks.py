@@ -77,7 +77,10 @@ def test_one_minus_mask_times_a_constant_is_clamped() -> None:
 def test_a_factor_that_may_be_something_else_than_0_or_1(factor: dict[str, Any]) -> None:
     found = masks(FACTOR, SCORES | factor)
     assert (clamps(found), found.exempt) == ({}, set())
-    assert "Mul" in found.findings[0]
+    assert (found.findings, found.refused) == (
+        [],
+        ["'big' (-3.403e+38) is not clamped: its factor 'n' in Mul 'Mul_m' is not proven to be 0 or 1"],
+    )
 
 
 def test_a_factor_between_0_and_1_would_change_what_the_mask_means() -> None:
@@ -94,13 +97,13 @@ def test_a_where_directly_before_the_softmax_takes_the_minimum_and_needs_no_cali
 def test_scores_that_may_lie_below_the_minimum_forbid_it(low: float, clamped: bool) -> None:
     found = masks(WHERE, {"x": span(low, 0.0)})
     assert bool(found.clamps) == clamped
-    assert clamped or "go down to -70000" in found.findings[0]
+    assert clamped or "go down to -70000" in found.refused[0]
 
 
 def test_an_added_mask_without_calibration_is_left() -> None:
     found = masks(ADD)
     assert (clamps(found), found.exempt) == ({}, set())
-    assert "not measured" in found.findings[0]
+    assert "not measured" in found.refused[0]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_an_added_mask_without_calibration_is_left() -> None:
 def test_how_large_the_scores_may_be(low: float, high: float, clamped: bool) -> None:
     found = masks(ADD, {"x": span(low, high)})
     assert bool(found.clamps) == clamped
-    assert clamped or "expected" in found.findings[0]
+    assert clamped or "expected" in found.refused[0]
 
 
 def test_scores_that_are_not_finite_are_not_known() -> None:
@@ -137,7 +140,7 @@ def test_scores_that_are_not_finite_are_not_known() -> None:
 def test_a_constant_with_another_use_is_left(more: str, why: str) -> None:
     found = masks(f"{ADD} {more}", SCORES)
     assert (clamps(found), found.exempt) == ({}, set())
-    assert f"{why} '{why}_e' reads it, too" in found.findings[0]
+    assert f"{why} '{why}_e' reads it, too" in found.refused[0]
 
 
 def test_a_result_that_nobody_reads_is_no_other_use() -> None:
@@ -147,7 +150,7 @@ def test_a_result_that_nobody_reads_is_no_other_use() -> None:
 def test_a_mask_that_is_a_graph_output_is_left() -> None:
     found = masks("y = Where(c, big, x) z = Softmax(y)")
     assert clamps(found) == {}
-    assert "graph output 'y'" in found.findings[0]
+    assert "graph output 'y'" in found.refused[0]
 
 
 def test_a_weight_that_a_caller_may_override_is_left() -> None:
@@ -155,6 +158,27 @@ def test_a_weight_that_a_caller_may_override_is_left() -> None:
     model = ir.from_onnx_text(text)
     normalize(model)
     assert find_masks(model, None).clamps == {}
+
+
+GUARD = "n = IsNaN(%s) g = Where(n, zero, p) y = MatMul(g, v)"
+
+
+@pytest.mark.parametrize(
+    ("body", "big", "clamped"),
+    [
+        ("t = Where(c, big, x) p = Softmax(t) " + GUARD % "p", -np.inf, False),
+        ("m = Where(c, big, zero) t = Add(x, m) p = Softmax(t) " + GUARD % "p", -np.inf, False),
+        ("t = Where(c, big, x) p = Softmax(t) q = Identity(p) " + GUARD % "q", -np.inf, False),
+        ("t = Where(c, big, x) p = Softmax(t) q = MatMul(p, v) n = IsInf(q) y = Where(n, zero, q)", -np.inf, False),
+        ("m = Where(c, big, zero) t = Add(x, m) u = Add(t, m) p = Softmax(u) " + GUARD % "p", -3e38, False),
+        ("t = Where(c, big, x) p = Softmax(t) " + GUARD % "p", -3e38, True),  # no NaN to look for
+        ("t = Where(c, big, x) p = Softmax(t) y = MatMul(p, v)", -np.inf, True),
+    ],
+)
+def test_the_nan_of_a_fully_masked_row_stays_where_somebody_looks_for_it(body: str, big: float, clamped: bool) -> None:
+    found = masks("v = Transpose(x) " + body, SCORES, big=big)
+    assert (bool(found.clamps), bool(found.refused), bool(found.exempt)) == (clamped, not clamped, clamped)
+    assert clamped or "looks for the NaN of a fully masked row behind Softmax 'Softmax_p'" in found.refused[0]
 
 
 def test_shape_reads_no_values() -> None:
@@ -221,6 +245,7 @@ def test_decide_takes_masks_out_of_the_range_rules() -> None:
     assert {decision.rule for decision in found.nodes.values()} == {"none"}
     assert {value.name: clamp for value, clamp in found.clamps.items()} == {"big": -32768.0}
     assert found.masks == ["'big' (-3.403e+38) only masks: clamped to -32768"]
+    assert found.warnings == []
     for other in (Rules(data_max=512.0, init_max=65504.0), Rules(masks=True, rules="autocast", data_max=512.0)):
         found = decide(model, ranges, other)
         assert {d.rule for d in found.nodes.values()} <= {"overflow", "data_max"}
@@ -234,3 +259,11 @@ def test_decide_tolerates_small_masks_in_data_max_and_init_max_alone() -> None:
     assert {d.rule for d in decide(model, ranges, rules).nodes.values()} == {"none"}
     doubled = Rules(masks=True, safety_factor=10.0, block=Lists())
     assert {d.rule for d in decide(model, ranges, doubled).nodes.values()} == {"overflow"}
+
+
+def test_decide_warns_of_what_float16_does_not_hold_and_is_no_mask() -> None:
+    found = decide(model_of(ADD), None, Rules(masks=True))
+    assert (found.masks, found.clamps) == ([], {})
+    assert found.warnings == [
+        "'big' (-3.403e+38) is not clamped: the scores before Softmax 'Softmax_y' were not measured"
+    ]
