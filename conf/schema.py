@@ -117,7 +117,10 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class PrecisionConfig:
-    """See precision/fp16.yaml for the meaning of each key, stages.fp16.to_fp16 for its type and range."""
+    """See precision/fp16.yaml for the meaning of each key, stages.fp16.to_fp16 for its type and range.
+
+    `strict_clean_up` is `strict` of stages.cast_cleanup.clean_casts.
+    """
 
     dtype: PrecisionName
     keep_io_types: bool | list[str]
@@ -146,6 +149,7 @@ class PrecisionConfig:
     underflow_share_max: float | None
     reduction_depth_max: int | None
     custom_rule: str | None
+    strict_clean_up: bool
 
 
 @dataclass(frozen=True)

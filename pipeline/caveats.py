@@ -38,5 +38,5 @@ def not_verified(reports: Reports) -> list[str]:
 
 
 def warnings(reports: Reports) -> list[str]:
-    """What the conversion warns of: list entries that match no node (a typo, most likely), masks, opsets."""
+    """What the conversion warns of: entries that match no node (a typo, most likely), opsets, outputs not finite."""
     return list(reports.get("fp16", {}).get("warnings", []))

@@ -28,9 +28,12 @@ def clean_casts(
 
     Args:
         model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
+            Bodies of If, Loop and Scan are cleaned; functions of the model stay as they are, and their Casts do not
+            count.
         out_path: ONNX file to write; inputs and outputs keep name, order and type.
         strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
-        fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here.
+        fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here. A file that
+            was converted with init_conversion_max_bytes keeps its run-time Casts only when this is the same number.
 
     Returns:
         casts_before, casts_after (all Cast and CastLike nodes), rules (how often each was applied),
@@ -67,8 +70,13 @@ def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
 def run(stage: Stage) -> dict[str, Any]:
     if stage.config.precision.dtype.value != "fp16":
         return _pass_on(stage)
-    limit = stage.config.precision.init_conversion_max_bytes  # what fp16 left to the runtime stays there
-    return clean_casts(stage.artifact("fp16"), stage.out() / MODEL_FILE, fold_max_bytes=limit)
+    precision = stage.config.precision
+    return clean_casts(
+        stage.artifact("fp16"),
+        stage.out() / MODEL_FILE,
+        strict=precision.strict_clean_up,
+        fold_max_bytes=precision.init_conversion_max_bytes,  # what fp16 left to the runtime stays there
+    )
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:

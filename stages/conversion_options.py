@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from stages.graph.selectors import Selector
 
 _SECTION = defaults("precision/fp16")
-DEFAULTS = {key: value for key, value in _SECTION.items() if key != "dtype"}
+_OF_OTHERS = {"dtype", "strict_clean_up"}  # whether to convert at all, and what the cast clean-up reads
+DEFAULTS = {key: value for key, value in _SECTION.items() if key not in _OF_OTHERS}
 
 
 def checked(keywords: Mapping[str, Any]) -> PrecisionConfig:

@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from conf.schema import CONF, PrecisionConfig
 from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
-from stages.io import MODEL_FILE, Stage, StageError, read_json, run_stage, write_json
-from stages.onnx_files import load_model, save_model
+from stages.io import MODEL_FILE, TEMPORARY, Stage, StageError, explain, read_json, remove, run_stage, write_json
+from stages.onnx_files import has_external_data, load_model, save_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _IO_SPEC = "truehalf.io_spec"
 _STAMP = "truehalf.precision"
+_KEEP_IO_TYPES = (
+    "inputs and outputs that stay float32 while the others become float16; without names, and by default, all"
+)
+_SHAPES = "shapes at which costs of casts are compared; by default those of the first calibration sample"
 
 
 def to_fp16(
@@ -126,6 +131,8 @@ def to_fp16(
     rules_in_force = rules_of(precision)
     model = load_model(model_path)
     check_names(model, precision, input_shapes)
+    if decisions_path is not None:
+        _check_writable(Path(decisions_path))
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
     model, notes = to_opset(model, precision.opset)
@@ -151,8 +158,7 @@ def to_fp16(
     )
     save_model(model, out_path)
     rows = [row(node, decision, halved) for node, decision in halved.decisions.nodes.items()]
-    if decisions_path is not None:
-        write_json(Path(decisions_path), rows)
+    _write_decisions(decisions_path, rows)
     facts = facts_of(model, out_path)
     report = conversion_report(rows, halved, rules_in_force, measured)
     report["unmatched_selectors"] += [str(wish) for wish in wishes]
@@ -192,28 +198,53 @@ def _passed_on(
     from stages.graph.normalize import infer_types
 
     _copy(model, source, out)
-    if decisions_path is not None:
-        write_json(Path(decisions_path), [])
+    _write_decisions(decisions_path, [])
     infer_types(model)
     return {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": facts_of(model, out)}
 
 
 def _copy(model: ir.Model, source: Path, out: Path) -> None:
     """The same bytes; with external data, which is named after its model, the same tensors."""
-    import onnx_ir as ir
-
     if source.resolve() == out.resolve():
         return
-    if any(isinstance(value.const_value, ir.ExternalTensor) for value in model.graph.initializers.values()):
+    if has_external_data(model):
         save_model(model, out)
         return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.partial")
+    _check_writable(out)
+    temporary = out.with_name(f".{out.name}{TEMPORARY}")
     try:
+        remove(temporary)
         shutil.copyfile(source, temporary)
         temporary.replace(out)
+    except OSError as error:
+        raise StageError(f"{out}: {explain(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the work, and before another file is replaced, that a file cannot be written.
+
+    Raises:
+        StageError: when it cannot.
+    """
+    if path.is_dir():
+        raise StageError(f"{path} is a folder; expected the name of a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StageError(f"{path}: {explain(error)}") from error
+
+
+def _write_decisions(path: Path | str | None, rows: list[dict[str, Any]]) -> None:
+    if path is None:
+        return
+    try:
+        write_json(Path(path), rows)
+    except OSError as error:
+        raise StageError(f"{path}: {explain(error)}") from error
 
 
 def _feeds(model: ir.Model, calibration: Any) -> Feeds | None:
@@ -288,7 +319,14 @@ def _pass_on(stage: Stage) -> dict[str, Any]:
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     """Every keyword of the door is a flag; a key of the YAML takes its type from the schema, its meaning from there."""
-    parser = argparse.ArgumentParser(prog="python -m stages.fp16", description="Convert an FP32 ONNX file to FP16.")
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.fp16",
+        usage="%(prog)s in.onnx out.onnx [options]",
+        description="Convert an FP32 ONNX file to FP16.",
+        epilog="The two files stand first: a flag that takes a list takes all words up to the next flag. Given again, "
+        "it adds to the list.",
+        argument_default=argparse.SUPPRESS,  # what is not given is the door's default
+    )
     parser.add_argument("model_path", metavar="in.onnx")
     parser.add_argument("out_path", metavar="out.onnx")
     source = parser.add_mutually_exclusive_group()
@@ -297,11 +335,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     types = get_type_hints(PrecisionConfig)
     for key, meaning in _meanings().items():
         _add_flag(parser, key, types[key], meaning)
-    parser.add_argument("--input-shapes", nargs="+", default=[], metavar="NAME:1x3x640x640", help="to compare costs at")
+    parser.add_argument("--input-shapes", nargs="+", action="extend", metavar="NAME:1x3x640x640", help=_SHAPES)
     parser.add_argument("--decisions-path", metavar="decisions.json", help="write the decision for each node")
     arguments = parser.parse_args(argv)
     try:
-        arguments.input_shapes = dict(_shape(text) for text in arguments.input_shapes)
+        if "input_shapes" in arguments:
+            arguments.input_shapes = dict(_shape(text) for text in arguments.input_shapes)
     except ValueError as error:
         parser.error(str(error))
     return arguments
@@ -315,22 +354,23 @@ def _meanings() -> dict[str, str]:
 
 
 def _add_flag(parser: argparse.ArgumentParser, key: str, type_: Any, meaning: str) -> None:
-    flag, default = f"--{key.replace('_', '-')}", DEFAULTS[key]
+    """A flag of a key; one that takes a list may be repeated, and its entries then add up."""
+    flag = f"--{key.replace('_', '-')}"
     kinds = set(get_args(type_)) or {type_}
     if kinds == {bool}:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=meaning)
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=meaning)
     elif key == "keep_io_types":
-        parser.add_argument(flag, nargs="*", default=default, metavar="NAME", help=meaning)
+        parser.add_argument(flag, nargs="*", action="extend", metavar="NAME", help=_KEEP_IO_TYPES)
         parser.add_argument("--no-keep-io-types", dest=key, action="store_false", help="float16 inputs and outputs")
-    elif isinstance(default, list):
-        parser.add_argument(flag, nargs="+", default=default, metavar="ENTRY", help=meaning)
+    elif isinstance(DEFAULTS[key], list):
+        parser.add_argument(flag, nargs="+", action="extend", metavar="ENTRY", help=meaning)
     elif isinstance(type_, type) and issubclass(type_, Enum):
-        parser.add_argument(flag, choices=[member.value for member in type_], default=default, help=meaning)
+        parser.add_argument(flag, choices=[member.value for member in type_], help=meaning)
     elif kinds & {int, float}:
         number = int if int in kinds else float
-        parser.add_argument(flag, type=_or_none(number), default=default, metavar="NUMBER", help=meaning)
+        parser.add_argument(flag, type=_or_none(number), metavar="NUMBER", help=meaning)
     else:
-        parser.add_argument(flag, default=default, metavar="TEXT", help=meaning)
+        parser.add_argument(flag, metavar="TEXT", help=meaning)
 
 
 def _or_none(number: type) -> Any:
@@ -353,7 +393,7 @@ def main() -> None:
         run_stage("fp16", run)
         return
     options = vars(_arguments(sys.argv[1:]))
-    if options["keep_io_types"] == []:  # the flag without names
+    if options.get("keep_io_types") == []:  # the flag without names
         options["keep_io_types"] = True
     try:
         report = to_fp16(**options)

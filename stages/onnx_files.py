@@ -119,6 +119,12 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         raise StageError(f"{path}: {explain(error)}") from error
 
 
+def has_external_data(model: ir.Model) -> bool:
+    """Whether the file that a model was loaded from keeps any tensor (of bodies, functions, attributes) outside it."""
+    _, files = model.meta.get(_SOURCE, (None, frozenset()))
+    return bool(files)
+
+
 def model_size_mb(path: Path | str) -> float:
     """Size of a model file with its <name>.data, where it has one, in 10^6 bytes."""
     path = Path(path)

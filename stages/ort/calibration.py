@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from stages.graph.facts import all_nodes
 from stages.graph.hazards import Reduction, reductions, sensitive
 from stages.graph.opset import to_opset
 from stages.graph.ready import make_ready
@@ -94,9 +95,17 @@ def calibrate(
     if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
         model = _raised(model)
     samples = _Samples(feeds, names)
-    run = _Run(model, samples, ladder, nonfinite_outputs)
-    run.first_pass()
-    run.second_pass()
+    try:
+        run = _Run(model, samples, ladder, nonfinite_outputs)
+        run.first_pass()
+        run.second_pass()
+    except StageError as error:
+        if strange := _custom_operators(model):
+            raise StageError(
+                f"{error}. ONNX does not define these operators, and ONNX Runtime may not have them "
+                f"({', '.join(strange)}): convert without calibration, or give ranges"
+            ) from error
+        raise
     return {
         "samples": len(samples),
         "ladder": list(ladder),
@@ -104,6 +113,13 @@ def calibrate(
         "tensors": {name: run.facts[root].entry(ladder) for name, root in run.roots.items()},
         "inner": run.inner,
     }
+
+
+def _custom_operators(model: ir.Model) -> list[str]:
+    """Operators of domains that neither ONNX nor ONNX Runtime has, as domain::Op."""
+    known = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
+    found = {f"{node.domain}::{node.op_type}" for node in all_nodes(model) if node.domain}
+    return sorted(name for name in found if not name.startswith(known))
 
 
 def _raised(model: ir.Model) -> ir.Model:

@@ -195,3 +195,23 @@ def test_the_stage(tmp_path: Path, precision: str, status: str, after: int) -> N
     assert (report["stage"], report["status"], report["casts_after"]) == ("cast_cleanup", status, after)
     same = (tmp_path / "artifacts/cast_cleanup/model.onnx").read_bytes() == source.read_bytes()
     assert same is (precision == "fp32")
+
+
+def test_strict_clean_up_of_the_configuration_keeps_roundings(tmp_path: Path) -> None:
+    write_params(tmp_path, "precision.strict_clean_up=true")
+    (tmp_path / "artifacts/fp16").mkdir(parents=True)
+    saved(tmp_path).rename(tmp_path / "artifacts/fp16/model.onnx")
+    done = in_workspace(tmp_path, sys.executable, "-m", "stages.cast_cleanup")
+    assert done.returncode == 0, done.stderr
+    report = read_json(tmp_path / "reports/cast_cleanup.json")
+    assert (report["strict"], report["casts_after"]) == (True, 2)
+
+
+def test_functions_are_left_as_they_are(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[2] x) => (float[2] y)
+        { a = Cast<to = 1>(x)  y = own.twice(a) }
+        <opset_import: ["": 17], domain: "own"> twice (p) => (r) { q = Cast<to = 10>(p)  r = Cast<to = 1>(q) }"""
+    report = clean_casts(saved(tmp_path, text), tmp_path / "out.onnx")
+    assert (report["casts_before"], report["casts_after"]) == (1, 0)
+    (function,) = onnx.load(tmp_path / "out.onnx").functions
+    assert [node.op_type for node in function.node] == ["Cast", "Cast"]

@@ -13,7 +13,8 @@ import onnx
 import pytest
 
 from conf.schema import FP16_MAX
-from stages.fp16 import to_fp16
+from stages.conversion_options import DEFAULTS
+from stages.fp16 import _arguments, _meanings, to_fp16
 from stages.io import StageError, read_json, write_json
 from stages.onnx_files import load_model, save_model
 from tests.conftest import in_workspace, write_params
@@ -180,6 +181,72 @@ def test_float32_parts_that_the_file_does_not_declare_are_converted(tmp_path: Pa
         { a = Cast<to = 1>(x)  b = Exp(a)  c = Exp(b)  y = Cast<to = 10>(c) }"""
     report = to_fp16(saved(tmp_path, text, ["up", "one", "two", "down"]), tmp_path / "out.onnx")
     assert (report["status"], report["fp16_fraction"]) == ("done", 1.0)
+
+
+FP16_WITH_A_BODY = """<ir_version: 8, opset_import: ["": 17]> g (float16[512] x, bool c) => (float16[512] y)
+    { y = If(c) <then_branch = t () => (float16[512] u) <float16[512] w> { u = Add(x, w) },
+                 else_branch = e () => (float16[512] v) { v = Relu(x) }> }"""
+
+
+def test_a_file_with_external_data_in_a_body_is_passed_on_whole(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(FP16_WITH_A_BODY)
+    weight = onnx.numpy_helper.from_array(np.arange(512, dtype=np.float16), "w")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/w.bin").write_bytes(weight.raw_data)
+    onnx.external_data_helper.set_external_data(weight, "w.bin")
+    weight.ClearField("raw_data")
+    body = proto.graph.node[0].attribute[0].g
+    del body.initializer[:]
+    body.initializer.append(weight)
+    onnx.save(proto, tmp_path / "source/in.onnx")
+    assert to_fp16(tmp_path / "source/in.onnx", tmp_path / "out.onnx")["status"] == "passed on"
+    (passed,) = onnx.load(tmp_path / "out.onnx").graph.node[0].attribute[0].g.initializer
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(passed), np.arange(512, dtype=np.float16))
+
+
+def test_passing_on_names_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
+    source = saved(tmp_path, text, ["relu"])
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("a file")
+    for out in ("folder", "file/out.onnx"):
+        with pytest.raises(StageError, match=out):
+            to_fp16(source, tmp_path / out)
+    (tmp_path / ".out.onnx.partial").mkdir()  # of a run that was killed
+    assert to_fp16(source, tmp_path / "out.onnx")["status"] == "passed on"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "in.onnx", "out.onnx"]
+
+
+def test_decisions_that_cannot_be_written_are_found_before_the_model_is(tmp_path: Path) -> None:
+    source = saved(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("a file")
+    for decisions in ("folder", "file/decisions.json"):
+        with pytest.raises(StageError, match=decisions):
+            to_fp16(source, tmp_path / "out.onnx", decisions_path=tmp_path / decisions)
+        assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [("def rule(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("x = 1", "no function")]
+)
+def test_a_custom_rule_that_cannot_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, message: str
+) -> None:
+    name = f"rules_{message.split()[0].lower()}"
+    (tmp_path / f"{name}.py").write_text(code + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(StageError, match=rf"custom_rule: .*{message}"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", custom_rule=f"{name}:rule")
+
+
+def test_calibration_of_a_custom_operator_says_what_to_do(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g (float[2] x) => (float[2] y)
+        { a = Relu(x)  b = com.acme.Op(a)  y = Relu(b) }"""
+    source = saved(tmp_path, text, ["one", "op", "two"])
+    with pytest.raises(StageError, match=r"com\.acme::Op\).*convert without calibration, or give ranges"):
+        to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones(2, np.float32)})
+    assert to_fp16(source, tmp_path / "out.onnx", ranges=measured(x=1.0, a=1.0))["status"] == "done"
 
 
 def test_fp16_parts_of_others_are_kept_and_the_rest_is_converted(tmp_path: Path) -> None:
@@ -368,6 +435,28 @@ def test_every_keyword_is_a_flag(tmp_path: Path) -> None:
     assert report["verdicts"] == {"init_max": 1, "node_block_list": 1, "op_block_list": 1}
     assert report["unmatched_selectors"] == ["node_block_list: nothing"]
     assert (tmp_path / "d.json").exists()
+
+
+def test_a_list_flag_that_is_repeated_adds_up(tmp_path: Path) -> None:
+    flags = ["--op-block-list", "Relu", "--op-block-list", "Softmax", "--fp16-ops", "Gemm", "--fp16-ops", "MatMul"]
+    done = command(
+        saved(tmp_path), tmp_path / "out.onnx", *flags, "--keep-io-types", "images", "--keep-io-types", "logits"
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdicts"] == {"fp16_ops": 1, "op_block_list": 2}
+    graph = onnx.load(tmp_path / "out.onnx").graph
+    assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
+
+
+def test_help_says_what_each_flag_means(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    with pytest.raises(SystemExit):
+        _arguments(["--help"])
+    text = capsys.readouterr().out
+    assert "usage: python -m stages.fp16 in.onnx out.onnx [options]" in text
+    assert "a flag that takes a list takes all words up to the next flag" in text
+    assert all(f"--{key.replace('_', '-')}" in text for key in DEFAULTS)
+    assert not [key for key in DEFAULTS if not _meanings()[key]], "a flag without a meaning"
 
 
 def test_a_bad_file_on_the_command_line_is_one_line(tmp_path: Path) -> None:
