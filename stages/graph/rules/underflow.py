@@ -7,6 +7,8 @@
                never in a sum, where 2^-25 more or less is nothing but for an epsilon
     epsilon    a constant that is added, or that a value is kept above, in front of Log, Reciprocal, Sqrt, a denominator
                or the base of a negative power, and that is 0 in float16; it and what it protects
+    variance   of a BatchNormalization: float16 changes v + epsilon by more than 2^-7 of it, or makes it 0; for a measured
+               variance, at the worst v between its extremes
 
 Below 2^-14 the values of float16 are 2^-24 apart. Its error is then 2^-25/|x| of x, up to all of it at 2^-25, against
 2^-11 above. A quotient takes that error on as it is; a logarithm as an absolute one: log x(1 + e) = log x + e. So an
@@ -32,6 +34,8 @@ _NORMAL_MIN = 2.0**-14
 _LOST = 2.0**-25
 _LOG_ERROR = 2.0**-7
 _LOST_IN_ROUNDING = 2.0**-13  # a larger |w| has itself a rounding error beyond 2^-25
+_VARIANCE = 4  # BatchNormalization's input
+_EPSILON = 1e-5  # its default
 _POSITIONS = {"Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0, "Div": 1}
 
 
@@ -48,6 +52,8 @@ def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | No
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
         if node in epsilons:
             return epsilons[node]
+        if node.op_type == "BatchNormalization" and node.domain == "" and (found := _variance(node, evidence)):
+            return found
         for value, entry in evidence.measured(node):
             is_meant = value in node.outputs or _carries(node, value, carried)
             if is_meant and (found := _small(value, entry, limit)) is not None:
@@ -82,6 +88,38 @@ def _small(value: ir.Value, entry: Mapping[str, Any], limit: float) -> Decision 
 def _carries(node: ir.Node, value: ir.Value, carried: set[ir.Value]) -> bool:
     """Whether a reader divides by the value or takes its logarithm, or passes it on to who does."""
     return any(output in carried for output in node.outputs) or _is_protected(node, value)
+
+
+def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
+    """BatchNormalization divides by the root of v + epsilon: it needs every v of its channels, not most of them."""
+    value = node.inputs[_VARIANCE]
+    if value is None or value not in evidence.moving(node):
+        return None
+    epsilon = node.attributes.get_float("epsilon", _EPSILON)
+    tensor, sample = ir.convenience.get_const_tensor(value), None
+    if tensor is not None:
+        variances = tensor.numpy().astype(np.float64).ravel()
+        variances = variances[np.isfinite(variances) & (variances >= 0)]
+        with np.errstate(over="ignore"):
+            errors = np.abs(variances.astype(np.float16).astype(np.float64) - variances)
+    else:
+        entry = evidence.entry(value) or {}
+        low, high, sample = finite(entry.get("min")), finite(entry.get("absmax")), entry.get("sample")
+        if low is None or high is None:
+            return None
+        variances = np.array([max(low, 0.0), min(max(low, _LOST), high)])
+        errors = np.minimum(variances, _LOST)
+    kept = variances < _NORMAL_MIN
+    variances, errors = variances[kept], errors[kept]
+    divisors = variances + epsilon
+    lost = (divisors <= _LOST) | (errors > _LOG_ERROR * divisors)
+    if not lost.any():
+        return None
+    worst = float(variances[lost].min())
+    reason = (
+        f"variance {value.name!r} = {worst:.3g} is lost in float16 beside epsilon = {epsilon:.3g}{on_sample(sample)}"
+    )
+    return Decision(Verdict.fp32, "underflow", reason, worst, _LOST, value.name, sample)
 
 
 # --- epsilons ---------------------------------------------------------------------------------------------------------

@@ -117,6 +117,46 @@ def test_the_reason_names_what_is_protected() -> None:
     assert found.reason == "epsilon 'eps' = 1e-08 is 0 in float16, and protects Div 'f'"
 
 
+def variance(values: list[float], epsilon: float, **rules: Any) -> Any:
+    text = f"""(float[1,3,2] x) => (float[1,3,2] y) <float[3] s = {{1, 1, 1}}, float[3] v = {{1, 1, 1}}>
+        {{ [n] y = BatchNormalization<epsilon = {epsilon!r}>(x, s, s, s, v) }}"""
+    return judge(text, weights={"v": np.array(values, np.float32)}, **rules)["n"]
+
+
+@pytest.mark.parametrize(
+    ("values", "epsilon", "rule"),
+    [
+        ([1.0, 1e-8, 1.0], 1e-12, "underflow"),  # one channel is enough
+        ([1.0, 1e-7, 1.0], 1e-12, "underflow"),  # 19 % off
+        ([1.0, 1e-5, 1.0], 1e-12, "none"),
+        ([1.0, 1e-8, 0.0], 1e-5, "none"),  # epsilon is all that counts
+        ([1.0, 0.0, 1.0], 1e-12, "underflow"),  # nothing is left
+        ([1.0, 0.0, 1.0], 1e-6, "none"),  # 0 is exact
+    ],
+)
+def test_variances_that_float16_loses(values: list[float], epsilon: float, rule: str) -> None:
+    assert variance(values, epsilon, **ON).rule == rule
+    assert variance(values, epsilon).rule == "none"
+
+
+def test_the_variance_and_its_epsilon_are_said() -> None:
+    found = variance([1.0, 1e-8, 1.0], 1e-12, **ON)
+    assert found.reason == "variance 'v' = 1e-08 is lost in float16 beside epsilon = 1e-12"
+    assert (found.value, found.tensor) == (pytest.approx(1e-8), "v")
+
+
+@pytest.mark.parametrize(
+    ("low", "epsilon", "rule"),
+    [(1e-8, 1e-12, "underflow"), (0.0, 1e-12, "underflow"), (1e-3, 1e-12, "none"), (0.0, 1e-5, "none")],
+)
+def test_a_variance_that_is_computed_is_judged_by_its_extremes(low: float, epsilon: float, rule: str) -> None:
+    text = f"""(float[1,3,2] x, float[3] u) => (float[1,3,2] y) <float[3] s = {{1, 1, 1}}>
+        {{ [p] v = Abs(u) [n] y = BatchNormalization<epsilon = {epsilon!r}>(x, s, s, s, v) }}"""
+    tensors = {"v": {"absmax": 1.0, "min": low, "sample": "s1"}}
+    assert judge(text, tensors, **ON)["n"].rule == rule
+    assert judge(text, **ON)["n"].rule == "none"
+
+
 def test_clip_before_opset_11_has_its_floor_in_an_attribute() -> None:
     text = """<ir_version: 8, opset_import: ["": 10]> g (float[2] x) => (float[2] y)
         { [e] a = Clip<min = 1e-9>(x) [f] y = Log(a) }"""
