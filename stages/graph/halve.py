@@ -12,7 +12,8 @@ from stages.graph import place
 from stages.graph.arithmetic import flops
 from stages.graph.convert import ConversionReport, convert
 from stages.graph.decide import Decisions, Rules, Verdict, decide
-from stages.graph.ports import FP16, Owner, ports
+from stages.graph.ports import FP16, Owner, io_type_of, ports
+from stages.graph.rules.interface import interface_overflows
 from stages.graph.sizes import concrete_shapes
 
 PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
@@ -66,6 +67,7 @@ def halve(
     """
     shapes = concrete_shapes(model, input_shapes)
     decisions = decide(model, ranges, rules)
+    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep_io_types)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
     found = ports(model, movable, keep_io_types, init_conversion_max_bytes)
     problem = place.problem(found, decisions.nodes, shapes)

@@ -7,8 +7,8 @@
                never in a sum, where 2^-25 more or less is nothing but for an epsilon
     epsilon    a constant that is added, or that a value is kept above, in front of Log, Reciprocal, Sqrt, a denominator
                or the base of a negative power, and that is 0 in float16; it and what it protects
-    variance   of a BatchNormalization: float16 changes v + epsilon by more than 2^-7 of it, or makes it 0; for a measured
-               variance, at the worst v between its extremes
+    variance   of a BatchNormalization: float16 changes v + epsilon by more than 2^-7 of it, or makes it 0; for a
+               measured variance, at the worst v between its extremes
 
 Below 2^-14 the values of float16 are 2^-24 apart. Its error is then 2^-25/|x| of x, up to all of it at 2^-25, against
 2^-11 above. A quotient takes that error on as it is; a logarithm as an absolute one: log x(1 + e) = log x + e. So an
