@@ -143,6 +143,7 @@ class _Finder:
         self.nodes = list(all_nodes(model))
         self.outputs = {value for graph in model.graphs() for value in graph.outputs}
         self.inputs = {value for graph in model.graphs() for value in graph.inputs}
+        self.leaving = _leaving(self.nodes)
         self.clamped: dict[ir.Value, bool] = {}  # by constant; False: it is small enough to stay
         self.marked: dict[ir.Value, _Mark] = {}
         self.ends: list[tuple[ir.Node, _Mark]] = []
@@ -293,10 +294,25 @@ class _Finder:
     def _guard_fault(self, node: ir.Node, mark: _Mark) -> str | None:
         """Why what is behind a Softmax forbids a clamp, which takes the NaN of a row that is masked all over away."""
         infinite = any((facts := self.facts(constant)) is not None and facts.neginf for constant in mark.constants)
-        reader = _nan_reader(node.outputs[0]) if infinite or mark.stacked > 1 else None
+        reader = self._nan_reader(node.outputs[0]) if infinite or mark.stacked > 1 else None
         if reader is None:
             return None
         return f"{reader.op_type} {reader.name!r} looks for the NaN of a fully masked row behind Softmax {node.name!r}"
+
+    def _nan_reader(self, value: ir.Value) -> ir.Node | None:
+        """An IsNaN or IsInf that reads a value, or what keeps the NaN in it, out of bodies as well."""
+        waiting, seen = [value], {value}
+        while waiting:
+            found = waiting.pop()
+            results = list(self.leaving.get(found, ()))
+            for node in found.consumers():
+                if _is(node, "IsNaN") or _is(node, "IsInf"):
+                    return node
+                if node.domain == "" and node.op_type in _KEEPS_NAN:
+                    results += node.outputs
+            waiting += [result for result in results if result not in seen]
+            seen.update(results)
+        return None
 
     def _blame(self, mark: _Mark, fault: str) -> None:
         for constant in mark.constants:
@@ -333,18 +349,15 @@ def _end_fault(node: ir.Node, mark: _Mark, level: float) -> str | None:
     return None
 
 
-def _nan_reader(value: ir.Value) -> ir.Node | None:
-    """An IsNaN or IsInf that reads a value, or what keeps the NaN in it."""
-    waiting, seen = [value], {value}
-    while waiting:
-        found = waiting.pop()
-        for node in found.consumers():
-            if _is(node, "IsNaN") or _is(node, "IsInf"):
-                return node
-            if node.domain == "" and node.op_type in _KEEPS_NAN:
-                waiting += [result for result in node.outputs if result not in seen]
-                seen.update(node.outputs)
-    return None
+def _leaving(nodes: list[ir.Node]) -> dict[ir.Value, list[ir.Value]]:
+    """By output of a body, what the node writes that has the body."""
+    found: dict[ir.Value, list[ir.Value]] = {}
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                for value in attribute.as_graph().outputs:
+                    found.setdefault(value, []).extend(node.outputs)
+    return found
 
 
 def _carrying(node: ir.Node) -> list[int]:

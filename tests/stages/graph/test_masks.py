@@ -181,6 +181,14 @@ def test_the_nan_of_a_fully_masked_row_stays_where_somebody_looks_for_it(body: s
     assert clamped or "looks for the NaN of a fully masked row behind Softmax 'Softmax_p'" in found.refused[0]
 
 
+def test_the_nan_may_leave_a_body() -> None:
+    body = """b = Cast<to = 9>(zero) p = If(b) <
+        then_branch = a () => (float[2,4] ap) { t = Where(c, big, x) ap = Softmax(t) },
+        else_branch = e () => (float[2,4] ep) { ep = Identity(x) }> y = Identity(p) """
+    assert clamps(masks(body, big=-np.inf)) == {"big": -65504.0}
+    assert "IsNaN 'IsNaN_n' looks for" in masks(body + "n = IsNaN(p)", big=-np.inf).refused[0]
+
+
 def test_shape_reads_no_values() -> None:
     assert clamps(masks(WHERE + " n = Shape(t)")) == {"big": -65504.0}
 
