@@ -59,7 +59,7 @@ def rules_of(precision: PrecisionConfig) -> Rules:
     Raises:
         StageError: a custom rule that is not there or cannot be imported.
     """
-    from stages.graph.decide import Lists, Rules
+    from stages.graph.decide import Lists, Rules, custom_rule_of
 
     def lists(use: str) -> Lists:
         return Lists(
@@ -73,22 +73,9 @@ def rules_of(precision: PrecisionConfig) -> Rules:
             "block": lists("block"),
             "include": lists("include"),
             "fp16_ops": tuple(precision.fp16_ops),
-            "custom_rule": _custom_rule(precision.custom_rule),
+            "custom_rule": custom_rule_of(precision.custom_rule) if precision.custom_rule else None,
         }
     )
-
-
-def _custom_rule(text: str | None) -> Any:
-    from stages.graph.rules.custom import custom_rule_of
-
-    if text is None:
-        return None
-    try:
-        return custom_rule_of(text)
-    except StageError:
-        raise
-    except Exception as error:  # code of the user's: anything may come out of it
-        raise StageError(f"custom_rule: {text!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def check_names(model: ir.Model, precision: PrecisionConfig, input_shapes: Mapping[str, Sequence[int]] | None) -> None:

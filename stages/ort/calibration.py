@@ -100,7 +100,7 @@ def calibrate(
         run.first_pass()
         run.second_pass()
     except StageError as error:
-        if strange := _custom_operators(model):
+        if str(error).startswith("ONNX Runtime cannot") and (strange := _custom_operators(model)):
             raise StageError(
                 f"{error}. ONNX does not define these operators, and ONNX Runtime may not have them "
                 f"({', '.join(strange)}): convert without calibration, or give ranges"
