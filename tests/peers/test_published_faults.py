@@ -199,7 +199,7 @@ class TestStateOfALoop:
     """A carried state has one type before, in and after the body."""
 
     TEXT = """<ir_version: 8, opset_import: ["" : 17]>
-    agraph (float[2, 2] x, int64 n, bool go) => (float[2, 2] y) {
+    agraph (float[2, 2] x) => (float[2, 2] y) <int64 n = {3}, bool go = {1}> {
         start = Relu(x)
         last = Loop(n, go, start) <body = body (int64 i, bool on, float[2, 2] state)
             => (bool on_out, float[2, 2] next) {
@@ -210,15 +210,10 @@ class TestStateOfALoop:
         y = Add(last, start)
     }"""
     WEIGHTS: ClassVar[Arrays] = {"w": np.array([[0.5, 0.25], [-0.25, 0.5]], np.float32)}
-    SAMPLE: ClassVar[Arrays] = {"x": np.ones((2, 2), np.float32), "n": np.array(3), "go": np.array(True)}
+    SAMPLE: ClassVar[Arrays] = {"x": np.ones((2, 2), np.float32)}
 
     def test_autocast(self, tmp_path: Path) -> None:
-        source = write(tmp_path, self.TEXT, self.WEIGHTS)
-        try:
-            made = by_peer("autocast", source, self.SAMPLE)
-        except RuntimeError:
-            return  # it makes no file at all
-        assert not is_valid(made)
+        assert not is_valid(by_peer("autocast", write(tmp_path, self.TEXT, self.WEIGHTS), self.SAMPLE))
 
     @pytest.mark.parametrize(("calibrated", "expected"), [(False, FLOAT16), (True, FLOAT)])
     def test_truehalf(self, tmp_path: Path, calibrated: bool, expected: int) -> None:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,31 +17,7 @@ from stages.fp16 import _arguments, _meanings, to_fp16
 from stages.io import StageError, read_json, write_json
 from stages.onnx_files import load_model, save_model
 from tests.conftest import in_workspace, write_params
-
-FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-TEXT = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (float["n", 2] logits)
-    <float[2,2] w = {1.0, -2.0, 0.5, 3.0}>
-    { a = MatMul(images, w)  b = Relu(a)  logits = Softmax(b) }"""
-NAMES = ["/decoder/layers.0/MatMul", "/decoder/Relu", "/head/Softmax"]
-
-
-def saved(folder: Path, text: str = TEXT, names: list[str] | None = None) -> Path:
-    proto = onnx.parser.parse_model(text)
-    for node, name in zip(proto.graph.node, NAMES if names is None else names, strict=False):
-        node.name = name
-    onnx.save(proto, folder / "in.onnx")
-    return folder / "in.onnx"
-
-
-def measured(**absmax: float) -> dict[str, Any]:
-    return {"tensors": {name: {"absmax": value, "sample": "s3"} for name, value in absmax.items()}}
-
-
-def node_types(path: Path) -> dict[str, int]:
-    """Element type of each node's first output."""
-    graph = onnx.shape_inference.infer_shapes(onnx.load(path)).graph
-    types = {v.name: v.type.tensor_type.elem_type for v in [*graph.value_info, *graph.output]}
-    return {node.name: types[node.output[0]] for node in graph.node}
+from tests.stages.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
 
 
 def test_a_door_without_options_does_what_the_chain_does(tmp_path: Path) -> None:
@@ -54,72 +29,6 @@ def test_a_door_without_options_does_what_the_chain_does(tmp_path: Path) -> None
     assert report["fp32_nodes"][0]["reason"] == "constant 'w' holds |w| = 7e+04 > init_max 65504"
     graph = onnx.load(tmp_path / "out.onnx").graph
     assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
-
-
-def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
-    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(images=1.0, a=1.0, b=600.0, logits=1.0))
-    assert report["casts_to_fp16"] == 1
-    assert report["casts_to_fp32"] == 1
-    assert report["model"]["casts"] == 2
-    assert report["fp16_fraction"] == report["model"]["fp16_fraction"] == pytest.approx(1 / 3)
-    assert report["weights"]["tensors_fp16"] == 1
-    assert report["ranges"] == {"tensors": 3, "tensors_without": 0}
-    assert report["not_done"] == []
-    assert report["model"]["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
-    json.dumps(report)
-
-
-def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> None:
-    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx")
-    assert report["fp32_nodes_total"] == 0
-    assert report["ranges"] == {"tensors": 0, "tensors_without": 3}
-    (line,) = report["not_done"]
-    assert line.startswith("safety_factor, data_max, inner, integers, masks, underflow_share_max: no calibration was")
-    off = to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=None, rules="autocast")
-    assert off["not_done"] == []
-
-
-def test_decisions_carry_their_evidence(tmp_path: Path) -> None:
-    write_json(tmp_path / "ranges.json", measured(a=7.1e3))
-    to_fp16(
-        saved(tmp_path),
-        tmp_path / "out.onnx",
-        ranges=tmp_path / "ranges.json",
-        op_block_list=["Softmax"],
-        decisions_path=tmp_path / "decisions.json",
-    )
-    first, _, last = read_json(tmp_path / "decisions.json")
-    assert first == {
-        "node": "/decoder/layers.0/MatMul",
-        "op": "MatMul",
-        "scope": "decoder.layers.0",
-        "precision": "fp32",
-        "rule": "data_max",
-        "value": 7.1e3,
-        "threshold": 512.0,
-        "tensor": "a",
-        "sample": "s3",
-        "reason": "'a' reaches |x| = 7100 > data_max 512 on sample s3",
-    }
-    assert (last["rule"], last["reason"]) == ("op_block_list", "listed in op_block_list: Softmax")
-
-
-def test_a_node_that_placement_keeps_fp32_says_so(tmp_path: Path) -> None:
-    text = TEXT.replace("Relu(a)", "Transpose(a)")
-    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["MatMul", "Softmax"])
-    assert [row["rule"] for row in report["fp32_nodes"]] == ["op_block_list", "placement", "op_block_list"]
-    assert report["model"]["casts"] == 0
-
-
-def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
-    report = to_fp16(
-        saved(tmp_path),
-        tmp_path / "out.onnx",
-        op_block_list=["Softmaxx", "Relu"],
-        node_block_list=["^MatMul", "/head/"],
-    )
-    assert report["unmatched_selectors"] == ["op_block_list: Softmaxx", "node_block_list: ^MatMul"]
-    assert node_types(tmp_path / "out.onnx")["/head/Softmax"] == FLOAT
 
 
 def test_finfo_max_anchors_give_no_inf(tmp_path: Path) -> None:
@@ -263,134 +172,6 @@ def test_external_data_is_read_and_converted(tmp_path: Path) -> None:
     to_fp16(tmp_path / "big.onnx", tmp_path / "out.onnx")
     (weight,) = onnx.load(tmp_path / "out.onnx").graph.initializer
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(weight), np.array([[1, -2], [0.5, 3]], np.float16))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"node_block_list": ["("]}, r"node_block_list\[0\]: '\(' is no regular expression"),
-        ({"ranges": {"a": 1.0}}, "ranges: expected"),
-        ({"ranges": "missing.json"}, "missing.json"),
-    ],
-)
-def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(StageError, match=message):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **options)
-    assert not (tmp_path / "out.onnx").exists()
-
-
-FAULTY = {
-    "keep_io_types": (None, "expected true or false, or a list, got None"),
-    "op_block_list": ("Softmax", "expected a list, got 'Softmax'"),
-    "scope_block_list": (["a/b"], "'a/b' is no module scope"),
-    "pattern_include_list": (["MatMul"], "'MatMul' is no pattern"),
-    "rules": ("auto", "expected one of default, autocast, got 'auto'"),
-    "init_overflow": ("clmp", "expected one of pin, clamp, got 'clmp'"),
-    "placement": ("mincut", "expected one of min_cut, eager, got 'mincut'"),
-    "safety_factor": (0, "expected 1 to 65504, got 0"),
-    "data_max": (-1, "expected above 0"),
-    "data_max_share": (9, "expected 0 to 1, got 9"),
-    "underflow_share_max": (float("nan"), "expected 0 to 1, got nan"),
-    "opset": (0, "expected 1 or more, got 0"),
-    "custom_rule": ("rules", "expected module:function"),
-    "inner": ("yes", "expected true or false, got 'yes'"),
-}
-
-
-@pytest.mark.parametrize("key", FAULTY)
-def test_the_door_checks_what_the_chain_checks(tmp_path: Path, key: str) -> None:
-    value, message = FAULTY[key]
-    with pytest.raises(StageError) as caught:
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **{key: value})
-    assert f"  - {key}" in str(caught.value)
-    assert message in str(caught.value)
-    assert not (tmp_path / "out.onnx").exists()
-
-
-def test_all_bad_options_are_listed_at_once(tmp_path: Path) -> None:
-    several = {key: FAULTY[key][0] for key in ("rules", "placement", "op_block_list")}
-    with pytest.raises(StageError) as caught:
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **several)
-    assert [line.split(":")[0].strip(" -") for line in str(caught.value).splitlines()[1:]] == [
-        "placement",
-        "op_block_list",
-        "rules",
-    ]
-    bounds = {"data_max_share": 9, "opset": 0}
-    with pytest.raises(StageError, match=r"data_max_share: expected 0 to 1(.|\n)*opset: expected 1 or more"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", **bounds)
-
-
-def test_names_and_shapes_are_held_against_the_model(tmp_path: Path) -> None:
-    shapes = {"image": [1, 2], "images": [1, 2, 3]}
-    with pytest.raises(StageError) as caught:
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", keep_io_types=["X", "logits"], input_shapes=shapes)
-    assert str(caught.value).splitlines()[1:] == [
-        "  - keep_io_types: 'X' is no input or output of the model; it has 'images', 'logits'",
-        "  - input_shapes: 'image' is no input of the model; it has 'images'",
-        "  - input_shapes: 'images': expected 2 axes, got [1, 2, 3]",
-    ]
-    with pytest.raises(StageError, match="expected true or false, or a list, got 'images'"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", keep_io_types="images")
-
-
-def test_any_iterable_is_a_list_and_numbers_may_be_numpys(tmp_path: Path) -> None:
-    report = to_fp16(
-        saved(tmp_path),
-        tmp_path / "out.onnx",
-        op_block_list=iter(["Softmax"]),
-        node_block_list={"Relu"},
-        keep_io_types=("logits",),
-        data_max=np.float32(512),
-    )
-    assert report["verdicts"]["op_block_list"] == report["verdicts"]["node_block_list"] == 1
-
-
-def test_a_wish_that_matches_nothing_is_reported(tmp_path: Path) -> None:
-    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul", "Conv"])
-    assert report["unmatched_selectors"] == ["fp16_ops: Matmul"]  # Conv stands in the default, which fits all models
-    assert report["warnings"] == ["fp16_ops: Matmul matches no node (the model has MatMul)"]
-    with pytest.raises(StageError, match="fp16_ops: Matmul matches no node"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", fp16_ops=["Matmul"], strict_selectors=True)
-
-
-def test_the_report_says_that_it_is_done(tmp_path: Path) -> None:
-    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx")["status"] == "done"
-
-
-def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
-    """An ArgMax writes integers, which have no range; and names that the conversion gives do not count."""
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (int64["n", 1] best, float["n", 2] b)
-        { a = Relu(images)  b = Softmax(a)  best = ArgMax<axis = 1>(a) }"""
-    options = {"ranges": measured(images=1.0, a=1.0, b=1.0), "op_block_list": ["Softmax"]}
-    report = to_fp16(saved(tmp_path, text, ["a", "b", "c"]), tmp_path / "out.onnx", keep_io_types=False, **options)
-    assert report["ranges"] == {"tensors": 2, "tensors_without": 0}
-
-
-def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: Path) -> None:
-    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(x=1.0, y=1e6))
-    (line,) = report["not_done"]
-    assert "the ranges are of another model" in line
-    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0))["not_done"] == []
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (5.0, r"'b': expected \{'absmax': a number\}, got 5.0"),
-        ({}, r"'b': expected \{'absmax'"),
-        ({"absmax": "much"}, "'b': absmax: expected a number, 0 or more, or null, got 'much'"),
-        ({"absmax": float("nan")}, "'b': absmax: expected a number"),
-        ({"absmax": 1.0, "min": []}, "'b': min: expected a number"),
-        ({"absmax": 1.0, "above": {"512": "x"}}, "'b': above: expected shares"),
-        ({"absmax": 1.0, "small": 3}, "'b': small: expected a mapping"),
-    ],
-)
-def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, message: str) -> None:
-    with pytest.raises(StageError, match=message):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {"a": {"absmax": 1.0}, "b": entry}})
-    with pytest.raises(StageError, match="inner: 'n': expected"):
-        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "inner": {"n": entry}})
 
 
 def test_costs_are_weighed_at_the_shape_of_the_samples(tmp_path: Path) -> None:

@@ -2,113 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
-
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 
-from stages.graph.convert import ConversionReport
 from stages.graph.decide import Lists, Rules
-from stages.graph.halve import Halved, halve
-from stages.graph.ready import make_ready
-
-HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
-FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-
-
-def parsed(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(text if text.startswith("<") else HEAD + text)
-    onnx.checker.check_model(model, full_check=True)
-    return model
-
-
-def converted(
-    source: str | onnx.ModelProto, pins: str = "^pin", keep_io_types: bool = True, **options: Any
-) -> tuple[onnx.ModelProto, ConversionReport]:
-    """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
-    proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
-    halved, result = halves(
-        proto, Rules(block=Lists(node=(pins,)), init_overflow="clamp"), keep_io_types=keep_io_types, **options
-    )
-    report = halved.conversion
-    check_invariants(proto, result, keep_io_types)
-    return result, report
-
-
-def halves(proto: onnx.ModelProto, rules: Rules, **options: Any) -> tuple[Halved, onnx.ModelProto]:
-    model = ir.from_proto(proto)
-    make_ready(model)
-    return halve(model, None, rules, **({"placement": "eager"} | options)), ir.to_proto(model)
-
-
-def check_invariants(before: onnx.ModelProto, after: onnx.ModelProto, keep_io_types: bool) -> None:
-    onnx.checker.check_model(after, full_check=True)  # sortedness and unique value names included
-    import onnxruntime as ort
-
-    ort.InferenceSession(after.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [node.name for node in after.graph.node]
-    assert len(set(names)) == len(names)
-    assert all(names)
-    for old, new in [(before.graph.input, after.graph.input), (before.graph.output, after.graph.output)]:
-        assert [value.name for value in new] == [value.name for value in old]
-        for a, b in zip(old, new, strict=True):
-            same = keep_io_types or a.type.tensor_type.elem_type != FLOAT
-            assert b.type.tensor_type.elem_type == (a.type.tensor_type.elem_type if same else FLOAT16)
-    there = {node.output[0] for node in before.graph.node}
-    new = [node for node in after.graph.node if node.op_type == "Cast" and node.output[0] not in there]
-    casts = [
-        (node.input[0], node.attribute[0].i) for node in new if node.name not in {n.name for n in before.graph.node}
-    ]
-    assert len(set(casts)) == len(casts)  # one per tensor and direction
-
-
-def run(model: onnx.ModelProto, *arrays: Any) -> list[np.ndarray]:
-    import onnxruntime as ort
-
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    types = {
-        "tensor(float)": np.float32,
-        "tensor(float16)": np.float16,
-        "tensor(int64)": np.int64,
-        "tensor(bool)": bool,
-    }
-    feeds = {i.name: np.asarray(a, types[i.type]) for i, a in zip(session.get_inputs(), arrays, strict=True)}
-    return session.run(None, feeds)
-
-
-def same(text: str, *arrays: Any, rtol: float = 2e-3, **options: Any) -> onnx.ModelProto:
-    """Convert, and compare with the original. The CPU provider computes float16 nodes in float32: the tolerance is that
-    of a few roundings to float16 (half an ULP each, 2^-11) at tensors the provider does materialise.
-    """
-    proto = parsed(text)
-    result, _ = converted(proto, **options)
-    for expected, got in zip(run(proto, *arrays), run(result, *arrays), strict=True):
-        np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), rtol=rtol, atol=1e-3)
-    return result
-
-
-def types(model: onnx.ModelProto) -> dict[str, int]:
-    """Element types of all values, inferred anew from inputs and initializers alone."""
-    bare = onnx.ModelProto.FromString(model.SerializeToString())
-    del bare.graph.value_info[:]
-    inferred = onnx.shape_inference.infer_shapes(bare, check_type=True, strict_mode=True).graph
-    values = [*inferred.value_info, *inferred.input, *inferred.output]
-    found = {value.name: value.type.tensor_type.elem_type for value in values}
-    return found | {w.name: w.data_type for w in inferred.initializer}
-
-
-def ops(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
-
-
-def all_ops(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in ir.traversal.RecursiveGraphIterator(ir.from_proto(model).graph)]
-
-
-X = np.array([[0.5, -1.25], [2.0, 3.3]])
+from tests.stages.graph.conversion import FLOAT, FLOAT16, X, converted, halves, ops, parsed, run, same, types
 
 
 def test_value_info_says_what_inference_says() -> None:
@@ -340,60 +239,6 @@ def test_one_hot_depth_is_a_size_and_stays_float32() -> None:
     assert hot.argmax() == 2050
 
 
-BRANCHES = """(float[2,2] x, bool c) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
-    { a = Relu(x) b = MatMul(a, w)
-    r = If(c) <then_branch = t () => (float[2,2] ty) { [%s] ty = MatMul(b, w) },
-    else_branch = e () => (float[2,2] ey) { k = Constant<value_float = 0.5>() ey = Mul(b, k) }> y = Add(r, b) }"""
-
-
-def test_branches_are_converted_with_what_they_capture() -> None:
-    for c in (True, False):
-        result = same(BRANCHES % "m", X, c)
-    assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT16}
-    assert all_ops(result).count("Cast") == 2  # x and y
-
-
-def test_a_pinned_node_in_a_branch_is_cast_inside_and_what_it_captures_outside() -> None:
-    for c in (True, False):
-        result = same(BRANCHES % "pin", X, c)
-    assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT, "w_fp16": FLOAT16}
-    assert ops(result).count("Cast") == 3  # x, b, y; r is float16 in both branches
-    assert all_ops(result).count("Cast") == 4
-
-
-def test_branches_of_a_pinned_if_put_out_float32() -> None:
-    text = BRANCHES.replace("r = If", "[pin] r = If") % "m"
-    for c in (True, False):
-        assert types(same(text, X, c))["r"] == FLOAT
-
-
-LOOP = """(float[2,2] x) => (float[2,2] y, float[3,2,2] z) <int64 n = {3}, bool go = {1}> { a = Relu(x)
-    b, t = Loop(n, go, a) <body = l (int64 i, bool c, float[2,2] s) => (bool d, float[2,2] u, float[2,2] v)
-        { d = Identity(c) [%s] u = Add(s, a) [%s] v = Neg(u) }>
-    y = Relu(b) z = Relu(t) }"""
-SCAN = """(float[2,2] x) => (float[2] y, float[2,2] z) <float[2] zero = {0.0, 0.0}>
-    { a = Relu(x) s, t = Scan<num_scan_inputs = 1, body =
-        l (float[2] s0, float[2] r) => (float[2] s1, float[2] o) { [%s] s1 = Add(s0, r) [%s] o = Neg(s1) }>(zero, a)
-    y = Relu(s) z = Relu(t) }"""
-
-
-@pytest.mark.parametrize("text", [LOOP, SCAN])
-def test_loop_and_scan_states(text: str) -> None:
-    """Whatever is pinned in a body, states and scanned tensors stay float16 outside, and are cast inside."""
-    for pinned in itertools.product(("m", "pin"), ("n", "pin2")):
-        found = types(same(text % pinned, X))
-        assert (found["t"], found["b" if text is LOOP else "s"]) == (FLOAT16, FLOAT16)
-
-
-def test_nested_subgraphs() -> None:
-    text = """(float[2,2] x, bool c) => (float[2,2] y) { a = Relu(x)
-        y = If(c) <then_branch = t () => (float[2,2] ty) {
-            ty = If(c) <then_branch = t2 () => (float[2,2] t2y) { t2y = Neg(a) },
-                else_branch = e2 () => (float[2,2] e2y) { e2y = Exp(a) }> },
-        else_branch = e () => (float[2,2] ey) { ey = Relu(a) }> }"""
-    same(text, X, True)
-
-
 def test_unknown_operators_get_float32() -> None:
     text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[2,2] x) => (float[2,2] y)
         { a = Relu(x) b = com.microsoft.Gelu(a) y = Neg(b) }"""
@@ -535,11 +380,3 @@ def test_optionals_stay_float32() -> None:
     _, result = halves(parsed(text), Rules())
     onnx.checker.check_model(result, full_check=True)
     assert types(result)["b"] == FLOAT
-
-
-def test_a_branch_may_put_out_what_it_captures_or_a_constant() -> None:
-    text = """(float[2] x, bool c) => (float[2] y) <float[2] w = {1.5, 2.5}> { a = Relu(x)
-        r = If(c) <then_branch = t () => (float[2] p) { p = Identity(w) },
-        else_branch = e () => (float[2] q) { q = Constant<value_floats = [0.5, 0.25]>() }> y = Add(r, a) }"""
-    for c in (True, False):
-        same(text, X[0], c)
