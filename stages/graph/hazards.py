@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from stages.graph.float16 import NORMAL_MIN
 from stages.graph.slots import is_float32
 
 _SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 adds up to what float16 holds
@@ -238,7 +239,6 @@ def _opset(node: ir.Node) -> int:
 
 # --- small values -----------------------------------------------------------------------------------------------------
 
-_NORMAL_MIN = 2.0**-14  # smallest normal float16
 
 # What comes out is what goes in, elsewhere, or nearly: a small element stays small.
 # fmt: off
@@ -284,14 +284,14 @@ def _carried(node: ir.Node) -> list[ir.Value]:
     match node.op_type:
         case "Add" | "Sub":
             shifts = [shift for value in read if (shift := _constant_floats(value)) is not None]
-            return read if any((np.abs(shift) < _NORMAL_MIN).any() for shift in shifts) else []
+            return read if any((np.abs(shift) < NORMAL_MIN).any() for shift in shifts) else []
         case "Max":
             floors = [floor for value in read if (floor := _constant_floats(value)) is not None]
-            return [] if any((floor >= _NORMAL_MIN).all() for floor in floors) else read
+            return [] if any((floor >= NORMAL_MIN).all() for floor in floors) else read
         case "Clip":
             given = node.inputs[1] if len(node.inputs) > 1 else None
             lowest = np.array(node.attributes.get_float("min", -np.inf)) if given is None else _constant_floats(given)
-            return [] if lowest is not None and (lowest >= _NORMAL_MIN).all() else read
+            return [] if lowest is not None and (lowest >= NORMAL_MIN).all() else read
         case "Pow":
             return read[:1]
     return read if node.op_type in _CARRIES else []

@@ -43,7 +43,8 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
-from stages.graph.rules.base import MAX, finite
+from stages.graph.float16 import MAX
+from stages.graph.rules.base import finite
 from stages.graph.rules.facts import ConstantFacts, constant_facts
 from stages.graph.slots import is_float32
 

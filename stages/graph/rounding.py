@@ -21,7 +21,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-MAX = 65504.0  # the largest finite float16
+from stages.graph.float16 import MAX
 
 _BLOCK = 1 << 16  # elements; float32 block, float16 block and their bits fit into a second-level cache
 _BLOCKS_A_WRITE = 16

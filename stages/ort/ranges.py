@@ -30,14 +30,13 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
+from stages.graph.float16 import LOST, NORMAL_MIN
 from stages.graph.hazards import Reduction, Term
 from stages.io import StageError
 from stages.ort.instrument import Instrumented, Place, main_values, read_by
 
 _FLOAT = ir.DataType.FLOAT
 _LARGEST = float(np.finfo(np.float32).max)
-_LOST = 2.0**-25  # float16 makes this and everything smaller 0
-_NORMAL_MIN = 2.0**-14  # everything smaller is a subnormal float16, or 0
 _WHERE_FROM = 9  # opset
 _PERMUTING = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "DepthToSpace", "SpaceToDepth"}
 
@@ -311,10 +310,10 @@ def _report_small(place: Place, flat: ir.Value) -> None:
     constant, magnitude = place.graph.constant, place.node("Abs", [flat])
     over = place.node("Greater", [magnitude, constant(0.0)])
     nonzero = place.node("And", [over, place.node("Less", [magnitude, constant(math.inf)])])
-    kept = place.node("Greater", [magnitude, constant(_LOST)])
+    kept = place.node("Greater", [magnitude, constant(LOST)])
     place.report_count("nonzero", nonzero)
     place.report_count("zero", place.node("And", [nonzero, place.node("Not", [kept])]))
-    subnormal = place.node("Less", [magnitude, constant(_NORMAL_MIN)])
+    subnormal = place.node("Less", [magnitude, constant(NORMAL_MIN)])
     place.report_count("subnormal", place.node("And", [nonzero, subnormal]))
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from stages.graph.float16 import MAX
 from stages.graph.moves import moved_inputs
-from stages.graph.rules.base import MAX, Decision, Evidence, Verdict, finite, on_sample
+from stages.graph.rules.base import Decision, Evidence, Verdict, finite, on_sample
 from stages.graph.slots import is_float32
 
 _INTEGERS_BELOW = 2048.0

@@ -17,8 +17,6 @@ from stages.graph.rules.facts import ConstantFacts, constant_facts
 from stages.graph.selectors import Lists
 from stages.graph.slots import half_slots, is_float32, schema_of
 
-MAX = 65504.0  # float16's largest
-
 
 class Verdict(Enum):
     """fp32: pinned. fp16: wanted. free: whatever is cheaper."""

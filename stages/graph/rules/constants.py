@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.rules.base import MAX, Decision, Evidence, Verdict
+from stages.graph.float16 import MAX
+from stages.graph.rules.base import Decision, Evidence, Verdict
 
 
 def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-LOST = np.float32(2.0**-25)  # float16 makes this and everything smaller 0 (a tie goes to the even side)
+from stages.graph.float16 import LOST
+
+_LOST = np.float32(LOST)
 _BLOCK = 1 << 16  # elements
 _INTEGERS_BELOW = 2048.0  # float16 holds every integer up to here
 _LOOK = 64  # elements; most constants that are no integers show it among these
@@ -58,7 +60,7 @@ def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
         nonzero = int(np.count_nonzero(block))
         facts.nonzero += nonzero
         size = np.abs(block, out=magnitudes[: block.size])
-        facts.lost += int(np.count_nonzero(size <= LOST)) - (block.size - nonzero)
+        facts.lost += int(np.count_nonzero(size <= _LOST)) - (block.size - nonzero)
         largest, smallest = float(size.max()), float(block.min())
         if not np.isfinite(largest):
             facts.neginf |= bool(np.isneginf(block).any())

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from stages.graph.rules.base import MAX, Decision, Evidence, Verdict, finite, on_sample
+from stages.graph.float16 import MAX
+from stages.graph.rules.base import Decision, Evidence, Verdict, finite, on_sample
 
 
 def inner(node: ir.Node, evidence: Evidence) -> Decision | None:

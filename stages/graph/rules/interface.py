@@ -10,7 +10,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.graph.rules.base import MAX, finite, on_sample
+from stages.graph.float16 import MAX
+from stages.graph.rules.base import finite, on_sample
 from stages.graph.rules.facts import constant_facts
 from stages.graph.slots import is_float32
 

@@ -19,11 +19,10 @@ import onnx_ir as ir
 
 from stages.graph.arithmetic import MOVES, reduction_depth
 from stages.graph.facts import all_nodes
+from stages.graph.float16 import LOST, NORMAL_MIN
 from stages.graph.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
 from stages.graph.slots import is_float32
 
-_NORMAL_MIN = 2.0**-14
-_LOST = 2.0**-25
 _ROUNDING = 2.0**-12  # float16's own, where it is at its best
 # An error in an input is no larger, or hardly larger, in the output.
 HARDLY_ENLARGE = {
@@ -46,7 +45,7 @@ def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
                 absmax, sample = evidence.absmax(value), entry.get("sample")
                 bound = f"is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}"
                 reason = f"{value.name!r} {bound}{on_sample(sample)}"
-                return Decision(Verdict.fp32, "underflow", reason, absmax, _NORMAL_MIN, value.name, sample)
+                return Decision(Verdict.fp32, "underflow", reason, absmax, NORMAL_MIN, value.name, sample)
         return None
 
     return rule
@@ -57,11 +56,11 @@ def _felt(evidence: Evidence, share: float) -> dict[ir.Value, set[ir.Node]]:
     nodes = list(all_nodes(evidence.model))
     values = [*evidence.model.graph.inputs, *(value for node in nodes for value in node.outputs)]
     sizes = {value: absmax for value in values if (absmax := evidence.absmax(value))}
-    small = [value for value, absmax in sizes.items() if absmax < _NORMAL_MIN]
+    small = [value for value, absmax in sizes.items() if absmax < NORMAL_MIN]
     tolerances = _tolerances(sizes, evidence, share) if small else {}
     felt: dict[ir.Value, set[ir.Node]] = {}
     for value in small:
-        error = min(sizes[value], _LOST)
+        error = min(sizes[value], LOST)
         if tolerances[value] < error:
             readers = dict.fromkeys(value.consumers())
             felt[value] = {n for n in readers if _allowed(n, value, sizes, tolerances, evidence) < error}
@@ -76,7 +75,7 @@ def _tolerances(sizes: dict[ir.Value, float], evidence: Evidence, share: float) 
         absmax = sizes[value]
         allowed = [_allowed(node, value, sizes, found, evidence) for node in value.consumers()]
         behind = 0.0 if value in outputs else min(allowed, default=math.inf)
-        found[value] = max(absmax * share, behind, _LOST if absmax >= _NORMAL_MIN else 0.0)
+        found[value] = max(absmax * share, behind, LOST if absmax >= NORMAL_MIN else 0.0)
     return found
 
 
@@ -109,4 +108,4 @@ def _gain(node: ir.Node, value: ir.Value, evidence: Evidence) -> float:
         return math.inf
     facts = evidence.constant(factors[0])
     largest = facts.absmax if facts is not None else evidence.absmax(factors[0])
-    return math.inf if largest is None else max(largest * reduction_depth(node), _LOST)
+    return math.inf if largest is None else max(largest * reduction_depth(node), LOST)

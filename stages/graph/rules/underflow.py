@@ -26,12 +26,11 @@ import onnx_ir as ir
 
 from stages.graph.arithmetic import MOVES
 from stages.graph.facts import all_nodes
+from stages.graph.float16 import LOST, NORMAL_MIN
 from stages.graph.hazards import sensitive
 from stages.graph.rules.base import Decision, Evidence, Verdict, finite, on_sample
 from stages.graph.rules.tiny import HARDLY_ENLARGE
 
-_NORMAL_MIN = 2.0**-14
-_LOST = 2.0**-25
 _LOG_ERROR = 2.0**-7
 _LOST_IN_ROUNDING = 2.0**-13  # a larger |w| has itself a rounding error beyond 2^-25
 _VARIANCE = 4  # BatchNormalization's input
@@ -107,19 +106,19 @@ def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
         low, high, sample = finite(entry.get("min")), finite(entry.get("absmax")), entry.get("sample")
         if low is None or high is None:
             return None
-        variances = np.array([max(low, 0.0), min(max(low, _LOST), high)])
-        errors = np.minimum(variances, _LOST)
-    kept = variances < _NORMAL_MIN
+        variances = np.array([max(low, 0.0), min(max(low, LOST), high)])
+        errors = np.minimum(variances, LOST)
+    kept = variances < NORMAL_MIN
     variances, errors = variances[kept], errors[kept]
     divisors = variances + epsilon
-    lost = (divisors <= _LOST) | (errors > _LOG_ERROR * divisors)
+    lost = (divisors <= LOST) | (errors > _LOG_ERROR * divisors)
     if not lost.any():
         return None
     worst = float(variances[lost].min())
     reason = (
         f"variance {value.name!r} = {worst:.3g} is lost in float16 beside epsilon = {epsilon:.3g}{on_sample(sample)}"
     )
-    return Decision(Verdict.fp32, "underflow", reason, worst, _LOST, value.name, sample)
+    return Decision(Verdict.fp32, "underflow", reason, worst, LOST, value.name, sample)
 
 
 # --- epsilons ---------------------------------------------------------------------------------------------------------
@@ -136,10 +135,10 @@ def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
             path = _protected(node, epsilon)
             if path:
                 protected = next(member for member in path if member.op_type in _POSITIONS)
-                becomes = "0" if epsilon <= _LOST else f"{float(np.float16(epsilon)):.3g}"
+                becomes = "0" if epsilon <= LOST else f"{float(np.float16(epsilon)):.3g}"
                 protects = f"protects {protected.op_type} {protected.name!r}"
                 reason = f"epsilon {name!r} = {epsilon:.3g} is {becomes} in float16, and {protects}"
-                decision = Decision(Verdict.fp32, "underflow", reason, epsilon, _LOST, name)
+                decision = Decision(Verdict.fp32, "underflow", reason, epsilon, LOST, name)
                 for member in [node, *path]:
                     found.setdefault(member, decision)
     return found
@@ -151,14 +150,9 @@ def _floors(node: ir.Node, evidence: Evidence) -> Iterator[tuple[float, str]]:
         return
     for value in node.inputs[1:2] if node.op_type == "Clip" else node.inputs:
         facts = evidence.constant(value) if value is not None else None
-        if (
-            value is not None
-            and facts is not None
-            and facts.elements
-            and 0 < facts.lowest == facts.absmax < _NORMAL_MIN
-        ):
+        if value is not None and facts is not None and facts.elements and 0 < facts.lowest == facts.absmax < NORMAL_MIN:
             yield facts.absmax, value.name or ""
-    if node.op_type == "Clip" and 0 < (low := node.attributes.get_float("min", 0.0)) < _NORMAL_MIN:
+    if node.op_type == "Clip" and 0 < (low := node.attributes.get_float("min", 0.0)) < NORMAL_MIN:
         yield low, f"{node.name}.min"
 
 
@@ -174,7 +168,7 @@ def _protected(node: ir.Node, epsilon: float) -> list[ir.Node]:
             if user in came_from or not (moves or any(_is_protected(user, value) for value in last.outputs)):
                 continue
             came_from[user] = last
-            if not moves and (low <= _LOST or user.op_type == "Log"):
+            if not moves and (low <= LOST or user.op_type == "Log"):
                 step = user
                 while step is not node:
                     found[step] = None
