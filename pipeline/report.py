@@ -208,11 +208,11 @@ def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
         found.append({"name": "Score error, p99", "value": number(verify["score_error_p99"]), "note": note})
     if after.get("fp16_fraction") is not None:
         note = f"{count(after['casts'])} casts in {count(after['nodes'])} nodes"
+        fp16 = reports.get("fp16", {})
+        if fp16.get("fp16_arithmetic"):
+            note = f"{percent(fp16['fp16_arithmetic'])} of the arithmetic; {note}"
+            note += f", placed naively {count(fp16['costs']['naive']['casts'])} casts"
         found.append({"name": "Nodes in FP16", "value": percent(after["fp16_fraction"]), "note": note})
-    fp16 = reports.get("fp16", {})
-    if fp16.get("fp16_arithmetic"):
-        note = f"{_casts(fp16['costs']['placed'])}; placed naively {_casts(fp16['costs']['naive'])}"
-        found.append({"name": "Arithmetic in FP16", "value": percent(fp16["fp16_arithmetic"]), "note": note})
     if after.get("size_mb") is not None:
         note = f"before {number(before['size_mb'])} MB" if "size_mb" in before else ""
         found.append({"name": "Model file", "value": f"{number(after['size_mb'])} MB", "note": note})
@@ -296,10 +296,6 @@ def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
     word = {"planned": "No engine was built here"}.get(engine["status"], f"No engine was built ({engine['status']})")
     sentence = f"{word}: {engine.get('reason', 'no reason is given')}."
     return {"built": False, "sentence": sentence, "command": command}
-
-
-def _casts(cost: Mapping[str, Any]) -> str:
-    return f"{count(cost['casts'])} casts of {number(cost['cast_bytes'] / 1e6)} MB"
 
 
 def _names(params: Mapping[str, Any]) -> list[str]:
