@@ -110,6 +110,9 @@ def _misfit(value: ir.Value, shape: Any) -> str | None:
         return "expected integers, 0 or more"
     if value.shape is not None and len(sides) != len(value.shape):
         return f"expected {len(value.shape)} axes"
+    fixed = enumerate(value.shape if value.shape is not None else ())
+    if wrong := next(((axis, size) for axis, size in fixed if isinstance(size, int) and size != sides[axis]), None):
+        return f"axis {wrong[0]} is fixed to {wrong[1]}"
     return None
 
 

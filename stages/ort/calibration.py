@@ -32,18 +32,8 @@ from stages.graph.ready import make_ready
 from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.checkpoints import checkpoints
-from stages.ort.ranges import (
-    Counter,
-    Counts,
-    Scan,
-    Scanner,
-    Small,
-    float_tensors,
-    nonfinite_constants,
-    nonfinite_tensors,
-    origins,
-    roots,
-)
+from stages.ort.nonfinite import nonfinite_constants, nonfinite_tensors, origins
+from stages.ort.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
 from stages.progress import track
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)

@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from stages.graph.emulate import before_rounding, emulate
 from stages.onnx_files import load_model
-from stages.ort.ranges import Counter, Counts, Scanner, float_tensors, nonfinite_constants, nonfinite_tensors, origins
+from stages.ort.nonfinite import nonfinite_constants, nonfinite_tensors, origins
+from stages.ort.ranges import Counter, Counts, Scanner, float_tensors
 from stages.ort.session import Session
 
 EVALUATION = "emulated-fp16"

@@ -9,6 +9,7 @@ once or twice are not worth packing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from stages.ort.session import Session
 _FLOAT = ir.DataType.FLOAT
 _AXES_ARE_INPUTS = {"ReduceSum": 13, "ReduceMean": 18, "ReduceMax": 18, "ReduceMin": 18}  # from this opset on
 KEEP = {"keepdims": 1}
+LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
 
 
@@ -145,6 +147,11 @@ class Place:
         if self.graph.opset >= _AXES_ARE_INPUTS[op_type]:
             return self.node(op_type, [value, self.graph.constant(list(axes))], KEEP)
         return self.node(op_type, [value], {**KEEP, "axes": list(axes)})
+
+    def is_number(self, values: ir.Value) -> ir.Value:
+        """Neither NaN nor Inf."""
+        low = self.node("Greater", [values, self.graph.constant(-math.inf)])
+        return self.node("And", [low, self.node("Less", [values, self.graph.constant(math.inf)])])
 
     def report(self, key: str, op_type: str, value: ir.Value) -> None:
         """Report the [1] value that `op_type` makes of a vector."""

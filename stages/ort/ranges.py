@@ -31,12 +31,12 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from stages.graph.float16 import LOST, NORMAL_MIN
-from stages.graph.hazards import Reduction, Term
+from stages.graph.hazards import Reduction
 from stages.io import StageError
-from stages.ort.instrument import Instrumented, Place, main_values, read_by
+from stages.ort.instrument import LARGEST, Instrumented, Place, main_values
+from stages.ort.sums import bounded, report_inner
 
 _FLOAT = ir.DataType.FLOAT
-_LARGEST = float(np.finfo(np.float32).max)
 _WHERE_FROM = 9  # opset
 _PERMUTING = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "DepthToSpace", "SpaceToDepth"}
 
@@ -230,7 +230,7 @@ class Counter:
         for name in tensors:
             self._count(graph, name)
         for each in self.inner:
-            _report_inner(graph, each, str(each.source.name) in suspects)
+            report_inner(graph, each, str(each.source.name) in suspects)
         fetched = [] if self._masks else self._suspects
         self._session = graph.open(fetched, **options)
 
@@ -263,7 +263,7 @@ class Counter:
             counted = {bound: int(next(above)) - posinf - neginf for bound in bounds}  # Inf > bound is true as well
             broken = int(next(fractions)) if name in self._integers else None
             result[name] = Counts(nan, posinf, neginf, low, high, counted, broken)
-        return result, [_bounded(value) for value in columns.get("inner", ())]
+        return result, [bounded(value) for value in columns.get("inner", ())]
 
 
 _Nonfinite = tuple[int, int, int, float | None, float | None]
@@ -275,19 +275,13 @@ def _beyond(place: Place, flat: ir.Value, bound: float) -> ir.Value:
     return place.node("Or", [over, place.node("Less", [flat, place.graph.constant(-bound)])])
 
 
-def _is_number(place: Place, values: ir.Value) -> ir.Value:
-    """Neither NaN nor Inf."""
-    low = place.node("Greater", [values, place.graph.constant(-math.inf)])
-    return place.node("And", [low, place.node("Less", [values, place.graph.constant(math.inf)])])
-
-
 def _report_nonfinite(place: Place, flat: ir.Value) -> None:
     constant = place.graph.constant
     below, above = place.node("Less", [flat, constant(1.0)]), place.node("Greater", [flat, constant(-1.0)])
     place.report_count("nan", place.node("Not", [place.node("Or", [below, above])]))
-    place.report_count("posinf", place.node("Greater", [flat, constant(_LARGEST)]))
-    place.report_count("neginf", place.node("Less", [flat, constant(-_LARGEST)]))
-    number = _is_number(place, flat)
+    place.report_count("posinf", place.node("Greater", [flat, constant(LARGEST)]))
+    place.report_count("neginf", place.node("Less", [flat, constant(-LARGEST)]))
+    number = place.is_number(flat)
     place.report("low", "ReduceMin", place.node("Where", [number, flat, constant(math.inf)]))
     place.report("high", "ReduceMax", place.node("Where", [number, flat, constant(-math.inf)]))
 
@@ -319,109 +313,3 @@ def _report_small(place: Place, flat: ir.Value) -> None:
 
 def _small(columns: Mapping[str, np.ndarray], i: int) -> Small:
     return Small(*(int(columns[key][i]) for key in ("nonzero", "zero", "subnormal")))
-
-
-# --- sums inside nodes ------------------------------------------------------------------------------------------------
-
-
-def _report_inner(graph: Instrumented, reduction: Reduction, suspect: bool) -> None:
-    """Behind the node itself, because only there all that it reads is known."""
-    written = next(str(value.name) for value in reduction.node.outputs if value.name)
-    place = graph.behind(written)
-    source = graph.value(str(reduction.source.name))
-    if suspect:
-        nothing = graph.constant(-_LARGEST if reduction.term in (Term.exp, Term.shifted_exp) else 0.0)
-        source = place.node("Where", [_is_number(place, source), source, nothing])
-    rows = _rows(place, source, reduction)
-    terms = _terms(place, rows, reduction)
-    if reduction.by_node:
-        node = reduction.node
-        inputs = [terms, *(graph.value(str(value.name)) for value in node.inputs[1:] if value is not None)]
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        if node.op_type == "AveragePool":
-            attributes |= {"count_include_pad": 1} if graph.opset >= 7 else {}
-        total = place.node(node.op_type, inputs, attributes)
-        if node.op_type == "AveragePool":
-            total = place.node("Mul", [total, graph.constant(float(reduction.terms or 1))])
-    else:
-        combine = "ReduceMean" if reduction.quantity == "mean_square" else "ReduceSum"
-        total = place.reduced(combine, terms, reduction.axes)
-    place.report("inner", "ReduceMax", place.flat(total))
-
-
-def _rows(place: Place, source: ir.Value, reduction: Reduction) -> ir.Value:
-    if reduction.flatten is not None:
-        return place.node("Flatten", [source], {"axis": reduction.flatten})
-    if reduction.shape is not None:
-        return place.node("Reshape", [source, place.graph.constant(list(reduction.shape))])
-    return source
-
-
-def _terms(place: Place, rows: ir.Value, reduction: Reduction) -> ir.Value:
-    match reduction.term:
-        case Term.absolute:
-            return place.node("Abs", [rows])
-        case Term.exp:
-            return place.node("Exp", [rows])
-        case Term.shifted_exp:
-            return place.node("Exp", [place.node("Sub", [rows, place.reduced("ReduceMax", rows, reduction.axes)])])
-        case Term.deviation:
-            rows = place.node("Sub", [rows, place.reduced("ReduceMean", rows, reduction.axes)])
-    return place.node("Mul", [rows, rows])
-
-
-def _bounded(value: float) -> float | None:
-    """What exceeds float32 counts as its largest number."""
-    return None if np.isnan(value) or np.isneginf(value) else min(float(value), _LARGEST)
-
-
-# --- non-finite tensors -----------------------------------------------------------------------------------------------
-
-
-def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
-    """Which of `tensors` hold NaN or Inf, given their scan on `feeds`; runs again for those it is unsure of."""
-    known = {name for name, nonfinite in zip(tensors, scan.nonfinite, strict=True) if nonfinite}
-    unsure = {name for name, unsure in zip(tensors, scan.unsure, strict=True) if unsure}
-    if not unsure:
-        return known
-    counts = Counter(model, {name: () for name in tensors if name in unsure}, unsure).run(feeds)
-    return known | {name for name, count in counts.items() if count.nonfinite}
-
-
-# --- where non-finite values come from --------------------------------------------------------------------------------
-
-
-def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]) -> list[ir.Value]:
-    """Values in `nonfinite` whose producer reads none of them, and which reach a target through such values only.
-
-    Graph inputs and constants are origins too. In graph order.
-    """
-    order = main_values(model)
-    found: set[str] = set()
-    seen: set[str] = set()
-    waiting = [name for name in targets if name in nonfinite]
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in order:
-            continue
-        seen.add(name)
-        sources = [source for source in _read_by_producer(order[name]) if source in nonfinite]
-        if not sources:
-            found.add(name)
-        waiting += sources
-    return [value for name, value in order.items() if name in found]
-
-
-def nonfinite_constants(model: ir.Model) -> set[str]:
-    """Names of initializers and Constant outputs that hold NaN or Inf."""
-    found = set()
-    for name, value in main_values(model).items():
-        tensor = ir.convenience.get_const_tensor(value)
-        if tensor is not None and tensor.dtype.is_floating_point() and not np.isfinite(tensor.numpy()).all():
-            found.add(name)
-    return found
-
-
-def _read_by_producer(value: ir.Value) -> list[str]:
-    producer = value.producer()
-    return [str(source.name) for source in read_by(producer)] if producer is not None else []

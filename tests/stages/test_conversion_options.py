@@ -78,6 +78,8 @@ def test_names_and_shapes_are_held_against_the_model(tmp_path: Path) -> None:
         "  - input_shapes: 'image' is no input of the model; it has 'images'",
         "  - input_shapes: 'images': expected 2 axes, got [1, 2, 3]",
     ]
+    with pytest.raises(StageError, match=r"input_shapes: 'images': axis 1 is fixed to 2, got \[5, 3\]"):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", input_shapes={"images": [5, 3]})
     with pytest.raises(StageError, match="expected true or false, or a list, got 'images'"):
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", keep_io_types="images")
 

@@ -12,8 +12,7 @@ import onnx
 import pytest
 
 from conf.schema import FP16_MAX
-from stages.conversion_options import DEFAULTS
-from stages.fp16 import _arguments, _meanings, to_fp16
+from stages.fp16 import to_fp16
 from stages.io import StageError, read_json, write_json
 from stages.onnx_files import load_model, save_model
 from tests.conftest import in_workspace, write_params
@@ -227,17 +226,6 @@ def test_a_list_flag_that_is_repeated_adds_up(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["verdicts"] == {"fp16_ops": 1, "op_block_list": 2}
     graph = onnx.load(tmp_path / "out.onnx").graph
     assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
-
-
-def test_help_says_what_each_flag_means(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
-    with pytest.raises(SystemExit):
-        _arguments(["--help"])
-    text = capsys.readouterr().out
-    assert "usage: python -m stages.fp16 in.onnx out.onnx [options]" in text
-    assert "a flag that takes a list takes all words up to the next flag" in text
-    assert all(f"--{key.replace('_', '-')}" in text for key in DEFAULTS)
-    assert not [key for key in DEFAULTS if not _meanings()[key]], "a flag without a meaning"
 
 
 def test_a_bad_file_on_the_command_line_is_one_line(tmp_path: Path) -> None:
