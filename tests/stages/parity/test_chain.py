@@ -1,4 +1,4 @@
-"""A small detector (means of the colours -> 4 queries, 3 classes) through verify, whole and broken in known ways."""
+"""A small detector (means of the colours -> 4 queries, 3 classes) verified, whole and broken in known ways."""
 
 import json
 from dataclasses import replace
@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from conf.schema import Evaluation, GatesConfig, VerifyConfig
-from stages import verify as stage
 from stages.data.samples import Sample
 from stages.io import StageError
 from stages.ort.session import Session
-from stages.parity import hops
+from stages.parity import chain, hops
 from stages.parity.hops import fixed_batch, holds_fp16
 from stages.parity.reference import freeze
 
@@ -120,7 +119,7 @@ def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None):
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    return stage.verify(reference, files, folder / "out", OPTIONS, {})
+    return chain.verify(reference, files, folder / "out", OPTIONS, {})
 
 
 def test_a_good_fp16_file_passes_under_emulation(tmp_path):
@@ -236,9 +235,9 @@ def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
     samples = labelled()
     reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
     hop = hops.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
-    assert not any("CPU provider" in item for item in stage.not_verified(reference, hop))
+    assert not any("CPU provider" in item for item in chain.not_verified(reference, hop))
     placed = replace(hop, facts=hop.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
-    said = next(item for item in stage.not_verified(reference, placed) if "CPU provider" in item)
+    said = next(item for item in chain.not_verified(reference, placed) if "CPU provider" in item)
     assert "12 nodes" in said and "n9 (Mul) and 2 more" in said and "n10" not in said
 
 
@@ -291,7 +290,7 @@ def test_a_reference_that_is_not_finite_is_an_error_at_once():
 
 
 def test_earlier_hops_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "SUBSET", 4)
+    monkeypatch.setattr(chain, "SUBSET", 4)
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
     assert [hop["samples"] for hop in report["hops"].values()] == [4, 4, 4, 12]
     assert "trace, slim, fp16: measured on the first 4 of 12 samples" in report["not_verified"]

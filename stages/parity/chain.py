@@ -1,0 +1,205 @@
+"""The FP32 torch model against every file of a chain, hop by hop, on samples that no other stage has seen.
+
+    hop            file                          evaluation                                   samples
+    trace, slim    FP32                          ONNX Runtime CPU                             the first SUBSET
+    fp16           before cast clean-up          emulated-fp16 (or cuda) when it holds FP16   the first SUBSET
+    cast_cleanup   the final file, what ships    the same                                     all
+
+ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
+recorded (`cpu_provider_claims`), for the difference. The gates hold the final file alone. A failed gate ends this stage
+well, with its verdict written: the stage `gate` turns it into the exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from conf.schema import Evaluation, VerifyConfig
+from stages.io import write_json
+from stages.parity import gates, plots
+from stages.parity.detections import Detections
+from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, sample_facts
+from stages.parity.locate import locate
+from stages.parity.reference import Reference
+from stages.parity.worst import (
+    displaced_detections,
+    extra_detections,
+    missed_detections,
+    nonfinite_outputs,
+    worst_samples,
+)
+
+HOPS = ("trace", "slim", "fp16", "cast_cleanup")
+FINAL = HOPS[-1]
+SUBSET = 64  # samples for the hops before the final file
+NAMED = 10  # nodes of a sentence; details.json has all
+
+
+def verify(
+    reference: Reference, files: Mapping[str, Path], out: Path, options: VerifyConfig, models: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Hold the files of a chain against the frozen reference, the last one by the gates.
+
+    Args:
+        reference: see stages.parity.reference.freeze.
+        files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
+        out: folder for verdict.json, details.json and plots/.
+        options: thresholds, evaluation, gates.
+        models: graph facts by hop, for the plot of node counts; may be empty.
+
+    Returns:
+        The report: verdict, flat metrics of the final file, the hops in short, what was not verified.
+    """
+    total = len(reference.names)
+    subset = min(SUBSET, total)
+    hops = {
+        hop: measure_file(path, reference, total if hop == FINAL else subset, options) for hop, path in files.items()
+    }
+    final = hops[FINAL]
+    verdict = judge(reference, final, options)
+    verdict["not_verified"] = not_verified(reference, final)
+    if verdict["verdict"] == gates.FAILED:
+        verdict["place"] = locate(files[FINAL], files["slim"], reference, final)
+        verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
+    claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
+    details = {
+        "hops": {name: hop.facts for name, hop in hops.items()},
+        "cpu_provider_claims": claims,
+        "pictures": draw(out / "plots", reference, final, models, options),
+        "samples": sample_facts(reference, final),
+    }
+    write_json(out / "verdict.json", verdict)
+    write_json(out / "details.json", details)
+    return report_of(verdict, hops, claims)
+
+
+def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
+    """The verdict on the final file: {verdict, reasons, gates, worst}, `worst` by gate."""
+    detections = final.facts["detections"] or {}
+    values = {
+        "ap50_95_drop": _drop(final.facts),
+        "matched_fraction": detections.get("matched_fraction"),
+        "extra_fraction": detections.get("extra_fraction"),
+        "nonfinite": final.facts["nonfinite"],
+    }
+    why = final.facts["reasons"]
+    reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
+        ("matched_fraction", "extra_fraction"), why.get("detections", "")
+    )
+    missed, extra = missed_detections(reference, final), extra_detections(reference, final)
+    worst = {
+        "ap50_95_drop": missed + extra + displaced_detections(reference, final),
+        "matched_fraction": missed,
+        "extra_fraction": extra,
+        "nonfinite": nonfinite_outputs(reference, final),
+    }
+    limits = {
+        "ap50_95_drop_max": options.gates.ap50_95_drop_max,
+        "matched_fraction_min": options.gates.matched_fraction_min,
+        "extra_fraction_max": options.gates.extra_fraction_max,
+        "nonfinite_max": options.gates.nonfinite_max,
+    }
+    evaluated = gates.evaluate(limits, values, reasons, worst)
+    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
+    return gates.verdict(evaluated) | {"gates": evaluated, "worst": named}
+
+
+def _drop(facts: Mapping[str, Any]) -> float | None:
+    before, after = facts["ap50_95_fp32"], facts["ap50_95"]
+    return None if before is None or after is None else before - after
+
+
+def not_verified(reference: Reference, final: Hop) -> list[str]:
+    """What this verification says nothing about, and why."""
+    total = len(reference.names)
+    items = [f"{what}: {why}" for what, why in final.facts["reasons"].items()]
+    if final.facts["evaluation"] == Evaluation.emulated_fp16.value:
+        items.append(
+            "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
+            "as tensor cores do"
+        )
+    if cpu_nodes := final.facts["cpu_nodes"]:
+        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
+        items.append(
+            f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
+            f"{', '.join(cpu_nodes[:NAMED])}{more}"
+        )
+    items.append("the TensorRT engine: this stage judges the ONNX file")
+    items.append(f"batch sizes other than {final.facts['batch']}")
+    if total > SUBSET:
+        hops = ", ".join(HOPS[:-1])
+        items.append(f"{hops}: measured on the first {SUBSET} of {total} samples")
+    return items
+
+
+def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
+    """Write the plots into `folder`; return {file, sample, ...} of each sample picture, worst first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if models:
+        plots.node_counts(models, folder / "node_counts.svg")
+    if reference.unusable:
+        return []
+    score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
+    box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
+    plots.error_distribution(score_errors, "score error of detections found again", folder / "score_error.svg")
+    plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
+    rows = sample_facts(reference, final)
+    pictures = []
+    for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
+        file = folder / f"sample_{number}.png"
+        plots.boxes_over_picture(
+            reference.samples[i].feeds[reference.spec["inputs"][0]["name"]],
+            reference.truth[i] if reference.truth else None,
+            _confident(reference.found[i], options.score_threshold),
+            _confident(final.found[i], options.score_threshold),
+            reference.spec["class_names"],
+            file,
+        )
+        pictures.append({"file": f"plots/{file.name}"} | rows[i])
+    return pictures
+
+
+def _confident(found: Detections, threshold: float) -> Detections:
+    kept = found.scores >= threshold
+    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
+
+
+def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) -> dict[str, Any]:
+    """The content of reports/verify.json: flat metrics of the final file, and the hops in short."""
+    facts = hops[FINAL].facts
+    detections = facts["detections"] or {}
+    spreads = {
+        f"{name}_{level}": (detections.get(name) or {}).get(level)
+        for name in ("box_error_px", "score_error")
+        for level in ("p50", "p99", "max")
+    }
+    counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
+    return {
+        "status": "failed" if verdict["verdict"] == gates.FAILED else "done",
+        "verdict": verdict["verdict"],
+        "reasons": verdict["reasons"],
+        "place": verdict.get("place"),
+        "evaluation": facts["evaluation"],
+        "provider": facts["provider"],
+        "samples": facts["samples"],
+        **{name: facts[name] for name in ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")},
+        "ap50_95_drop": _drop(facts),
+        **{name: detections.get(name) for name in counts},
+        **spreads,
+        "max_abs_error": max_abs(facts["confident_tensors"]),
+        "max_abs_error_all_queries": max_abs(facts["tensors"]),
+        "nan": facts["nan"],
+        "inf": facts["inf"],
+        "hops": {
+            name: {"evaluation": hop.facts["evaluation"], "provider": hop.facts["provider"]}
+            | {"samples": hop.facts["samples"]}
+            | headline(hop.facts)
+            for name, hop in hops.items()
+        },
+        "cpu_provider_claims": claims,
+        "not_verified": verdict["not_verified"],
+    }
