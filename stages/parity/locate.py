@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import FP16_MAX
 from stages.data.samples import stacked
 from stages.onnx_files import load_model
-from stages.ort.emulated import Nonfinite, first_nonfinite
+from stages.ort.first_nonfinite import Nonfinite, first_nonfinite
 from stages.parity.hops import FP32_CPU, Hop, fixed_batch, sample_facts
 from stages.parity.reference import Reference
 from stages.parity.worst import worst_samples
