@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from conf.schema import FP16_MAX, Config, DataSource, Exporter, Pins, PrecisionConfig, PrecisionName, ProfileShapes
+from conf.schema import (
+    FP16_MAX,
+    VERIFIABLE,
+    Config,
+    DataSource,
+    Exporter,
+    Pins,
+    PrecisionConfig,
+    PrecisionName,
+    ProfileShapes,
+)
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
@@ -26,6 +36,7 @@ def _bounds(c: Config) -> Iterator[str]:
         "model.samples.calibration": c.model.samples.calibration,
         "model.samples.verification": c.model.samples.verification,
         "verify.batch": c.verify.batch,
+        "verify.suggest_runs": c.verify.suggest_runs,
         **{
             f"model.architecture.{name}": getattr(c.model.architecture, name)
             for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries")
@@ -181,6 +192,12 @@ def _rules_of_data(c: Config) -> Iterator[str]:
         yield "data.folder: data=images needs the folder of your pictures: data.folder=/path/to/pictures"
 
 
+def _rules_of_verify(c: Config) -> Iterator[str]:
+    for i, name in enumerate(c.verify.require):
+        if name not in VERIFIABLE:
+            yield f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}"
+
+
 def _rules_of_trace(c: Config) -> Iterator[str]:
     low, high = _OPSETS[c.trace.exporter]
     if not low <= c.trace.opset <= high:
@@ -260,6 +277,7 @@ RULES = (
     _rules_of_lists,
     _rules_of_model,
     _rules_of_data,
+    _rules_of_verify,
     _rules_of_trace,
     _rules_of_profiles,
 )

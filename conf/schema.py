@@ -11,6 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 FP16_MAX = 65504.0
+# What verify.require may name. The stage verify judges the first five; `gate` the others, by their stages' reports.
+VERIFIABLE = ("detections", "average_precision", "batch", "adversarial", "accumulation", "trace", "slim", "engine")
 CONF = Path(__file__).resolve().parent
 
 
@@ -55,6 +57,7 @@ class Exporter(Enum):
 
 class Evaluation(Enum):
     emulated_fp16 = "emulated-fp16"
+    emulated_fp16_pessimistic = "emulated-fp16-pessimistic"
     cuda = "cuda"
 
 
@@ -194,6 +197,10 @@ class VerifyConfig:
     evaluation: Evaluation
     gates: GatesConfig
     pictures: int
+    require: list[str]
+    skip_corrupt: bool
+    suggest: bool
+    suggest_runs: int
 
 
 @dataclass(frozen=True)

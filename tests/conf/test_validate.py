@@ -185,3 +185,12 @@ def test_each_yaml_says_what_when_and_how_and_reads_no_environment(file: Path) -
     head = [line for line in text.splitlines() if line.startswith("#")]
     assert any(line.startswith("# When:") for line in head) and any(line.startswith("# Use:") for line in head)
     assert not re.search(r"\$\{\s*oc\.", text), "values come from conf/, not from the environment"
+
+
+def test_what_must_be_verified_is_known_by_name() -> None:
+    validate(composed("verify.require=[detections,average_precision,batch,adversarial,engine]"))
+    (error,) = errors_of("verify.require=[detections,latency]")
+    assert error.startswith("verify.require[1]: expected one of detections, average_precision, batch, adversarial")
+    assert error.endswith("got 'latency'")
+    (error,) = errors_of("verify.suggest_runs=0")
+    assert error == "verify.suggest_runs: expected 1 or more, got 0"

@@ -19,7 +19,18 @@ from stages.parity.hops import fixed_batch, holds_fp16
 from stages.parity.reference import freeze
 
 SIZE, QUERIES, CLASSES = 32, 4, 3
-OPTIONS = VerifyConfig(0.5, 0.9, 5, Evaluation.emulated_fp16, GatesConfig(0.005, 0.99, 0.01, 0), 1)
+OPTIONS = VerifyConfig(
+    score_threshold=0.5,
+    iou_threshold=0.9,
+    batch=5,
+    evaluation=Evaluation.emulated_fp16,
+    gates=GatesConfig(0.005, 0.99, 0.01, 0),
+    pictures=1,
+    require=[],
+    skip_corrupt=False,
+    suggest=False,
+    suggest_runs=300,
+)
 SPEC = {
     "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
     "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
