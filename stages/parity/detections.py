@@ -9,6 +9,8 @@ nothing. What is compared is which objects were found. For score threshold t, ov
 
 Pairs are one to one, as many as possible, and among those the best in overlap and score. The floor keeps 0.501 against
 0.499 from being a miss and an extra; a detection that falls below it is lost for whoever uses the threshold.
+
+    rank change: two reference detections that were found again, the one scored higher there strictly lower now
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Matching:
         moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
         gone: missed, and nothing of the kind was left.
         extra: candidates without partner.
+        rank_changes: two of `pairs` of which the reference scores one higher and the candidate the other.
     """
 
     reference: int
@@ -63,42 +66,110 @@ class Matching:
     moved: list[tuple[int, int]] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
     extra: list[int] = field(default_factory=list)
+    rank_changes: int = 0
 
     @property
     def missed(self) -> int:
         return len(self.relabelled) + len(self.moved) + len(self.gone)
 
 
-def decode(logits: np.ndarray, boxes: np.ndarray, width: int, height: int, top_k: int) -> list[Detections]:
-    """Turn DETR outputs into detections: the `top_k` best (query, class) pairs of each picture, best first.
+def decode(
+    logits: np.ndarray,
+    boxes: np.ndarray,
+    width: int,
+    height: int,
+    top_k: int,
+    *,
+    activation: str = "sigmoid",
+    no_object: bool = False,
+    box_format: str = "cxcywh",
+    normalized: bool = True,
+) -> list[Detections]:
+    """Turn DETR outputs into detections: the `top_k` best of each picture, best first.
 
     Args:
-        logits: [N, queries, classes], sigmoid scores.
-        boxes: [N, queries, 4], cxcywh in 0..1.
+        logits: [N, queries, classes].
+        boxes: [N, queries, 4].
         width, height: size of the picture in pixels.
-        top_k: pairs kept per picture.
+        top_k: detections kept per picture.
+        activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "softmax": each
+            query is one, of its best class.
+        no_object: of a softmax: the last class takes part in it and is never a detection.
+        box_format: "cxcywh" or "xyxy".
+        normalized: boxes are in 0..1 of the picture, else in pixels.
 
     Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
-    stopping the comparison; the tensor metrics count them.
+    stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
+    leaves the query without any score.
     """
-    logits = np.asarray(logits, np.float32)
-    boxes = np.nan_to_num(np.asarray(boxes, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    scores = np.where(np.isfinite(logits), _sigmoid(logits), 0.0).astype(np.float32)
-    classes = scores.shape[2]
+    logits, xyxy = np.asarray(logits, np.float32), corners(boxes, width, height, box_format, normalized)
+    if activation == "softmax":
+        scores = _softmax(logits)[..., : -1 if no_object else None]
+        labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
+    else:
+        scores = np.where(np.isfinite(logits), _sigmoid(logits), 0.0).astype(np.float32)
+        labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
+    per_query = scores.shape[2]
     result = []
-    for picture_scores, picture_boxes in zip(scores, boxes, strict=True):
+    for picture_scores, picture_labels, picture_boxes in zip(scores, labels, xyxy, strict=True):
         flat = picture_scores.reshape(-1)
         best = np.argsort(-flat, kind="stable")[:top_k]
-        centre, extent = picture_boxes[best // classes, :2], picture_boxes[best // classes, 2:]
-        xyxy = np.concatenate([centre - extent / 2, centre + extent / 2], axis=1)
-        xyxy *= np.array([width, height, width, height], np.float32)
-        result.append(Detections(xyxy.astype(np.float32), (best % classes).astype(np.int64), flat[best]))
+        found = picture_labels.reshape(-1)[best].astype(np.int64)
+        result.append(Detections(picture_boxes[best // per_query], found, flat[best]))
     return result
+
+
+def read_detections(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    boxes: np.ndarray,
+    width: int,
+    height: int,
+    *,
+    box_format: str = "xyxy",
+    normalized: bool = False,
+) -> list[Detections]:
+    """Detections of a model that does the top-k inside, best first.
+
+    Args:
+        scores: [N, n], 0..1; a NaN or Inf becomes 0.
+        labels: [N, n], integers in any numeric type; what is no integer becomes -1.
+        boxes: [N, n, 4].
+        width, height, box_format, normalized: as for `decode`.
+    """
+    scores = np.nan_to_num(np.asarray(scores, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    numbers = np.asarray(labels, np.float64)
+    whole = np.where(np.isfinite(numbers) & (numbers == np.rint(numbers)), numbers, -1.0).astype(np.int64)
+    result = []
+    for one, label, box in zip(scores, whole, corners(boxes, width, height, box_format, normalized), strict=True):
+        best = np.argsort(-one, kind="stable")
+        result.append(Detections(box[best], label[best], one[best]))
+    return result
+
+
+def corners(boxes: np.ndarray, width: int, height: int, box_format: str, normalized: bool) -> np.ndarray:
+    """Boxes [..., 4] as xyxy in pixels, float32; a box with a NaN or Inf in it is empty."""
+    values = np.asarray(boxes, np.float32)
+    values = np.where(np.isfinite(values).all(axis=-1, keepdims=True), values, np.float32(0))
+    if box_format == "cxcywh":
+        centre, extent = values[..., :2], values[..., 2:]
+        values = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)
+    if normalized:
+        values = values * np.array([width, height, width, height], np.float32)
+    return values.astype(np.float32)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    """Over the last axis; rows with a NaN or +Inf, or with nothing but -Inf, are all 0."""
+    usable = ~(np.isnan(x) | np.isposinf(x)).any(axis=-1, keepdims=True) & np.isfinite(x).any(axis=-1, keepdims=True)
+    safe = np.where(usable, x, np.float32(0))
+    powers = np.exp(safe - safe.max(axis=-1, keepdims=True))
+    return np.asarray(np.where(usable, powers / powers.sum(axis=-1, keepdims=True), 0.0), np.float32)
 
 
 def average_precision(
@@ -149,6 +220,36 @@ def average_precision(
     evaluation.accumulate()
     evaluation.summarize()
     return {"ap50_95": float(evaluation.stats[0]), "ap50": float(evaluation.stats[1])}
+
+
+def self_ap(
+    found: Sequence[Detections],
+    reference_found: Sequence[Detections],
+    num_classes: int,
+    score_threshold: float,
+    max_per_image: int = 100,
+) -> dict[str, float]:
+    """Average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1, "self_ap50": 0..1}.
+
+    Args:
+        found: detections per picture.
+        reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`.
+        num_classes, max_per_image: as for `average_precision`.
+
+    The reference itself has 1.0, or less where a picture holds more than `max_per_image` labels. It is a measure of
+    likeness, not of quality.
+
+    Raises:
+        ValueError: as `average_precision`.
+    """
+    kept = [each.scores >= score_threshold for each in reference_found]
+    labels = [
+        Detections(each.boxes[keep], each.labels[keep], each.scores[keep])
+        for each, keep in zip(reference_found, kept, strict=True)
+    ]
+    return {
+        f"self_{name}": value for name, value in average_precision(found, labels, num_classes, max_per_image).items()
+    }
 
 
 def _xywh(box: np.ndarray) -> tuple[float, float, float, float]:
@@ -213,7 +314,13 @@ def match(
         moved=[(int(pool_r[r]), int(pool_c[c])) for r, c in moved],
         gone=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
         extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
+        rank_changes=_reversed_pairs(reference.scores[pairs[:, 0]], candidate.scores[pairs[:, 1]]),
     )
+
+
+def _reversed_pairs(a: np.ndarray, b: np.ndarray) -> int:
+    """Pairs (i, j) with a_i > a_j and b_i < b_j; ties are no reversal."""
+    return int(((a[:, None] > a[None, :]) & (b[:, None] < b[None, :])).sum())
 
 
 def _assign(value: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
@@ -233,7 +340,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
     Returns:
         pictures; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
-        iou {min, p01, p50}; box_error_px and score_error (absolute) {p50, p99, max}.
+        iou {min, p01, p50}; box_error_px and score_error (absolute) {p50, p99, max}; rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
     count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
@@ -257,6 +364,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         else None,
         "box_error_px": _spread(_joined([m.box_error_px for m in matchings])),
         "score_error": _spread(np.abs(_joined([m.score_error for m in matchings]))),
+        "rank_changes": sum(m.rank_changes for m in matchings),
     }
     if not count["reference"]:
         summary["reason"] = "the reference has no detection above the score threshold: nothing was compared"

@@ -22,6 +22,8 @@ from stages.io import StageError
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 VERIFIED, NOT_VERIFIED = "verified", "not verified"
 _QUERY_KINDS = ("logits", "boxes")
+_ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
+_ULP_BEYOND = ">256"
 Outputs = Mapping[str, np.ndarray]
 
 
@@ -34,8 +36,10 @@ def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None 
 
     Returns:
         elements; max_abs, p99_abs, mean_abs of |other - reference|; max_rel of |other - reference| / max(|reference|,
-        floor); nan_reference, inf_reference, nan_other, inf_other. Equal infinities differ by 0; a NaN on either side,
-        or an infinity on one, by infinity. All errors of empty tensors are 0.
+        floor); cosine of the two as vectors (None where an error is infinite); sqnr_db, see _sqnr_db; ulp, see
+        _ulp_histogram; nan_reference, inf_reference, nan_other, inf_other; nonfinite_new: NaN and Inf of the other
+        where the reference is finite. Equal infinities differ by 0; a NaN on either side, or an infinity on one, by
+        infinity. All errors of empty tensors are 0.
 
     Raises:
         StageError: when the shapes differ.
@@ -54,11 +58,59 @@ def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None 
         "p99_abs": float(np.percentile(error, 99, method="higher")) if error.size else 0.0,
         "mean_abs": float(error.mean()) if error.size else 0.0,
         "max_rel": float(relative.max(initial=0.0)),
+        "cosine": _cosine(reference, other, error),
+        "sqnr_db": _sqnr_db(reference, error),
+        "ulp": _ulp_histogram(reference, error),
         "nan_reference": int(np.isnan(reference).sum()),
         "inf_reference": int(np.isinf(reference).sum()),
         "nan_other": int(np.isnan(other).sum()),
         "inf_other": int(np.isinf(other).sum()),
+        "nonfinite_new": int((np.isfinite(reference) & ~np.isfinite(other)).sum()),
     }
+
+
+def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> float | None:
+    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where one alone is zero."""
+    if np.isinf(error).any():
+        return None
+    finite = np.isfinite(reference)  # and so is the other there: no error is infinite
+    a, b = (np.asarray(each, np.float64)[finite] for each in (reference, other))
+    largest = [float(np.abs(each).max(initial=0.0)) for each in (a, b)]
+    if not all(largest):
+        return float(largest[0] == largest[1])
+    a, b = a / largest[0], b / largest[1]  # squares of what is left cannot overflow
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+
+
+def _sqnr_db(reference: np.ndarray, error: np.ndarray) -> float:
+    """10 log10(sum r^2 / sum (o - r)^2) over the finite elements of r: Inf where there is no error, -Inf where one is
+    infinite or there is no signal.
+    """
+    if not error.any():
+        return float("inf")
+    values = np.asarray(reference, np.float64)
+    return 20.0 * (_log10_norm(values[np.isfinite(values)]) - _log10_norm(error.ravel()))
+
+
+def _log10_norm(values: np.ndarray) -> float:
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0 or np.isinf(largest):
+        return -np.inf if largest == 0.0 else np.inf
+    return float(np.log10(largest) + 0.5 * np.log10(np.square(values / largest).sum()))
+
+
+def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
+    """How many elements are off by how many FP16 steps: round(|o - r| / u(r)).
+
+    u(r) = 2^(max(floor(log2 |r|), -14) - 10), the step of FP16 at r. 0 is what rounding the reference
+    to FP16 costs at most. Above 65504 the steps go on as if FP16 did.
+    """
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))[1] - 1
+    steps = np.rint(np.ldexp(error, 10 - np.maximum(np.where(magnitude == 0, -14, exponent), -14)))
+    at_most = [int((steps <= bound).sum()) for bound in _ULP_BINS.values()]
+    counts = dict(zip(_ULP_BINS, np.diff(at_most, prepend=0).tolist(), strict=True))
+    return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}
 
 
 def query_outputs(spec: Mapping[str, Any]) -> list[str]:

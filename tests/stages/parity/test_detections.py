@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stages.parity.detections import Detections, average_precision, box_iou, decode, match, summarize
+from stages.parity.detections import Detections, average_precision, box_iou, decode, match, self_ap, summarize
 
 SIZE = 128
 
@@ -180,3 +180,23 @@ def test_average_precision_counts_overlap():
     truth, found = detections((0, 0, 100, 100, 0, 1)), detections((0, 0, 100, 72, 0, 0.9))
     ap = average_precision([found], [truth], num_classes=1)
     assert ap["ap50"] == pytest.approx(1.0) and ap["ap50_95"] == pytest.approx(0.5)
+
+
+def test_rank_changes_count_pairs_that_changed_their_order():
+    def scored(*scores: float) -> Detections:
+        return Detections(REFERENCE.boxes[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
+
+    for scores, changes in (((0.95, 0.8, 0.6), 0), ((0.8, 0.95, 0.6), 1), ((0.6, 0.8, 0.95), 3), ((0.7, 0.7, 0.7), 0)):
+        assert summarize([match(scored(0.95, 0.8, 0.6), scored(*scores))])["rank_changes"] == changes
+    assert match(scored(0.9, 0.9, 0.9), scored(0.7, 0.8, 0.9)).rank_changes == 0, "ties have no order to change"
+
+
+def test_self_ap_takes_the_reference_as_labels():
+    assert self_ap([REFERENCE], [REFERENCE], 8, 0.5) == {
+        "self_ap50_95": pytest.approx(1),
+        "self_ap50": pytest.approx(1),
+    }
+    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    # class 3 has lost its better one of two, class 7 is whole: precision 1 up to recall 0.5, 51 of 101 points
+    assert self_ap([kept], [REFERENCE], 8, 0.5)["self_ap50_95"] == pytest.approx((1 + 51 / 101) / 2)
+    assert self_ap([edited(1, label=4)], [REFERENCE], 8, 0.5)["self_ap50"] == pytest.approx(0.5)

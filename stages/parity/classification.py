@@ -1,0 +1,80 @@
+"""Classification: do two files name the same classes, and how far apart are their distributions?
+
+p = softmax(reference), q = softmax(other), of one sample each:
+
+    top-1 agreement   the best class of the other is that of the reference
+    top-5 agreement   the best class of the reference is among the five best of the other (as top-5 accuracy, with the
+                      reference's class as the label)
+    KL(p || q)        sum of p log(p / q), in nats; 0 when equal
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+
+_TOP = 5
+
+
+def classification_metrics(reference: np.ndarray, other: np.ndarray) -> dict[str, Any]:
+    """How far the class logits of two files agree.
+
+    Args:
+        reference, other: [samples, classes], before the softmax.
+
+    Returns:
+        samples; top1_agreement, top5_agreement: 0..1; label_flips: samples without top-1 agreement; kl_mean, kl_max:
+        nats. A sample with a NaN or +Inf on either side, or nothing above -Inf, agrees in nothing, and its KL is
+        infinite. With five classes or fewer top5_agreement is None: it could not fail. Without samples all but
+        `samples` and `label_flips` are None.
+
+    Raises:
+        StageError: when the shapes differ or are not [samples, classes].
+    """
+    reference, other = (np.asarray(each, np.float64) for each in (reference, other))
+    if reference.shape != other.shape or reference.ndim != 2 or not reference.shape[1]:
+        raise StageError(
+            f"class logits: expected two arrays [samples, classes] of one shape, got {list(reference.shape)} and "
+            f"{list(other.shape)}"
+        )
+    samples, classes = reference.shape
+    if not samples:
+        nothing = dict.fromkeys(("top1_agreement", "top5_agreement", "kl_mean", "kl_max"))
+        return {"samples": 0, "label_flips": 0} | nothing
+    usable = _usable(reference) & _usable(other)
+    best = np.where(usable, reference.argmax(axis=1), 0)  # the first of equal ones
+    same = usable & (other.argmax(axis=1) == best)
+    order = np.argsort(-other, axis=1, kind="stable")[:, :_TOP]
+    among = usable & (order == best[:, None]).any(axis=1)
+    divergence = np.where(usable, _divergence(reference, other, usable), np.inf)
+    return {
+        "samples": samples,
+        "top1_agreement": float(same.mean()),
+        "top5_agreement": float(among.mean()) if classes > _TOP else None,
+        "label_flips": int((~same).sum()),
+        "kl_mean": float(divergence.mean()),
+        "kl_max": float(divergence.max()),
+    }
+
+
+def _usable(logits: np.ndarray) -> np.ndarray:
+    """bool [samples]: there is a distribution; -Inf is a class that cannot be."""
+    wrong = np.isnan(logits) | np.isposinf(logits)
+    return np.asarray(~wrong.any(axis=1) & np.isfinite(logits).any(axis=1))
+
+
+def _divergence(reference: np.ndarray, other: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """KL(p || q) of each sample, float64 [samples]; anything where not usable."""
+    p, q = (_log_softmax(np.where(usable[:, None], each, 0.0)) for each in (reference, other))
+    with np.errstate(invalid="ignore"):
+        terms = np.exp(p) * (p - q)
+    terms = np.where(np.isneginf(p), 0.0, terms)  # 0 log 0 = 0
+    return np.asarray(np.maximum(terms.sum(axis=1), 0.0))
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - x.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))

@@ -1,0 +1,148 @@
+"""What the outputs of a model are, as its I/O spec declares them; nothing is guessed from names or values.
+
+kind "logits"   [N, queries, classes]  activation: sigmoid | softmax; no_object: true: softmax's last class is none
+kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy; normalized: true | false (then pixels of the input)
+kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
+kind "classes"  [N, classes]           classification logits
+no kind         any tensor
+
+detections      logits + boxes, or scores + labels + boxes
+classification  classes
+tensors         none of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from stages.parity.detections import Detections, decode, read_detections
+
+DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
+Outputs = Mapping[str, np.ndarray]
+
+_RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
+_OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
+_CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
+    "logits": {"activation": ("sigmoid", "softmax")},
+    "boxes": {"format": ("cxcywh", "xyxy"), "normalized": (True, False)},
+}
+
+
+def task_of(spec: Mapping[str, Any] | None) -> str:
+    """ "detections", "classification" or "tensors"; without a spec, "tensors"."""
+    kinds = set(_by_kind(spec or {}))
+    if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
+        return DETECTIONS
+    return CLASSIFICATION if "classes" in kinds else TENSORS
+
+
+def check_spec(spec: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Hold an I/O spec against the names of a model's outputs.
+
+    Raises:
+        StageError: listing every fault: an output that the model does not have, an unknown kind, a layout that is not
+            declared, kinds that do not make up a task, a rank that does not fit.
+    """
+    faults = list(_faults(spec, names))
+    if faults:
+        raise StageError(
+            "the I/O spec does not declare its outputs well:\n" + "\n".join(f"  - {fault}" for fault in faults)
+        )
+
+
+def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
+    outputs = spec.get("outputs", [])
+    if not isinstance(outputs, Sequence) or not all(isinstance(each, Mapping) and "name" in each for each in outputs):
+        yield f"outputs: expected a list of mappings, each with a name, got {outputs!r}"
+        return
+    for output in outputs:
+        name, kind = output["name"], output.get("kind")
+        if name not in names:
+            yield f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
+        if kind is None:
+            continue
+        if kind not in _RANKS:
+            yield f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
+            continue
+        for key, values in _CHOICES.get(kind, {}).items():
+            if output.get(key) not in values:
+                got = repr(output[key]) if key in output else "none"
+                yield f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
+        if output.get("no_object") and output.get("activation") != "softmax":
+            yield f"output {name!r}: no_object goes with activation softmax, got {output.get('activation')!r}"
+        shape = output.get("shape")
+        if shape is not None and len(shape) != _RANKS[kind]:
+            yield f"output {name!r}, kind {kind!r}: expected {_RANKS[kind]} axes, got shape {list(shape)}"
+        elif shape is not None and kind == "boxes" and shape[-1] != 4:
+            yield f"output {name!r}, kind 'boxes': expected 4 values on the last axis, got shape {list(shape)}"
+    kinds = [output.get("kind") for output in outputs if output.get("kind") in _RANKS]
+    yield from (f"kind {kind!r}: expected once, got {kinds.count(kind)} times" for kind in _repeated(kinds))
+    if not _complete(set(kinds)):
+        said = ", ".join(map(str, dict.fromkeys(kinds)))
+        yield f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {said}"
+    trained = spec.get("trained", True)
+    if not isinstance(trained, bool):
+        yield f"trained: expected true or false, got {trained!r}"
+
+
+def _repeated(kinds: Sequence[Any]) -> list[Any]:
+    return [kind for kind in dict.fromkeys(kinds) if kinds.count(kind) > 1]
+
+
+def _complete(kinds: set[Any]) -> bool:
+    return not kinds or kinds in (_OF_QUERIES, _OF_TOP_K, {"classes"})
+
+
+def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> list[Detections]:
+    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries, or puts out.
+
+    Args:
+        outputs: by name, [samples, ...].
+        spec: the I/O spec, of task "detections".
+        size: height and width of the input in pixels; default: those of the spec's first input.
+
+    Raises:
+        StageError: when neither says the size and boxes are normalised.
+    """
+    kinds = _by_kind(spec)
+    boxes = kinds["boxes"]
+    # what specs of ours have always said without saying it
+    layout = {"box_format": boxes.get("format", "cxcywh"), "normalized": boxes.get("normalized", True)}
+    height, width = size or _size_of(spec, layout["normalized"])
+    values = outputs[boxes["name"]]
+    if "logits" not in kinds:
+        scores, labels = outputs[kinds["scores"]["name"]], outputs[kinds["labels"]["name"]]
+        return read_detections(scores, labels, values, width, height, **layout)
+    logits = outputs[kinds["logits"]["name"]]
+    meaning = {
+        "activation": kinds["logits"].get("activation", "sigmoid"),
+        "no_object": kinds["logits"].get("no_object", False),
+    }
+    return decode(logits, values, width, height, logits.shape[1], **meaning, **layout)
+
+
+def classes_of(spec: Mapping[str, Any]) -> str:
+    """The output of kind "classes"."""
+    return str(_by_kind(spec)["classes"]["name"])
+
+
+def _by_kind(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {output["kind"]: output for output in spec.get("outputs", []) if output.get("kind") is not None}
+
+
+def _size_of(spec: Mapping[str, Any], needed: bool) -> tuple[int, int]:
+    first: Mapping[str, Any] = next(iter(spec.get("inputs", [])), {})
+    shape = list(first.get("shape") or [])
+    sides = shape[1:3] if first.get("layout") == "NHWC" else shape[2:4]
+    if len(sides) == 2 and all(isinstance(side, int) for side in sides):
+        return sides[0], sides[1]
+    if needed:
+        raise StageError(
+            f"boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
+            f"{shape}; expected height and width as numbers"
+        )
+    return 1, 1

@@ -1,0 +1,153 @@
+"""The same objects, put out in each declared layout, are the same detections."""
+
+import numpy as np
+import pytest
+
+from stages.io import StageError
+from stages.parity.outputs import check_spec, classes_of, detections_of, task_of
+
+HEIGHT, WIDTH = 100, 200
+IMAGES = {"name": "images", "shape": ["batch", 3, HEIGHT, WIDTH]}
+LOGITS = {"name": "l", "kind": "logits", "activation": "sigmoid"}
+BOXES = {"name": "b", "kind": "boxes", "format": "cxcywh", "normalized": True}
+SCORES, LABELS = {"name": "s", "kind": "scores"}, {"name": "c", "kind": "labels"}
+# one picture, three queries, two classes: query 1 is class 1 at 0.9, query 2 is class 0 at 0.6, query 0 nothing
+PROBABILITIES = np.array([[[0.01, 0.02], [0.05, 0.9], [0.6, 0.1]]])
+XYXY = np.array([[[0, 0, 10, 10], [20, 10, 60, 50], [100, 20, 180, 80]]], np.float32)
+
+
+def spec(*outputs: dict, **more) -> dict:
+    return {"inputs": [IMAGES], "outputs": list(outputs)} | more
+
+
+def boxes_as(box_format: str, normalized: bool) -> np.ndarray:
+    values = XYXY / (np.array([WIDTH, HEIGHT, WIDTH, HEIGHT]) if normalized else 1)
+    if box_format == "cxcywh":
+        values = np.concatenate([(values[..., :2] + values[..., 2:]) / 2, values[..., 2:] - values[..., :2]], axis=-1)
+    return values.astype(np.float32)
+
+
+def logits_as(activation: str) -> np.ndarray:
+    if activation == "sigmoid":
+        return np.log(PROBABILITIES / (1 - PROBABILITIES)).astype(np.float32)
+    rest = 1 - PROBABILITIES.sum(axis=2, keepdims=True)
+    return (np.log(np.concatenate([PROBABILITIES, rest], axis=2)) + 7).astype(np.float32)
+
+
+@pytest.mark.parametrize("box_format", ["cxcywh", "xyxy"])
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
+def test_each_layout_of_queries(box_format: str, normalized: bool, activation: str) -> None:
+    declared = spec(
+        LOGITS | {"activation": activation} | ({"no_object": True} if activation == "softmax" else {}),
+        BOXES | {"format": box_format, "normalized": normalized},
+    )
+    check_spec(declared, ["l", "b"])
+    assert task_of(declared) == "detections"
+    (found,) = detections_of({"l": logits_as(activation), "b": boxes_as(box_format, normalized)}, declared)
+    assert len(found.scores) == 3
+    np.testing.assert_array_equal(found.labels[:2], [1, 0])
+    np.testing.assert_allclose(found.scores[:2], [0.9, 0.6], rtol=1e-5)
+    np.testing.assert_allclose(found.boxes[:2], XYXY[0, [1, 2]], atol=1e-4)
+
+
+def test_a_query_of_a_softmax_is_one_detection_and_of_a_sigmoid_several() -> None:
+    both = np.array([[[2.0, 1.9]]], np.float32)
+    box = np.array([[[0.5, 0.5, 0.2, 0.2]]], np.float32)
+    (sigmoid,) = detections_of({"l": np.repeat(both, 2, axis=1), "b": np.repeat(box, 2, axis=1)}, spec(LOGITS, BOXES))
+    assert sigmoid.labels.tolist() == [0, 0] and len(sigmoid.scores) == 2
+    softmax = spec(LOGITS | {"activation": "softmax"}, BOXES)
+    (found,) = detections_of({"l": both, "b": box}, softmax)
+    assert found.labels.tolist() == [0] and found.scores[0] == pytest.approx(1 / (1 + np.exp(-0.1)))
+
+
+def test_no_object_is_never_a_detection() -> None:
+    declared = spec(LOGITS | {"activation": "softmax", "no_object": True}, BOXES)
+    logits = np.array([[[0.0, 1.0, 9.0]]], np.float32)
+    (found,) = detections_of({"l": logits, "b": np.full((1, 1, 4), 0.5, np.float32)}, declared)
+    assert found.labels.tolist() == [1] and found.scores[0] < 0.001
+
+
+@pytest.mark.parametrize(
+    ("row", "score"),
+    [([np.nan, 5], 0.0), ([np.inf, 5], 0.0), ([-np.inf, -np.inf], 0.0), ([-np.inf, 5], 1.0), ([8e4, 5], 1.0)],
+)
+def test_values_of_a_softmax_that_are_no_numbers(row: list[float], score: float) -> None:
+    declared = spec(LOGITS | {"activation": "softmax"}, BOXES)
+    logits = np.array([[row]], np.float32)
+    (found,) = detections_of({"l": logits, "b": np.full((1, 1, 4), 0.5, np.float32)}, declared)
+    assert found.scores.tolist() == [score]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
+def test_top_k_inside(dtype: type) -> None:
+    declared = spec(SCORES, LABELS, BOXES | {"format": "xyxy", "normalized": False})
+    check_spec(declared, ["s", "c", "b"])
+    assert task_of(declared) == "detections"
+    outputs = {"s": np.array([[0.6, 0.9, 0.1]]), "c": np.array([[0, 1, 0]], dtype), "b": XYXY[:, [2, 1, 0]]}
+    (found,) = detections_of(outputs, declared)
+    assert found.labels.tolist() == [1, 0, 0] and found.labels.dtype == np.int64
+    np.testing.assert_array_equal(found.boxes, XYXY[0, [1, 2, 0]])
+
+
+def test_top_k_inside_with_values_that_are_no_numbers() -> None:
+    declared = spec(SCORES, LABELS, BOXES | {"format": "xyxy", "normalized": False})
+    nan = float("nan")
+    outputs = {"s": np.array([[nan, 0.9]]), "c": np.array([[1, nan]]), "b": np.full((1, 2, 4), nan)}
+    (found,) = detections_of(outputs, declared)
+    assert found.scores.tolist() == pytest.approx([0.9, 0.0]) and found.labels.tolist() == [-1, 1]
+    assert not found.boxes.any()
+
+
+def test_the_size_may_come_with_the_outputs_and_is_needed_for_normalised_boxes() -> None:
+    outputs = {"l": logits_as("sigmoid"), "b": boxes_as("xyxy", True)}
+    declared = spec(LOGITS, BOXES | {"format": "xyxy"}) | {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]}
+    (found,) = detections_of(outputs, declared, size=(50, 100))
+    np.testing.assert_allclose(found.boxes[0], XYXY[0, 1] / 2, atol=1e-4)
+    with pytest.raises(StageError, match="does not say the size of the picture"):
+        detections_of(outputs, declared)
+    declared["outputs"][1]["normalized"] = False
+    assert detections_of({"l": outputs["l"], "b": XYXY}, declared)[0].boxes[0].tolist() == XYXY[0, 1].tolist()
+
+
+def test_nhwc_inputs_name_their_size_elsewhere() -> None:
+    declared = spec(LOGITS, BOXES | {"format": "xyxy"})
+    declared["inputs"] = [{"name": "images", "layout": "NHWC", "shape": [1, HEIGHT, WIDTH, 3]}]
+    (found,) = detections_of({"l": logits_as("sigmoid"), "b": boxes_as("xyxy", True)}, declared)
+    np.testing.assert_allclose(found.boxes[0], XYXY[0, 1], atol=1e-4)
+
+
+def test_tasks() -> None:
+    assert task_of(None) == task_of(spec({"name": "features"})) == task_of(spec(BOXES)) == "tensors"
+    declared = spec({"name": "y", "kind": "classes"}, {"name": "features"})
+    assert task_of(declared) == "classification" and classes_of(declared) == "y"
+    check_spec(declared, ["y", "features"])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names", "said"),
+    [
+        ([LOGITS, BOXES], ["l", "x"], "output 'b': the model has none of this name; it has 'l', 'x'"),
+        ([{"name": "y", "kind": "masks"}], ["y"], "expected a kind among logits, boxes, scores, labels, classes, or"),
+        ([{"name": "l", "kind": "logits"}, BOXES], ["l", "b"], "expected activation sigmoid or softmax, got none"),
+        ([LOGITS, BOXES | {"format": "xywh"}], ["l", "b"], "expected format cxcywh or xyxy, got 'xywh'"),
+        ([LOGITS, BOXES | {"normalized": "yes"}], ["l", "b"], "expected normalized True or False, got 'yes'"),
+        ([LOGITS | {"no_object": True}, BOXES], ["l", "b"], "no_object goes with activation softmax, got 'sigmoid'"),
+        ([LOGITS | {"shape": [1, 2]}, BOXES], ["l", "b"], r"expected 3 axes, got shape [1, 2]"),
+        ([LOGITS, BOXES | {"shape": [1, 2, 5]}], ["l", "b"], "expected 4 values on the last axis"),
+        ([LOGITS], ["l"], "kinds: expected logits and boxes, or scores, labels and boxes, or classes, got logits"),
+        ([SCORES, BOXES], ["s", "b"], "got scores, boxes"),
+        ([LOGITS, BOXES, LOGITS | {"name": "m"}], ["l", "b", "m"], "kind 'logits': expected once, got 2 times"),
+        (["l"], ["l"], "outputs: expected a list of mappings, each with a name"),
+    ],
+)
+def test_faults_of_a_spec(outputs: list, names: list[str], said: str) -> None:
+    with pytest.raises(StageError) as error:
+        check_spec(spec(*outputs), names)
+    assert said in str(error.value)
+
+
+def test_all_faults_are_listed() -> None:
+    with pytest.raises(StageError) as error:
+        check_spec(spec({"name": "l", "kind": "logits"}, {"name": "b", "kind": "boxes"}, trained="no"), ["l"])
+    assert str(error.value).count("\n  - ") == 5
