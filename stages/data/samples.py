@@ -96,6 +96,14 @@ def verification_samples(config: Config, root: Path) -> Sequence[Sample]:
     return _folder_samples(config, root, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
 
 
+def adversarial_samples(config: Config) -> list[Sample]:
+    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but 0 and 1."""
+    height, width = config.model.image_size
+    noise = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.float32)
+    pictures = {"white": np.ones_like(noise), "black": np.zeros_like(noise), "noise": noise}
+    return [Sample(f"adversarial/{name}", {"images": picture}, None, None) for name, picture in pictures.items()]
+
+
 def _folder_samples(config: Config, root: Path, first: int, count: int, purpose: str) -> ImageSamples:
     assert config.data.folder is not None, "validated: data.source=images has a folder"
     folder = root / config.data.folder

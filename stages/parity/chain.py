@@ -2,27 +2,33 @@
 
     hop            file                          evaluation                                   samples
     trace, slim    FP32                          ONNX Runtime CPU                             the first SUBSET
-    fp16           before cast clean-up          emulated-fp16 (or cuda) when it holds FP16   the first SUBSET
-    cast_cleanup   the final file, what ships    the same                                     all
+    fp16           before cast clean-up          emulated-fp16 (or as asked) where it         the first SUBSET
+    cast_cleanup   the final file, what ships    holds FP16                                   all
+    engine         not this stage's: "not verified"
+
+Every file runs on the adversarial samples, too, and at batch 1 and at opt and max of the engine's profiles.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
-recorded (`cpu_provider_claims`), for the difference. The gates hold the final file alone. A failed gate ends this stage
-well, with its verdict written: the stage `gate` turns it into the exit code.
+recorded (`cpu_provider_claims`), for the difference. The gates and checks hold the final file alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from conf.schema import Evaluation, VerifyConfig
+from conf.schema import VerifyConfig
 from stages.io import write_json
 from stages.parity import gates, plots
+from stages.parity.adversarial import measure_adversarial
+from stages.parity.batches import measure_batches
+from stages.parity.checks import NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
 from stages.parity.detections import Detections
-from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, sample_facts
+from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, open_file, sample_facts
 from stages.parity.locate import locate
 from stages.parity.reference import Reference
 from stages.parity.worst import (
@@ -37,32 +43,54 @@ HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = HOPS[-1]
 SUBSET = 64  # samples for the hops before the final file
 NAMED = 10  # nodes of a sentence; details.json has all
+NO_ENGINE = "this stage judges the ONNX file"
+NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
+_SAID = {
+    "detections": "detections: ",
+    "average_precision": "average precision: ",
+    "adversarial": "adversarial pictures: ",
+}
 
 
 def verify(
-    reference: Reference, files: Mapping[str, Path], out: Path, options: VerifyConfig, models: Mapping[str, Any]
+    reference: Reference,
+    files: Mapping[str, Path],
+    out: Path,
+    options: VerifyConfig,
+    models: Mapping[str, Any],
+    *,
+    adversarial: Reference | str = "no adversarial samples were given",
+    batch_sizes: Sequence[int] = (1,),
 ) -> dict[str, Any]:
-    """Hold the files of a chain against the frozen reference, the last one by the gates.
+    """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
 
     Args:
         reference: see stages.parity.reference.freeze.
         files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
         out: folder for verdict.json, details.json and plots/.
-        options: thresholds, evaluation, gates.
+        options: thresholds, evaluation, gates, what must be verified.
         models: graph facts by hop, for the plot of node counts; may be empty.
+        adversarial: the reference on the adversarial samples, or why there is none.
+        batch_sizes: numbers of samples in a run at which every file must find the same.
 
     Returns:
         The report: verdict, flat metrics of the final file, the hops in short, what was not verified.
     """
     total = len(reference.names)
     subset = min(SUBSET, total)
-    hops = {
-        hop: measure_file(path, reference, total if hop == FINAL else subset, options) for hop, path in files.items()
-    }
+    hops = {}
+    for name, path in files.items():
+        opened = open_file(path, options.evaluation.value)
+        hop = measure_file(path, reference, total if name == FINAL else subset, options, opened)
+        facts = {
+            "adversarial": measure_adversarial(opened, path, adversarial, options),
+            "batches": measure_batches(opened, path, reference, hop, batch_sizes, options),
+        }
+        hops[name] = replace(hop, facts=hop.facts | facts)
     final = hops[FINAL]
     verdict = judge(reference, final, options)
-    verdict["not_verified"] = not_verified(reference, final)
-    if verdict["verdict"] == gates.FAILED:
+    verdict["not_verified"] = not_verified(verdict["checks"], final, total)
+    if any(gate["passed"] is False for gate in verdict["gates"]):
         verdict["place"] = locate(files[FINAL], files["slim"], reference, final)
         verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
@@ -78,7 +106,7 @@ def verify(
 
 
 def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
-    """The verdict on the final file: {verdict, reasons, gates, worst}, `worst` by gate."""
+    """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
     detections = final.facts["detections"] or {}
     values = {
         "ap50_95_drop": _drop(final.facts),
@@ -105,7 +133,9 @@ def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, 
     }
     evaluated = gates.evaluate(limits, values, reasons, worst)
     named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
-    return gates.verdict(evaluated) | {"gates": evaluated, "worst": named}
+    checks = checks_of(evaluated, final.facts)
+    more = failures(checks) + unmet(checks, options.require)
+    return gates.verdict(evaluated, more) | {"gates": evaluated, "checks": checks, "worst": named}
 
 
 def _drop(facts: Mapping[str, Any]) -> float | None:
@@ -113,27 +143,23 @@ def _drop(facts: Mapping[str, Any]) -> float | None:
     return None if before is None or after is None else before - after
 
 
-def not_verified(reference: Reference, final: Hop) -> list[str]:
-    """What this verification says nothing about, and why."""
-    total = len(reference.names)
-    items = [f"{what}: {why}" for what, why in final.facts["reasons"].items()]
-    if final.facts["evaluation"] == Evaluation.emulated_fp16.value:
-        items.append(
-            "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
-            "as tensor cores do"
-        )
+def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) -> list[str]:
+    """What this verification says nothing about, and why: checks of `total` samples, and of the evaluation itself."""
+    items = [f"{_SAID.get(c['check'], '')}{c['reason']}" for c in checks if c["state"] == NOT_VERIFIED]
     if cpu_nodes := final.facts["cpu_nodes"]:
         more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
         items.append(
             f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
             f"{', '.join(cpu_nodes[:NAMED])}{more}"
         )
-    items.append("the TensorRT engine: this stage judges the ONNX file")
-    items.append(f"batch sizes other than {final.facts['batch']}")
+    rows = final.facts["batches"]["sizes"]
+    sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
+    items.append(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
+    items.append(f"the TensorRT engine: {NO_ENGINE}")
     if total > SUBSET:
         hops = ", ".join(HOPS[:-1])
         items.append(f"{hops}: measured on the first {SUBSET} of {total} samples")
-    return items
+    return list(dict.fromkeys(items))
 
 
 def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
@@ -194,12 +220,21 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],
         "inf": facts["inf"],
-        "hops": {
-            name: {"evaluation": hop.facts["evaluation"], "provider": hop.facts["provider"]}
-            | {"samples": hop.facts["samples"]}
-            | headline(hop.facts)
-            for name, hop in hops.items()
-        },
+        "hops": {name: _short(hops[name].facts) if name in hops else NO_FILE for name in HOPS}
+        | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
+        "checks": verdict["checks"],
         "cpu_provider_claims": claims,
         "not_verified": verdict["not_verified"],
     }
+
+
+def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A hop in a line."""
+    run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
+    return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
+
+
+def _state(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A hop's batches or adversarial samples in short."""
+    short = {"state": facts["state"], "reason": facts["reason"]}
+    return short | ({"sizes": {str(row["batch"]): row["state"] for row in facts["sizes"]}} if "sizes" in facts else {})

@@ -5,7 +5,8 @@ matched_fraction >= matched_fraction_min       reference detections found again
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 
-verdict: failed when a gate fails, else not verified when a gate has no value, else passed
+verdict: failed when a gate (or a check, stages.parity.checks) fails, else not verified when a gate has no value, else
+passed
 """
 
 from __future__ import annotations
@@ -61,9 +62,13 @@ def evaluate(
     return gates
 
 
-def verdict(gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """{verdict: passed | failed | not verified, reasons: what failed, then what was not verified}."""
-    failed = [gate["reason"] for gate in gates if gate["passed"] is False]
+def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) -> dict[str, Any]:
+    """{verdict: passed | failed | not verified, reasons: what failed, then what was not verified}.
+
+    Args:
+        failures: reasons to fail beside those of the gates.
+    """
+    failed = [gate["reason"] for gate in gates if gate["passed"] is False] + list(failures)
     unknown = [gate["reason"] for gate in gates if gate["passed"] is None]
     if failed:
         outcome = FAILED

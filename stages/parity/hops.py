@@ -1,6 +1,7 @@
 """One file of the chain, run and measured against the frozen reference.
 
-    the file holds FP16    emulated-fp16 (explicit rounding, stages.graph.emulate), or the CUDA provider when asked
+    the file holds FP16    emulated-fp16 (explicit rounding, stages.graph.emulate); when asked, the same with the sums
+                           inside nodes rounded, too (emulated-fp16-pessimistic), or the CUDA provider
     it does not            fp32-cpu: ONNX Runtime's CPU provider
 
 The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16; what it would have claimed is
@@ -23,6 +24,7 @@ from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.detections import Detections, Matching, average_precision, match, summarize
+from stages.parity.histograms import error_histogram
 from stages.parity.reference import Outputs, Reference, detections_of, groups, joined
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
+OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Hop:
     matchings: list[Matching]
 
 
-def open_file(path: Path, evaluation: str) -> tuple[Session | EmulatedSession, str]:
+def open_file(path: Path, evaluation: str) -> OpenFile:
     """A session that computes what the file says, and the name of the evaluation: a file that holds FP16 is emulated or
     runs on CUDA, as asked; any other runs on the CPU provider ("fp32-cpu").
     """
@@ -58,7 +61,8 @@ def open_file(path: Path, evaluation: str) -> tuple[Session | EmulatedSession, s
         return Session(path), FP32_CPU
     if evaluation == Evaluation.cuda.value:
         return Session(path, CUDA), evaluation
-    emulated = EmulatedSession(path)
+    pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
+    emulated = EmulatedSession(path, pessimistic=True) if pessimistic else EmulatedSession(path)
     return emulated, emulated.evaluation
 
 
@@ -117,13 +121,18 @@ def filled(group: Sequence[Sample], size: int) -> list[Sample]:
     return [*group, *[group[-1]] * (size - len(group))]
 
 
-def measure_file(path: Path, reference: Reference, count: int, options: VerifyConfig) -> Hop:
+def measure_file(
+    path: Path, reference: Reference, count: int, options: VerifyConfig, opened: OpenFile | None = None
+) -> Hop:
     """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it.
+
+    Args:
+        opened: the file, where it is open already.
 
     `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
     that computed floats on the CPU provider beside CUDA, None for other evaluations.
     """
-    session, evaluation = open_file(path, options.evaluation.value)
+    session, evaluation = opened or open_file(path, options.evaluation.value)
     outputs = run_file(session, path, reference.samples[:count], options.batch)
     hop = measure(reference, outputs, options)
     run = {
@@ -141,6 +150,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     `facts` gets: samples; nan, inf, nonfinite; errors by output (stages.parity.tensors.tensor_errors), three times:
     raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors of the pairs
     whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
+    histograms of these by output (stages.parity.histograms), or of all pairs where no score reaches it;
     moved_queries, the share found in another row; detections (see stages.parity.detections.summarize); ap50, ap50_95
     against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples. What could not be
     measured is None, and `reasons` says why, by name.
@@ -175,6 +185,12 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "confident_tensors": {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
         if confident.any()
         else None,
+        "histograms": {
+            name: error_histogram(expected[name][confident], paired[name][confident])
+            if name in names and confident.any()
+            else error_histogram(expected[name], paired[name])
+            for name in expected
+        },
         "moved_queries": float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
         **precision,

@@ -90,8 +90,8 @@ detector (float[batch,3,32,32] images) => (float[batch,4,3] logits, float[batch,
 """
 
 
-def write(path, text: str, gain: float = 1.0, queries=range(QUERIES), classes=range(CLASSES)):
-    """A file of the detector; `queries` and `classes` reorder what it puts out."""
+def write(path, text: str, gain: float = 1.0, queries=range(QUERIES), classes=range(CLASSES), extra=()):
+    """A file of the detector; `queries` and `classes` reorder what it puts out; `extra` names further constants."""
     dtype = np.float16 if "half" in text else np.float32
     to_logits = TO_LOGITS.reshape(3, QUERIES, CLASSES)[:, queries][:, :, classes]
     weights = {
@@ -104,6 +104,7 @@ def write(path, text: str, gain: float = 1.0, queries=range(QUERIES), classes=ra
     }
     if "up" in text:
         weights |= {"up": np.array(gain, dtype), "down": np.array(1 / gain, dtype)}
+    weights |= extra if isinstance(extra, dict) else {name: EXTRA[name] for name in extra}
     model = onnx.parser.parse_model(text)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,13 +125,21 @@ def labelled(count: int = 12) -> list[Sample]:
     return [Sample(s.name, s.feeds, f.boxes[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
 
 
-def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None):
+def saturated(module=None, spec=SPEC):
+    """The reference on adversarial samples: white and black."""
+    images = {"white": np.ones((3, SIZE, SIZE), np.float32), "black": np.zeros((3, SIZE, SIZE), np.float32)}
+    samples = [Sample(f"adversarial/{name}", {"images": image}, None, None) for name, image in images.items()]
+    return freeze(module or Detector(), samples, spec, OPTIONS.batch)
+
+
+def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None, options=OPTIONS, adversarial=None):
     """The report of a chain that ends in the file `final`."""
     fp32 = fp32 or write(folder / "slim" / "model.onnx", FP32)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    return chain.verify(reference, files, folder / "out", OPTIONS, {})
+    more = {"adversarial": adversarial or saturated(module, spec), "batch_sizes": (1, 8)}
+    return chain.verify(reference, files, folder / "out", options, {}, **more)
 
 
 def test_a_good_fp16_file_passes_under_emulation(tmp_path):
@@ -140,7 +149,10 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     assert report["matched"] == report["reference"] == 36 and report["extra"] == 0
     assert report["ap50_fp32"] == pytest.approx(1.0) and report["ap50_95_drop"] == pytest.approx(0.0)
     assert 1e-4 < report["max_abs_error"]["logits"] < 0.02, "FP16 rounding must show, and stay small"
-    assert [hop["evaluation"] for hop in report["hops"].values()] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
+    assert list(report["hops"]) == ["trace", "slim", "fp16", "cast_cleanup", "engine"]
+    measured = list(report["hops"].values())[:4]
+    assert [hop["evaluation"] for hop in measured] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
+    assert report["hops"]["engine"]["state"] == "not verified" and report["hops"]["engine"]["reason"]
     assert report["hops"]["slim"]["max_abs_error"]["logits"] < 1e-5
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert written >= {"verdict.json", "details.json", "score_error.svg", "box_error.svg", "sample_1.png"}
@@ -211,6 +223,8 @@ def test_a_fixed_batch_is_fed_as_it_asks(tmp_path, size, gain):
         report["max_abs_error"] == free["max_abs_error"] and report["nan"] + report["inf"] == free["nan"] + free["inf"]
     )
     assert report["cpu_provider_claims"] == free["cpu_provider_claims"]
+    batch = next(check for check in report["checks"] if check["check"] == "batch")
+    assert batch["state"] == "not verified" and f"the file's batch is fixed to {size}" in batch["reason"]
     assert f"batch sizes other than {size}" in report["not_verified"]
     if gain > 1:
         assert report["place"]["nonfinite"][0]["node"] == "amplify"
@@ -246,9 +260,10 @@ def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
     samples = labelled()
     reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
     hop = hops.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
-    assert not any("CPU provider" in item for item in chain.not_verified(reference, hop))
+    hop = replace(hop, facts=hop.facts | {"batches": {"sizes": []}})
+    assert not any("CPU provider" in item for item in chain.not_verified([], hop, 12))
     placed = replace(hop, facts=hop.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
-    said = next(item for item in chain.not_verified(reference, placed) if "CPU provider" in item)
+    said = next(item for item in chain.not_verified([], placed, 12) if "CPU provider" in item)
     assert "12 nodes" in said and "n9 (Mul) and 2 more" in said and "n10" not in said
 
 
@@ -289,8 +304,9 @@ def test_no_labels_leave_average_precision_unverified(tmp_path):
 
 def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
     quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32), samples=unlabelled(), module=quiet)
-    assert report["verdict"] == "not verified"
+    final = write(tmp_path / "final" / "model.onnx", FP32)
+    report = verified(tmp_path, final, samples=unlabelled(), module=quiet, adversarial="none here")
+    assert report["verdict"] == "not verified" and "adversarial pictures: none here" in report["not_verified"]
     assert any("nothing was compared" in reason for reason in report["reasons"])
 
 
@@ -303,7 +319,7 @@ def test_a_reference_that_is_not_finite_is_an_error_at_once():
 def test_earlier_hops_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
     monkeypatch.setattr(chain, "SUBSET", 4)
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
-    assert [hop["samples"] for hop in report["hops"].values()] == [4, 4, 4, 12]
+    assert [report["hops"][name]["samples"] for name in chain.HOPS] == [4, 4, 4, 12]
     assert "trace, slim, fp16: measured on the first 4 of 12 samples" in report["not_verified"]
 
 
@@ -327,3 +343,100 @@ def test_a_cast_to_fp16_alone_is_recognised():
     text = """<ir_version: 10, opset_import: ["" : 17]>
     g (float[2] x) => (float[2] y) { half = Cast <to = 10> (x) y = Cast <to = 1> (half) }"""
     assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))
+
+
+# --- batches, adversarial pictures, what must be verified -------------------------------------------------------------
+
+# Subtracts the mean of the batch: right for one sample at a time, wrong for two different ones.
+MIXING = FP32.replace(
+    "means = ReduceMean <axes = [2, 3], keepdims = 0> (images)",
+    "own = ReduceMean <axes = [2, 3], keepdims = 0> (images)\n    of_batch = ReduceMean <axes = [0]> (own)\n"
+    "    lost = Sub (own, of_batch)\n    strong = Mul (lost, gain)\n    means = Add (own, strong)",
+)
+# Twice the logits minus themselves and 1 / (1 - mean): an infinite number where a picture is white, nowhere else.
+WHITE = FP32.replace(
+    "logits = Add (logits_moved, logits_bias)",
+    "added = Add (logits_moved, logits_bias)\n    peak = ReduceMax <axes = [1, 2, 3], keepdims = 1> (images)\n"
+    "    low = ReduceMin <axes = [1, 2, 3], keepdims = 1> (images)\n    both = Mul (peak, low)\n"
+    "    left = Sub (one, both)\n    over = Div (one, left)\n    flat = Reshape (over, flat_shape)\n"
+    "    tiny = Mul (flat, small)\n    logits = Add (added, tiny)",
+)
+EXTRA = {
+    "gain": np.array(300, np.float32),
+    "one": np.array(1, np.float32),
+    "small": np.array(1e-6, np.float32),
+    "flat_shape": np.array([-1, 1, 1]),
+}
+
+
+def state(report, check):
+    return next(item for item in report["checks"] if item["check"] == check)
+
+
+def test_a_good_file_is_verified_at_every_batch_and_on_adversarial_pictures(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert {item["check"]: item["state"] for item in report["checks"]} == {
+        **dict.fromkeys(("detections", "average_precision", "batch", "adversarial"), "verified"),
+        "accumulation": "not verified",
+    }
+    for name in chain.HOPS:
+        assert report["hops"][name]["batches"]["sizes"] == {"1": "verified", "8": "verified"}
+        assert report["hops"][name]["adversarial"]["state"] == "verified"
+    assert "batch sizes other than 1, 5, 8" in report["not_verified"]
+
+
+def test_a_file_that_mixes_the_samples_of_a_batch_fails(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", MIXING, extra=["gain"])
+    one = replace(OPTIONS, batch=1)  # compared one by one, nothing shows
+    report = verified(tmp_path, final, options=one)
+    assert report["matched_fraction"] == 1.0 and report["verdict"] == "failed"
+    assert state(report, "batch")["state"] == "failed" and "batch 8" in state(report, "batch")["reason"]
+    assert any(reason.startswith("batch: ") for reason in report["reasons"])
+    assert report["hops"]["slim"]["batches"]["state"] == "verified", "the guilty hop must be told from the others"
+
+
+def test_a_file_that_does_not_run_at_a_batch_fails(tmp_path):
+    text = FP32.replace(
+        "logits_moved = Reshape (logits_flat, logits_shape)", "logits_moved = Reshape (logits_flat, five)"
+    )
+    final = write(tmp_path / "final" / "model.onnx", text, extra={"five": np.array([5, QUERIES, CLASSES])})
+    report = verified(tmp_path, final, samples=labelled(10))
+    assert report["verdict"] == "failed" and "does not run" in state(report, "batch")["reason"]
+
+
+def test_an_adversarial_picture_that_is_not_finite_fails_and_is_named(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", WHITE, extra=["one", "small", "flat_shape"])
+    report = verified(tmp_path, final)
+    assert report["nan"] + report["inf"] == 0 and report["verdict"] == "failed"
+    said = state(report, "adversarial")
+    assert said["state"] == "failed" and "adversarial/white" in said["reason"] and "black" not in said["reason"]
+
+
+def test_an_adversarial_picture_with_other_detections_fails(tmp_path):
+    module = Detector()
+    other = saturated(Detector(np.where(LOGITS > 0, -LOGITS, LOGITS)))
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), module=module, adversarial=other)
+    assert state(report, "adversarial")["state"] == "failed" and "appear where there was none" in str(report["reasons"])
+
+
+@pytest.mark.parametrize("name", ["average_precision", "accumulation", "batch"])
+def test_what_must_be_verified_and_is_not_fails_and_says_why(tmp_path, name):
+    final = write(tmp_path / "final" / "model.onnx", FP16.replace("batch", "5"))
+    fp32 = write(tmp_path / "slim" / "model.onnx", FP32)
+    free = verified(tmp_path / "free", final, samples=unlabelled(), fp32=fp32)
+    assert free["verdict"] == "not verified" and state(free, name)["state"] == "not verified"
+    report = verified(tmp_path, final, samples=unlabelled(), fp32=fp32, options=replace(OPTIONS, require=[name]))
+    assert report["verdict"] == "failed" and report["status"] == "failed"
+    assert f"verify.require names {name}, and it was not verified: {state(report, name)['reason']}" in report["reasons"]
+    assert state(report, name)["reason"] and report["place"] is None, "no gate failed: there is no place to look for"
+
+
+def test_what_must_be_verified_and_is_passes(tmp_path):
+    required = replace(OPTIONS, require=["detections", "average_precision", "batch", "adversarial"])
+    assert verified(tmp_path, write(tmp_path / "m" / "model.onnx", FP16), options=required)["verdict"] == "passed"
+
+
+def test_untrained_weights_verify_neither_batches_nor_adversarial_pictures(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
+    for name in ("detections", "average_precision", "batch", "adversarial"):
+        assert state(report, name)["state"] == "not verified" and "random" in state(report, name)["reason"]

@@ -1,0 +1,97 @@
+"""The same samples in other batches: a file must find the same in them.
+
+A graph may be right at the batch that it was traced or measured with and wrong at another: a number of samples that was
+baked into a Reshape, a mask that is spread over the batch, a reduction over the wrong axis. With B(i) the detections
+on sample i in the run that the reference was compared with, for each size n:
+
+    mixed     n different samples in one run      row k  finds what  B(i_k)  holds
+    copies    one sample n times in one run       row k  finds what  B(i_0)  holds
+
+within the limits of the gates. Sums inside a node may be added up in another order at another batch, and FP16 then
+rounds some values to the other side; so "the same" is no equality of bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from conf.schema import VerifyConfig
+from stages.data.samples import Sample
+from stages.io import StageError
+from stages.onnx_files import load_model
+from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from stages.parity.detections import match
+from stages.parity.hops import Hop, OpenFile, fixed_batch, run_file
+from stages.parity.reference import Outputs, Reference, detections_of
+
+
+def measure_batches(
+    opened: OpenFile, path: Path, reference: Reference, hop: Hop, sizes: Sequence[int], options: VerifyConfig
+) -> dict[str, Any]:
+    """Run the file at `path` with each number of samples and hold it against its own outputs, those of `hop`.
+
+    The samples are those with the most detections among the ones that `hop` has seen.
+
+    Returns:
+        state: "verified" when every size is, "failed" when one fails, else "not verified", with reason; sizes: for each
+        size {batch, state, reason, matched_fraction, extra, nonfinite, max_abs_error by output}.
+    """
+    fixed = fixed_batch(load_model(path), path)
+    rows = [_measure(opened, path, reference, hop, size, fixed, options) for size in sizes]
+    states = [row["state"] for row in rows]
+    state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
+    by_reason: dict[str, list[int]] = {}
+    for row in rows:
+        if row["state"] == state:
+            by_reason.setdefault(row["reason"], []).append(row["batch"])
+    said = [f"batch {', '.join(map(str, sizes))}: {reason}" for reason, sizes in by_reason.items()]
+    return {"state": state, "reason": "; ".join(said), "sizes": rows}
+
+
+def _measure(
+    opened: OpenFile,
+    path: Path,
+    reference: Reference,
+    hop: Hop,
+    size: int,
+    fixed: int | None,
+    options: VerifyConfig,
+) -> dict[str, Any]:
+    if fixed not in (None, size):
+        return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
+    busiest = _busiest(reference, len(hop.found), options.score_threshold)
+    mixed = [busiest[i % len(busiest)] for i in range(size)]
+    rows = mixed + (mixed[:1] * size if size > 1 else [])
+    samples: list[Sample] = [reference.samples[i] for i in rows]
+    try:
+        outputs = run_file(opened[0], path, samples, size)
+    except StageError as error:
+        return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"}
+    facts = {"batch": size} | _facts(outputs, hop, rows)
+    if facts["nonfinite"] != facts["nonfinite_before"]:
+        reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
+        return facts | {"state": FAILED, "reason": reason}
+    if reference.unusable:
+        return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
+    found = detections_of(outputs, reference.spec)
+    pairs = zip(rows, found, strict=True)
+    matchings = [match(hop.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
+    return facts | same_detections(matchings, options.gates)
+
+
+def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:
+    """Of the first `count` samples, those with the most detections first."""
+    found = [int((detections.scores >= threshold).sum()) for detections in reference.found[:count]]
+    return sorted(range(count), key=lambda i: -found[i])
+
+
+def _facts(outputs: Outputs, hop: Hop, rows: Sequence[int]) -> dict[str, Any]:
+    before = {name: hop.outputs[name][list(rows)] for name in outputs}
+    return {
+        "nonfinite": sum(int((~np.isfinite(value)).sum()) for value in outputs.values()),
+        "nonfinite_before": sum(int((~np.isfinite(value)).sum()) for value in before.values()),
+    }

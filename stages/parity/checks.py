@@ -1,0 +1,92 @@
+"""What a verification looked at, each with its state: verified, failed, or not verified with the reason.
+
+    detections         the FP32 detections found again, and no others, within the gates
+    average_precision  against true labels, within the gate
+    batch              the same at batch 1 and at opt and max of the engine's profiles
+    adversarial        white, black and noisy pictures: finite outputs, and the same detections
+    accumulation       kernels that add up in FP16 inside a node
+
+A failed check fails the verdict. One that was not verified leaves it as it is, unless verify.require names it: then
+it fails the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conf.schema import Evaluation, GatesConfig
+from stages.parity.detections import Matching, summarize
+
+VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
+_GATES = {
+    "detections": ("matched_fraction", "extra_fraction"),
+    "average_precision": ("ap50_95_drop",),
+}
+
+
+def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The checks of a final file, each {check, state, reason}.
+
+    Args:
+        gates: see stages.parity.gates.evaluate.
+        facts: of the final hop, with `batches` and `adversarial`.
+    """
+    rows = [_by_gates(name, [gate for gate in gates if gate["measures"] in what]) for name, what in _GATES.items()]
+    for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
+        rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})
+    return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"])]
+
+
+def failures(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each failed check that is no gate: those speak for themselves."""
+    return [f"{c['check']}: {c['reason']}" for c in checks if c["state"] == FAILED and c["check"] not in _GATES]
+
+
+def unmet(checks: Sequence[Mapping[str, Any]], required: Sequence[str]) -> list[str]:
+    """A sentence for each required check that was not verified."""
+    return [
+        f"verify.require names {check['check']}, and it was not verified: {check['reason']}"
+        for check in checks
+        if check["check"] in required and check["state"] == NOT_VERIFIED
+    ]
+
+
+def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
+    """Whether a run finds what another finds, within the gates: {state, reason, matched_fraction, extra}.
+
+    Where the other finds nothing, this one may find nothing, either.
+    """
+    facts = summarize(matchings)
+    row = {"matched_fraction": facts["matched_fraction"], "extra": facts["extra"], "reference": facts["reference"]}
+    if not facts["reference"]:
+        if facts["extra"]:
+            return row | {"state": FAILED, "reason": f"{facts['extra']} detections appear where there was none"}
+        return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
+    lost = facts["matched_fraction"] < limits.matched_fraction_min
+    added = facts["extra_fraction"] > limits.extra_fraction_max
+    said = f"{facts['matched']} of {facts['reference']} detections are found again, {facts['extra']} are extra"
+    return row | {"state": FAILED if lost or added else VERIFIED, "reason": said}
+
+
+def _by_gates(name: str, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Failed when one of the gates fails, else not verified when one has no value."""
+    for state, passed in ((FAILED, False), (NOT_VERIFIED, None)):
+        if reasons := [gate["reason"] for gate in gates if gate["passed"] is passed]:
+            prefix = f"{gates[0]['measures']} was not verified: "
+            return {"check": name, "state": state, "reason": reasons[0].removeprefix(prefix)}
+    return {"check": name, "state": VERIFIED, "reason": "; ".join(gate["reason"] for gate in gates)}
+
+
+def _accumulation(evaluation: str) -> dict[str, Any]:
+    if evaluation == Evaluation.emulated_fp16.value:
+        reason = (
+            "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
+            "as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
+        )
+        return {"state": NOT_VERIFIED, "reason": reason}
+    said = {
+        Evaluation.emulated_fp16_pessimistic.value: "sums inside nodes are rounded to FP16, too",
+        Evaluation.cuda.value: "the kernels of ONNX Runtime's CUDA provider ran",
+    }
+    return {"state": VERIFIED, "reason": said.get(evaluation, "the file holds no FP16")}
