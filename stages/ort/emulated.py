@@ -10,10 +10,12 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.emulate import emulate
+from stages.graph.pessimistic import NOT_SPLIT, split_sums
 from stages.onnx_files import load_model
 from stages.ort.session import Session
 
 EVALUATION = "emulated-fp16"
+PESSIMISTIC = "emulated-fp16-pessimistic"
 
 
 class EmulatedSession:
@@ -22,22 +24,29 @@ class EmulatedSession:
     Attributes:
         provider: the execution provider that runs the emulation, read back from ONNX Runtime.
         input_names, output_names: in the model's order.
-        evaluation: "emulated-fp16".
+        evaluation: "emulated-fp16", or "emulated-fp16-pessimistic".
+        not_split: of a pessimistic session, the FP16 nodes whose inner sums are not rounded, or not everywhere, each
+            with the reason (stages.graph.pessimistic); else empty.
     """
 
-    evaluation = EVALUATION
-
-    def __init__(self, model: Path | str | ir.Model, **options: Any) -> None:
+    def __init__(self, model: Path | str | ir.Model, *, pessimistic: bool = False, **options: Any) -> None:
         """Load a model and emulate it.
 
         Args:
             model: path or loaded model; FP32 copies of all its weights must fit in memory.
+            pessimistic: round the sums inside FP16 nodes, too, as an engine may that accumulates in FP16.
             options: further attributes of onnxruntime.SessionOptions.
 
         Raises:
             StageError: when the file cannot be loaded or emulated.
         """
-        self._session = Session(emulate(_loaded(model)), **options)
+        loaded = _loaded(model)
+        self.evaluation = PESSIMISTIC if pessimistic else EVALUATION
+        self.not_split: dict[str, str] = {}
+        if pessimistic:
+            loaded = split_sums(loaded)
+            self.not_split = loaded.meta[NOT_SPLIT]
+        self._session = Session(emulate(loaded), **options)
         self.provider = self._session.provider
         self.input_names = self._session.input_names
         self.output_names = self._session.output_names

@@ -1,0 +1,139 @@
+"""FP16 graph -> FP16 graph whose FP16 sums are explicit: what an engine does that accumulates in FP16.
+
+`emulate` rounds once per node. On the result of `split_sums` it rounds inside nodes, too, with s(x) = the sum of x in
+blocks of 128 terms, each block rounded, and added up in FP16 one after the other (stages.graph.half_nodes):
+
+    ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum, ReduceL1    s(x), s(|x|)
+    ReduceSumSquare, ReduceL2        s(x * x), its Sqrt        ReduceLogSum(Exp)      Log(s(x)), Log(s(Exp(x)))
+    AveragePool                      sum of the window (one rounding), divided by its number of terms
+    CumSum                           a Scan that rounds after each term
+    Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
+    Layer-, Instance-, Group-,       d = x - s(x) / n, v = s(d * d) / n:  d * (1 / Sqrt(v + epsilon)) * scale + bias
+      MeanVariance-, RMS-,           (RMS: d = x; MeanVariance: no scale, d / (Sqrt(v) + 1e-9);
+      BatchNormalization             Batch: mean and v are given)
+    MatMul, Gemm, Conv,              blocks along the axis that is added up (stages.graph.split_products)
+      ConvTranspose, Einsum
+
+each operation above being a node, so rounded. Types that a node states for its inside (stash_type) are overruled:
+engines have overruled them.
+
+What this bounds, and what it does not:
+
+    a sum without negative terms     (squares, |x|, Exp, the parts of a norm) no partial sum exceeds the whole in exact
+                                     arithmetic, so in whatever order and blocks an engine adds, it can overflow only
+                                     where this does, but for sums so near 65504 that the roundings on the way decide.
+    a sum of terms of both signs     (products, convolutions, mean) it is Inf here when a block, or a partial sum of
+                                     blocks from first to last, exceeds 65504. An engine that adds in another order can
+                                     have a larger partial sum: no bound on every order.
+    rounding                         an estimate: blocks of 128 in this order lose about what an FP16 accumulator behind
+                                     FP32 dot products loses. Adding every single term in FP16 loses more, a tree less.
+
+A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
+FP32 nodes, and nodes whose output is not FLOAT16, stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from stages.graph.half_nodes import HALF, HalfNodes, NotSplitError
+from stages.graph.normalize import Names, infer_types
+from stages.graph.split_normalizations import (
+    batch_normalization,
+    group_normalization,
+    instance_normalization,
+    layer_normalization,
+    mean_variance_normalization,
+)
+from stages.graph.split_products import conv, einsum, gemm, matmul
+from stages.graph.split_reductions import average_pool, cumulative_sum, global_average_pool, reduce, softmax
+
+NOT_SPLIT = "not_split"  # key of ir.Model.meta
+
+_RULES: dict[str, Callable[[HalfNodes], list[ir.Value] | None]] = {
+    **dict.fromkeys(
+        ("ReduceMean", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+        reduce,
+    ),
+    "GlobalAveragePool": global_average_pool,
+    "AveragePool": average_pool,
+    "CumSum": cumulative_sum,
+    "Softmax": softmax,
+    "LogSoftmax": softmax,
+    "LayerNormalization": layer_normalization,
+    "RMSNormalization": layer_normalization,
+    "InstanceNormalization": instance_normalization,
+    "GroupNormalization": group_normalization,
+    "BatchNormalization": batch_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "MatMul": matmul,
+    "Gemm": gemm,
+    "Conv": conv,
+    "ConvTranspose": conv,
+    "Einsum": einsum,
+}
+# fmt: off
+_OTHER_SUMS = frozenset({
+    "Attention", "DeformConv", "Det", "GRU", "GlobalLpPool", "LRN", "LSTM", "LpNormalization", "LpPool",
+    "NegativeLogLikelihoodLoss", "RNN", "RoiAlign", "SoftmaxCrossEntropyLoss",
+})
+# fmt: on
+_DOMAINS = ("", "ai.onnx")
+
+
+def split_sums(model: ir.Model) -> ir.Model:
+    """The graph with explicit sums; `model` itself is left as it is.
+
+    Values keep their names, inputs and outputs their types and order. Functions are inlined.
+
+    Returns:
+        The new graph. Its `meta["not_split"]` maps the FP16 nodes with sums that were left as they are, or were not cut
+        into blocks everywhere, to the reason, in graph order; nodes without a name go by "<OpType> -> <first output>".
+    """
+    split = model.clone()
+    if split.functions:
+        common_passes.InlinePass()(split)
+    infer_types(split)
+    names = Names(split)
+    opset = split.graph.opset_imports.get("", split.graph.opset_imports.get("ai.onnx", 0))
+    left: dict[str, str] = {}
+    for graph in list(split.graphs()):
+        for node in list(graph):
+            if _computes_in_half(node):
+                label = node.name or f"{node.op_type} -> {node.outputs[0].name}"
+                if reasons := _split(node, graph, opset, names):
+                    left[label] = reasons
+    split.meta[NOT_SPLIT] = left
+    return split
+
+
+def _computes_in_half(node: ir.Node) -> bool:
+    return bool(node.inputs and node.outputs) and all(
+        value is not None and value.dtype == HALF for value in (node.inputs[0], node.outputs[0])
+    )
+
+
+def _split(node: ir.Node, graph: ir.Graph, opset: int, names: Names) -> str:
+    """Replace `node`; what could not be done, or nothing."""
+    if node.domain not in _DOMAINS:
+        return f"{node.domain}:{node.op_type} is no standard operator: what it adds up is unknown"
+    if node.op_type in _OTHER_SUMS:
+        return f"{node.op_type}: there is no rule for it"
+    rule = _RULES.get(node.op_type)
+    if rule is None:
+        return ""
+    if opset < 13:
+        return f"opset {opset}: expected 13 or more; raise it first"
+    build = HalfNodes(node, opset, names)
+    try:
+        results = rule(build)
+    except NotSplitError as error:
+        return str(error)
+    if results is not None:
+        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
+        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
+        ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
+    return "; ".join(build.notes)
