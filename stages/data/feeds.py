@@ -51,13 +51,14 @@ class Feeds:
                 yield {name: array[index, ...] if name in part.stacked else array for name, array in arrays.items()}
 
 
-def load_feeds(source: Any, model: ir.Model) -> Feeds:
+def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds:
     """Feeds for a model, checked against its inputs.
 
     Args:
         source: path of an .npz file, of a folder of .npz files (in the order of their names), or of a JSON file that
             Polygraphy's save_json wrote from a list of feeds; or a dict of arrays by input name, or a list of dicts.
         model: inputs that have a default (an initializer of the same name) may be left out.
+        what: what messages call the source.
 
     Raises:
         StageError: listing everything that is wrong: names that the model does not have, inputs without an array,
@@ -73,7 +74,7 @@ def load_feeds(source: Any, model: ir.Model) -> Feeds:
         more = len(faults) - _FAULTS_SHOWN
         lines = faults[:_FAULTS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
         of = f" {source}" if isinstance(source, (str, Path)) else ""
-        raise StageError(f"calibration{of} does not fit the model:\n" + "\n".join(f"  - {line}" for line in lines))
+        raise StageError(f"{what}{of} does not fit the model:\n" + "\n".join(f"  - {line}" for line in lines))
     return feeds
 
 
@@ -120,7 +121,7 @@ def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str])
 def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype) -> str | None:
     wanted, got = _wanted(value), f"{_type_name(dtype)} {list(shape)}"
     if not isinstance(value.type, (ir.TensorType, type(None))):
-        return f"the input is {wanted}, but feeds hold arrays only; convert without calibration"
+        return f"the input is {wanted}, but feeds hold arrays only; such a model can be converted without them"
     if dtype.hasobject and value.dtype != ir.DataType.STRING:
         return f"expected {wanted}, got an array of Python objects"
     rows = list(shape[1:] if _is_stack(value, shape) else shape)
@@ -201,9 +202,7 @@ class _NpzSource(_Source):
             with np.load(self._path, allow_pickle=False) as file:
                 return dict(file)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise StageError(
-                f"calibration {self._path}: expected arrays in .npz, got a broken file ({error})"
-            ) from error
+            raise StageError(f"{self._path}: expected arrays in .npz, got a broken file ({error})") from error
 
 
 def _npy_header(stream: Any, member: str) -> _Header:

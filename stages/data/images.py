@@ -1,13 +1,17 @@
-"""A folder of pictures as samples: every file with a picture's suffix, recursively, in an order fixed by a seed."""
+"""A folder of pictures: every file with a picture's suffix, recursively; as samples, in an order fixed by a seed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stages.io import StageError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
@@ -20,14 +24,16 @@ def list_images(folder: Path, seed: int) -> list[Path]:
     """
     if not folder.is_dir():
         raise StageError(f"data.folder: no such folder: {folder}")
-    names = sorted(
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
-    if not names:
+    found = pictures_under(folder)
+    if not found:
         raise StageError(f"data.folder: {folder} holds no picture; expected files ending in {', '.join(SUFFIXES)}")
-    return [folder / names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+    return [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
+
+
+def pictures_under(folder: Path) -> list[Path]:
+    """The files with a picture's suffix in a folder and below, in the order of their names."""
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def read_image(path: Path, height: int, width: int) -> np.ndarray:
@@ -36,17 +42,38 @@ def read_image(path: Path, height: int, width: int) -> np.ndarray:
     Raises:
         StageError: naming the file when Pillow cannot read it.
     """
+    from PIL import Image
+
+    resized = open_picture(path).resize((width, height), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(resized, np.float32).transpose(2, 0, 1)) / np.float32(255)
+
+
+def open_picture(path: Path) -> Image.Image:
+    """A picture in RGB, whole in memory, turned as its EXIF says.
+
+    Raises:
+        StageError: naming the file when Pillow cannot read it.
+    """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as opened:
-            picture = ImageOps.exif_transpose(opened).convert("RGB")
-            resized = picture.resize((width, height), Image.Resampling.BILINEAR)
+            return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise StageError(
-            f"data.folder: {path} cannot be read as a picture ({error}); repair it or take it out of the folder"
+            f"{path} cannot be read as a picture ({error}); repair it or take it out of the folder"
         ) from error
-    return np.ascontiguousarray(np.asarray(resized, np.float32).transpose(2, 0, 1)) / np.float32(255)
+
+
+def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
+    """The files that cannot be read as pictures, each with the reason; every file is decoded once."""
+    faults = {}
+    for path in paths:
+        try:
+            open_picture(path)
+        except StageError as error:
+            faults[path] = str(error)
+    return faults
 
 
 def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: str) -> list[Path]:

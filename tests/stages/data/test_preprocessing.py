@@ -1,0 +1,105 @@
+"""Every key of a preprocessing does what it says, and every fault of one is listed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stages.data.images import read_image
+from stages.data.preprocessing import declared_by, preprocessing_of
+from stages.io import StageError
+
+
+@pytest.fixture
+def red(tmp_path: Path) -> Path:
+    """20 wide, 10 high: red 255, green 51, blue 0."""
+    Image.new("RGB", (20, 10), (255, 51, 0)).save(tmp_path / "red.png")
+    return tmp_path / "red.png"
+
+
+def test_without_further_words_a_picture_is_rgb_in_0_to_1_stretched(red: Path) -> None:
+    read = preprocessing_of({"size": [8, 16]}).read(red)
+    assert read.shape == (3, 8, 16) and read.dtype == np.float32
+    np.testing.assert_array_equal(read, read_image(red, 8, 16))
+    np.testing.assert_allclose(read[:, 0, 0], [1, 0.2, 0])
+
+
+def test_channels_range_mean_and_std(red: Path) -> None:
+    keys = {"size": [8, 16], "channels": "BGR", "range": [0, 255], "mean": [10, 20, 30], "std": [1, 2, 4]}
+    np.testing.assert_allclose(preprocessing_of(keys).read(red)[:, 0, 0], [-10, 31 / 2, 225 / 4])
+
+
+def test_layout(red: Path) -> None:
+    assert preprocessing_of({"size": [8, 16], "layout": "NHWC"}).read(red).shape == (8, 16, 3)
+
+
+def test_letterbox_keeps_the_aspect_on_grey(red: Path) -> None:
+    read = preprocessing_of({"size": [16, 16], "resize": "letterbox", "range": [0, 255]}).read(red)
+    assert (read[:, :4] == 114).all() and (read[:, 12:] == 114).all()
+    assert (read[0, 4:12] == 255).all() and (read[1, 4:12] == 51).all()
+    tall = preprocessing_of({"size": [40, 10], "resize": "letterbox", "range": [0, 255]}).read(red)
+    assert (tall[0] == 255).sum() == 5 * 10
+
+
+def test_integers_are_rounded(red: Path) -> None:
+    read = preprocessing_of({"size": [8, 16], "range": [0, 255]}).read(red, "uint8")
+    assert read.dtype == np.uint8 and read[:, 0, 0].tolist() == [255, 51, 0]
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_it_may_be_a_file(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"p.{suffix}").write_text(json.dumps({"size": [8, 16], "mean": [1, 2, 3]}))
+    read = preprocessing_of(tmp_path / f"p.{suffix}")
+    assert read.as_dict() == {
+        "size": [8, 16],
+        "mean": [1, 2, 3],
+        "std": [1, 1, 1],
+        "channels": "RGB",
+        "range": [0, 1],
+        "resize": "stretch",
+        "layout": "NCHW",
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"size": [640]}, "size: expected [height, width] in pixels, got [640]"),
+        ({"size": [640, 0]}, "size: expected [height, width]"),
+        ({"size": 640}, "size: expected [height, width]"),
+        ({"channels": "rgb"}, "channels: expected RGB or BGR, got 'rgb'"),
+        ({"range": [-1, 1]}, "range: expected [0, 1] or [0, 255], got [-1, 1]"),
+        ({"resize": "crop"}, "resize: expected stretch or letterbox, got 'crop'"),
+        ({"layout": "HWC"}, "layout: expected NCHW or NHWC"),
+        ({"mean": [1, 2]}, "mean: expected three numbers, got [1, 2]"),
+        ({"mean": [1, 2, float("nan")]}, "mean: expected three numbers"),
+        ({"std": [1, 0, 1]}, "std: expected no zero"),
+        ({"means": [1, 2, 3]}, "means: unknown; expected size, mean, std, channels, range, resize, layout"),
+    ],
+)
+def test_faults(keys: dict, said: str) -> None:
+    with pytest.raises(StageError) as error:
+        preprocessing_of(keys)
+    assert said in str(error.value)
+
+
+def test_all_faults_are_listed_and_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("channels: grey\nrange: 255\n")
+    with pytest.raises(StageError, match=r"preprocessing .*p\.yaml:\n  - channels.*\n  - range"):
+        preprocessing_of(tmp_path / "p.yaml")
+    (tmp_path / "list.yaml").write_text("[1]")
+    for name, said in (("list.yaml", "expected a mapping of size"), ("absent.yaml", "expected a YAML or JSON file")):
+        with pytest.raises(StageError, match=said):
+            preprocessing_of(tmp_path / name)
+
+
+def test_what_an_io_spec_declares() -> None:
+    entry = {"name": "images", "shape": ["n", 3, 8, 16], "layout": "NCHW", "channels": "BGR", "range": [0, 255]}
+    statistics = {"mean": [1, 2, 3], "std": [4, 5, 6]}
+    outside = declared_by(entry | {"normalization": statistics | {"where": "before the graph"}})
+    assert outside is not None and outside.mean == (1, 2, 3) and outside.channels == "BGR"
+    inside = declared_by(entry | {"normalization": statistics | {"where": "inside the graph"}})
+    assert inside is not None and inside.mean == (0, 0, 0) and inside.range == (0, 255)
+    assert declared_by({"name": "images", "shape": ["n", 3, 8, 16]}) is None
