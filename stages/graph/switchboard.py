@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.graph.decide import Rules, Verdict
+from stages.graph.decide import Rules
 from stages.graph.facts import all_nodes
 from stages.graph.masks import find_masks
 from stages.graph.normalize import Names
@@ -99,11 +99,10 @@ def switchboard(
 
 
 def _movable(model: ir.Model) -> list[ir.Node]:
-    """Nodes that neither their operator nor their place keeps FP32; a custom operator might be included."""
+    """Nodes whose precision nothing in the graph settles; a custom operator might be included."""
     evidence, sealed = Evidence(model, None, Rules()), sealed_nodes(model)
     judged = [node for node in all_nodes(model) if is_judged(node)]
-    settled = {node: structure(node, evidence, sealed.get(node), True) for node in judged}
-    return [node for node, decision in settled.items() if decision is None or decision.verdict is not Verdict.fp32]
+    return [node for node in judged if structure(node, evidence, sealed.get(node), included=True) is None]
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
