@@ -102,13 +102,11 @@ def decode(
     stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
     leaves the query without any score.
     """
-    logits, xyxy = np.asarray(logits, np.float32), corners(boxes, width, height, box_format, normalized)
+    xyxy = corners(boxes, width, height, box_format, normalized)
+    scores = class_scores(logits, activation, no_object)
+    labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
     if activation == "softmax":
-        scores = _softmax(logits)[..., : -1 if no_object else None]
         labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
-    else:
-        scores = np.where(np.isfinite(logits), _sigmoid(logits), 0.0).astype(np.float32)
-        labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
     per_query = scores.shape[2]
     result = []
     for picture_scores, picture_labels, picture_boxes in zip(scores, labels, xyxy, strict=True):
@@ -117,6 +115,14 @@ def decode(
         found = picture_labels.reshape(-1)[best].astype(np.int64)
         result.append(Detections(picture_boxes[best // per_query], found, flat[best]))
     return result
+
+
+def class_scores(logits: np.ndarray, activation: str = "sigmoid", no_object: bool = False) -> np.ndarray:
+    """float32 [N, queries, classes], 0..1, of logits as `decode` takes them; without the class "no object"."""
+    logits = np.asarray(logits, np.float32)
+    if activation == "softmax":
+        return _softmax(logits)[..., : -1 if no_object else None]
+    return np.asarray(np.where(np.isfinite(logits), _sigmoid(logits), 0.0), np.float32)
 
 
 def read_detections(

@@ -19,12 +19,19 @@ from typing import Any
 import numpy as np
 
 from stages.io import StageError
-from stages.parity.detections import Detections, decode, read_detections
+from stages.parity.detections import Detections, class_scores, decode, read_detections
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 Outputs = Mapping[str, np.ndarray]
 
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
+_AXES = {
+    "logits": "[N, queries, classes]",
+    "boxes": "[N, boxes, 4]",
+    "scores": "[N, n]",
+    "labels": "[N, n]",
+    "classes": "[N, classes]",
+}
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
 _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
     "logits": {"activation": ("sigmoid", "softmax")},
@@ -118,11 +125,41 @@ def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, in
         scores, labels = outputs[kinds["scores"]["name"]], outputs[kinds["labels"]["name"]]
         return read_detections(scores, labels, values, width, height, **layout)
     logits = outputs[kinds["logits"]["name"]]
-    meaning = {
-        "activation": kinds["logits"].get("activation", "sigmoid"),
-        "no_object": kinds["logits"].get("no_object", False),
-    }
-    return decode(logits, values, width, height, logits.shape[1], **meaning, **layout)
+    return decode(logits, values, width, height, logits.shape[1], **_meaning(kinds["logits"]), **layout)
+
+
+def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:
+    """bool [pictures, queries] of a model with logits: the best score reaches the threshold."""
+    logits = _by_kind(spec)["logits"]
+    scores = class_scores(outputs[logits["name"]], **_meaning(logits))
+    return np.asarray(scores.max(axis=2) >= score_threshold)
+
+
+def _meaning(logits: Mapping[str, Any]) -> dict[str, Any]:
+    return {"activation": logits.get("activation", "sigmoid"), "no_object": logits.get("no_object", False)}
+
+
+def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
+    """Hold arrays against the kinds of a checked spec.
+
+    Raises:
+        StageError: listing every output whose axes are not those of its kind, or whose pictures or boxes are not as
+            many as those of the others.
+    """
+    kinds = _by_kind(spec)
+    shapes = {kind: np.shape(outputs[output["name"]]) for kind, output in kinds.items()}
+    faults = [
+        f"output {kinds[kind]['name']!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}"
+        for kind, shape in shapes.items()
+        if len(shape) != _RANKS[kind] or (kind == "boxes" and shape[-1] != 4)
+    ]
+    counts = {str(kinds[kind]["name"]): list(shape[:2]) for kind, shape in shapes.items() if kind != "classes"}
+    if not faults and len({tuple(count) for count in counts.values()}) > 1:
+        faults.append(f"expected as many pictures and boxes in each output, got {counts}")
+    if faults:
+        raise StageError(
+            "outputs are not what the I/O spec declares:\n" + "\n".join(f"  - {fault}" for fault in faults)
+        )
 
 
 def classes_of(spec: Mapping[str, Any]) -> str:

@@ -1,0 +1,299 @@
+"""compare: does an FP16 file compute what its FP32 file computes?
+
+What is compared is what the I/O spec declares (stages.parity.outputs):
+
+    detections      matched one to one, by the gates of conf/verify/detection.yaml, with average precision against the
+                    reference's own detections (self_ap); a label flip fails whatever the gates say
+    classification  the tensor rule, and the same best class on every sample
+    tensors         the tensor rule (stages.parity.output_errors)
+
+    failed          something was measured and is beyond its limit
+    not verified    nothing failed, but something that the verdict needs could not be measured
+    passed          neither
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from conf.schema import Evaluation
+from stages.io import StageError, defaults
+from stages.models.source import SPEC_KEY
+from stages.parity import gates
+from stages.parity.comparison import Comparison
+from stages.parity.output_errors import OutputErrors
+from stages.parity.outputs import DETECTIONS, TENSORS, check_spec, task_of
+from stages.parity.two_files import Run, TwoFiles
+
+if TYPE_CHECKING:
+    from stages.data.pictures import PictureFeeds
+
+DEFAULTS = defaults("verify/detection")
+_ALWAYS = "always"
+_NAMED = 10  # nodes of a sentence
+_ACCUMULATION = (
+    "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
+    "tensor cores do"
+)
+_NO_LABELS = "average precision against true labels: the inputs have none; self_ap takes the reference's detections"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `compare` found.
+
+    Attributes:
+        verdict: "passed", "failed" or "not verified".
+        reasons: why it did not pass, failures first; empty when it did.
+        outputs: errors by output; of queries after pairing them one to one.
+        task: "detections", "classification" or "tensors".
+        detections: see stages.parity.detections.summarize, and self_ap50, self_ap50_95, gates; None for other tasks.
+        classification: see stages.parity.classification.classification_metrics; None for other tasks.
+        not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
+        first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
+            when nothing is wrong or was looked for.
+        suspects: stages.parity.locate.Suspect, the likeliest first.
+        evaluation, provider: what ran the candidate; evaluation is "fp32-cpu" where it holds no FP16.
+        reference_evaluation: "fp32-cpu", or "emulated-fp16" where the reference holds FP16.
+        samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
+        worst_sample: the one that differs most; None when all are equal.
+        left_out: pictures that could not be read, with the reason.
+        preprocessing: of pictures, as applied; None for arrays.
+    """
+
+    verdict: str
+    reasons: list[str]
+    outputs: dict[str, OutputErrors]
+    task: str
+    detections: dict[str, Any] | None
+    classification: dict[str, Any] | None
+    not_verified: list[str]
+    first_bad_node: str | None
+    suspects: list[Any]
+    evaluation: str
+    provider: str
+    reference_evaluation: str
+    samples: int
+    worst_sample: str | None
+    left_out: dict[str, str]
+    preprocessing: dict[str, Any] | None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == gates.PASSED
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
+        content: dict[str, Any] = _plain({"passed": self.passed} | asdict(self))
+        return content
+
+
+def compare(
+    reference: Path | str,
+    candidate: Path | str,
+    inputs: Any,
+    *,
+    spec: Mapping[str, Any] | Path | str | None = None,
+    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    evaluation: str = Evaluation.emulated_fp16.value,
+    tolerance: float = 1e-2,
+    batch: int = DEFAULTS["batch"],
+    score_threshold: float = DEFAULTS["score_threshold"],
+    iou_threshold: float = DEFAULTS["iou_threshold"],
+    locate: bool | str = True,
+    skip_corrupt: bool = DEFAULTS["skip_corrupt"],
+) -> Report:
+    """Hold a file against its FP32 reference, on the same inputs.
+
+    Args:
+        reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
+            against float32 is no difference.
+        inputs: samples, as `calibration` of stages.fp16.to_fp16: an .npz file, a folder of them, Polygraphy's JSON,
+            arrays by input name or a list of such mappings; or a folder of pictures. The outputs of all samples are
+            held in memory.
+        spec: I/O spec that declares the kinds of outputs (stages.parity.outputs), as a mapping or a YAML or JSON file;
+            default: the one in the reference's metadata; {}: no kinds.
+        preprocessing: of pictures (stages.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
+            I/O spec says of the input.
+        evaluation: "emulated-fp16", "emulated-fp16-pessimistic" or "cuda", of a candidate that holds FP16.
+        tolerance: 0 or more; of the tensor rule: max |d| <= tolerance * max |reference|.
+        batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
+            feeds run as they stand.
+        score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
+        locate: look for the node where it goes wrong: True (unless passed), False, or "always".
+        skip_corrupt: leave out pictures that cannot be read instead of stopping.
+
+    Raises:
+        StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
+            ONNX Runtime cannot load or run; each with everything that is wrong.
+    """
+    from stages.data.feeds import load_feeds
+
+    _check_options(evaluation, tolerance, batch, score_threshold, iou_threshold, locate)
+    files = TwoFiles(Path(reference), Path(candidate), evaluation)
+    declared = _spec_of(files, spec)
+    entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
+    pictures = _pictures(inputs, files, entry, preprocessing, batch, skip_corrupt)
+    if pictures is None and preprocessing is not None:
+        raise StageError("preprocessing: it goes with a folder of pictures; these inputs are arrays already")
+    feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "inputs")
+    task = task_of(declared)
+    layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
+    picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
+    by_samples = task != TENSORS or pictures is not None
+    runs = list(files.run(feeds, feeds.names, batch, by_samples, (picture, layout)))
+    seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
+    judged, worst = seen.judged(), seen.worst_sample()
+    report = Report(
+        verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
+        reasons=judged.failures + judged.unknown,
+        outputs=judged.outputs,
+        task=task,
+        detections=judged.detections,
+        classification=judged.classification,
+        not_verified=[],
+        first_bad_node=None,
+        suspects=[],
+        evaluation=files.evaluation,
+        provider=files.provider,
+        reference_evaluation=files.reference_evaluation,
+        samples=sum(max(run.rows, 1) for run in runs),
+        worst_sample=worst[0].names[worst[1]] if worst is not None else None,
+        left_out=pictures.left_out if pictures is not None else {},
+        preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
+    )
+    said = [*judged.unknown, *_said(report, files, by_samples, runs)]
+    if locate == _ALWAYS or (locate and not report.passed):
+        run, row = worst or (runs[0], 0)
+        report, why_not = _located(report, files, files.one_sample(feeds, run, row))
+        said += why_not
+    return replace(report, not_verified=said)
+
+
+# --- what was asked for -----------------------------------------------------------------------------------------------
+
+
+def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou: Any, locate: Any) -> None:
+    """Raise StageError, listing every option that is out of bounds."""
+    faults = []
+    known = [each.value for each in Evaluation]
+    if evaluation not in known:
+        faults.append(f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}")
+    if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
+        faults.append(f"tolerance: expected a number, 0 or more, got {tolerance!r}")
+    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+        faults.append(f"batch: expected an integer, 1 or more, got {batch!r}")
+    for name, value in (("score_threshold", score), ("iou_threshold", iou)):
+        if not _is_number(value) or not 0 <= value <= 1:
+            faults.append(f"{name}: expected a number in 0..1, got {value!r}")
+    if locate not in (True, False, _ALWAYS):
+        faults.append(f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
+    if faults:
+        raise StageError("bad options:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
+    """The I/O spec in force, checked against the outputs; empty where there is none."""
+    import yaml
+
+    source = f"{SPEC_KEY} in the metadata of {files.paths['reference']}"
+    content: Any = spec
+    try:
+        if spec is None:
+            text = files.reference.metadata_props.get(SPEC_KEY)
+            content = {} if text is None else json.loads(text)
+        elif isinstance(spec, (str, Path)):
+            source = f"I/O spec {spec}"
+            content = yaml.safe_load(Path(spec).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise StageError(f"{source}: expected a mapping in JSON or YAML, but {error}; give spec=") from error
+    if not isinstance(content, Mapping):
+        raise StageError(f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
+    try:
+        check_spec(content, [str(value.name) for value in files.reference.graph.outputs])
+    except StageError as error:
+        raise StageError(f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)") from error
+    return content
+
+
+def _pictures(
+    inputs: Any,
+    files: TwoFiles,
+    entry: Mapping[str, Any],
+    preprocessing: Mapping[str, Any] | Path | str | None,
+    batch: int,
+    skip_corrupt: bool,
+) -> PictureFeeds | None:
+    """Feeds from a folder of pictures; None where the inputs are something else."""
+    from stages.data.images import pictures_under
+    from stages.data.pictures import load_pictures
+    from stages.data.preprocessing import declared_by, preprocessing_of
+
+    if not isinstance(inputs, (str, Path)) or not Path(inputs).is_dir():
+        return None
+    folder = Path(inputs)
+    arrays, found = any(folder.glob("*.npz")), pictures_under(folder)
+    if arrays and found:
+        raise StageError(f"inputs {folder}: expected .npz files or pictures, it holds both; take one kind out")
+    if arrays:
+        return None
+    if not found:
+        raise StageError(f"inputs {folder}: expected .npz files or pictures, there are none in it")
+    applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
+    if applied is None:
+        raise StageError(
+            f"inputs {folder}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
+            "reference's I/O spec declares none"
+        )
+    return load_pictures(folder, files.reference, applied, batch, skip_corrupt)
+
+
+# --- what is said beside the verdict ----------------------------------------------------------------------------------
+
+
+def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
+    """What the comparison says nothing about, and why."""
+    if report.task == DETECTIONS:
+        yield _NO_LABELS
+    if report.evaluation == Evaluation.emulated_fp16.value:
+        yield _ACCUMULATION
+    if nodes := files.cpu_nodes:
+        named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
+        yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"
+    if report.reference_evaluation != "fp32-cpu":
+        yield "the FP32 model: the reference holds FP16 itself, and was emulated"
+    if by_samples:
+        sizes = sorted({run.rows for run in runs if run.rows})
+        yield f"batch sizes other than {', '.join(map(str, sizes))}"
+    yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
+
+
+def _located(report: Report, files: TwoFiles, feed: Mapping[str, np.ndarray]) -> tuple[Report, list[str]]:
+    from stages.parity.locate import find_suspects, first_bad_node
+
+    try:
+        suspects = find_suspects(files.paths["reference"], files.paths["candidate"], feed)
+    except StageError as error:
+        return report, [f"where it goes wrong: {error}"]
+    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects)), []
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy
+        return _plain(value.tolist())
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

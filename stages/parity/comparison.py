@@ -1,0 +1,244 @@
+"""All runs of two files, measured and judged by the task that the I/O spec declares (rules: stages.parity.compare)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stages.parity import gates
+from stages.parity.classification import classification_metrics
+from stages.parity.detections import Detections, Matching, match, self_ap, summarize
+from stages.parity.output_errors import OutputErrors, output_errors
+from stages.parity.outputs import CLASSIFICATION, DETECTIONS, check_values, classes_of, confident_queries, detections_of
+from stages.parity.reference import UNTRAINED
+from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
+from stages.parity.two_files import Run
+
+
+@dataclass
+class Judged:
+    """What was found: errors by output, metrics of the task, reasons to fail, and what could not be verified."""
+
+    outputs: dict[str, OutputErrors]
+    detections: dict[str, Any] | None = None
+    classification: dict[str, Any] | None = None
+    failures: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+class Comparison:
+    """All runs of the two files, by the task that the spec declares."""
+
+    def __init__(
+        self,
+        runs: list[Run],
+        spec: Mapping[str, Any],
+        task: str,
+        tolerance: float,
+        score_threshold: float,
+        iou_threshold: float,
+        limits: Mapping[str, float],
+    ) -> None:
+        """Decode what is to be decoded.
+
+        Args:
+            runs: at least one.
+            spec, task: of stages.parity.outputs.
+            tolerance: of the tensor rule.
+            score_threshold, iou_threshold: which detections count, and when two are the same.
+            limits: of stages.parity.gates.
+
+        Raises:
+            StageError: when outputs have not the ranks of their kinds.
+        """
+        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, tolerance
+        self._thresholds, self._limits = (score_threshold, iou_threshold), limits
+        self._untrained = None if spec.get("trained", True) else UNTRAINED
+        self._of_task: list[str] = []
+        self._found: list[tuple[Detections, Detections]] = []
+        self._matchings: list[Matching] = []
+        for run in runs:
+            for values in (run.reference, run.candidate):
+                check_values(values, spec)
+        if task == DETECTIONS:
+            self._of_task = [output["name"] for output in spec["outputs"] if output.get("kind") is not None]
+            for run in runs:
+                pair = [detections_of(values, spec, run.size) for values in (run.reference, run.candidate)]
+                self._found += zip(*pair, strict=True)
+            self._matchings = [match(a, b, *self._thresholds) for a, b in self._found]
+
+    def judged(self) -> Judged:
+        """The outcome, every output measured."""
+        result = Judged({name: self._measured(name) for name in self._runs[0].reference})
+        if self._task == DETECTIONS:
+            self._judge_detections(result)
+        elif self._task == CLASSIFICATION:
+            self._judge_classes(result)
+        for name, errors in result.outputs.items():
+            if name not in self._of_task and errors.passed is not True:
+                (result.failures if errors.passed is False else result.unknown).append(errors.reason)
+        return result
+
+    def _measured(self, name: str) -> OutputErrors:
+        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
+        return output_errors(name, pairs, self._tolerance, [run.names[0] for run in self._runs])
+
+    # --- detections
+
+    def _with_paired_queries(self, outputs: dict[str, OutputErrors]) -> dict[str, OutputErrors]:
+        """The errors of logits and boxes with their rows paired one to one (stages.parity.tensors)."""
+        names = query_outputs(self._spec)
+        if not self._has_queries:
+            return outputs  # top-k inside: detections come in the order of their scores, nothing else pairs them
+        if any(run.reference[name].shape != run.candidate[name].shape for run in self._runs for name in names):
+            return outputs
+        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
+        confident: list[np.ndarray] = []
+        for run in self._runs:
+            rows = pair_queries(run.reference, run.candidate, names)
+            for name in names:
+                aligned = np.take_along_axis(run.candidate[name], rows[..., None], axis=1)
+                pairs[name].append((run.reference[name], aligned))
+            confident.append(confident_queries(run.reference, self._spec, self._thresholds[0]))
+        result = dict(outputs)
+        for name in names:
+            errors = output_errors(name, pairs[name], self._tolerance, [run.names[0] for run in self._runs])
+            kept = [
+                np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
+                for side in (0, 1)
+            ]
+            largest = tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None
+            result[name] = replace(errors, paired=True, confident_max_abs=largest)
+        return result
+
+    def _judge_detections(self, result: Judged) -> None:
+        outputs = result.outputs = self._with_paired_queries(result.outputs)
+        metrics = result.detections = summarize(self._matchings)
+        metrics |= {"self_ap50": None, "self_ap50_95": None, "self_ap50_95_drop": None}
+        unusable = self._untrained or metrics.get("reason")
+        if not unusable:
+            metrics |= self._self_ap()
+        values = {
+            "ap50_95_drop": metrics["self_ap50_95_drop"],
+            "matched_fraction": None if unusable else metrics["matched_fraction"],
+            "extra_fraction": None if unusable else metrics["extra_fraction"],
+            "nonfinite": sum(errors.nonfinite_new for errors in outputs.values()),
+        }
+        metrics["gates"] = [_renamed(gate) for gate in gates.evaluate(self._limits, values)]
+        failures = [gate["reason"] for gate in metrics["gates"] if gate["passed"] is False]
+        unknown = [f"detections were not verified: {unusable}"] if unusable else []
+        if not self._untrained and metrics["label_flips"]:
+            failures.insert(0, f"label_flips is {metrics['label_flips']}, expected 0: the same box, of another class")
+        if not self._untrained and not metrics["reference"] and metrics["extra"]:
+            failures.append(f"the reference finds nothing, and the candidate {metrics['extra']} detections")
+        taking_part = {name: errors for name, errors in outputs.items() if name in self._of_task}
+        failures += [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
+        for name, errors in taking_part.items():
+            if errors.nan_reference:
+                unknown.append(f"output {name!r}: the reference itself holds {errors.nan_reference} NaN")
+        good = False if failures else None if unknown else True
+        for name, errors in taking_part.items():
+            outputs[name] = self._of_untrained(errors) if self._untrained else self._of_trained(errors, good)
+            if self._untrained and outputs[name].passed is None:
+                unknown.append(outputs[name].reason)
+        result.failures += failures
+        result.unknown += unknown
+
+    def _of_trained(self, errors: OutputErrors, good: bool | None) -> OutputErrors:
+        """The errors of an output that takes part in detections: it passes when they do."""
+        broken = self._is_broken(errors)
+        reason = errors.reason if broken else "" if good else "it is judged as detections, and these did not pass"
+        return replace(errors, passed=good, limit=None, reason=reason)
+
+    def _of_untrained(self, errors: OutputErrors) -> OutputErrors:
+        """Random weights score queries alike, so rounding decides which are kept: a difference is not verified."""
+        if errors.passed is False and not self._is_broken(errors):
+            return replace(errors, passed=None, reason=f"{errors.reason}; untrained weights keep arbitrary queries")
+        return errors
+
+    def _is_broken(self, errors: OutputErrors) -> bool:
+        """Whether an output is wrong whatever is found: new NaN or Inf; of queries also another shape, while a model
+        with top-k inside may put out as many as it likes.
+        """
+        return errors.nonfinite_new > 0 or (errors.max_abs is None and errors.passed is False and self._has_queries)
+
+    @property
+    def _has_queries(self) -> bool:
+        return any(output.get("kind") == "logits" for output in self._spec["outputs"])
+
+    def _self_ap(self) -> dict[str, float]:
+        found = [[pair[side] for pair in self._found] for side in (0, 1)]
+        score = self._thresholds[0]
+        largest = max(int(each.labels.max(initial=-1)) for side in found for each in side)
+        classes = max(largest + 1, len(self._spec.get("class_names") or []))
+        own, other = (self_ap(side, found[0], classes, score) for side in found)
+        return {**other, "self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"]}
+
+    # --- classification
+
+    def _judge_classes(self, result: Judged) -> None:
+        """Any flip fails; the tensor rule holds beside it."""
+        name = classes_of(self._spec)
+        if result.outputs[name].max_abs is None:  # unequal shapes, or nothing: said there
+            return
+        reference = np.concatenate([run.reference[name] for run in self._runs])
+        candidate = np.concatenate([run.candidate[name] for run in self._runs])
+        metrics = result.classification = classification_metrics(reference, candidate)
+        if self._untrained:
+            result.unknown.append("classes were not verified: the weights are random (trained: false)")
+        elif flips := metrics["label_flips"]:
+            said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
+            result.failures.append(said)
+
+    # --- the worst sample
+
+    def worst_sample(self) -> tuple[Run, int] | None:
+        """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs."""
+        worst: tuple[int, int, float] = (0, 0, 0.0)
+        where, number = None, 0
+        for run in self._runs:
+            for row in range(max(run.rows, 1)):
+                one = self._matchings[number] if run.rows and number < len(self._matchings) else None
+                badness = (_nonfinite_new(run, row), one.missed + len(one.extra) if one else 0, _error(run, row, one))
+                if badness > worst:
+                    worst, where = badness, (run, row if run.rows else 0)
+                number += 1
+        return where
+
+
+def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:
+    """A gate of average precision under the name of what was measured: the reference's detections are the labels."""
+    if gate["measures"] != "ap50_95_drop":
+        return dict(gate)
+    reason = gate["reason"].replace("ap50_95_drop", "self_ap50_95_drop", 1)
+    return {**gate, "measures": "self_ap50_95_drop", "reason": reason}
+
+
+def _rows(run: Run, row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The floating-point outputs of one sample, or of the run."""
+    for name, a in run.reference.items():
+        b = run.candidate[name]
+        if a.dtype.kind == "f" and a.shape == b.shape:
+            by_row = run.rows and a.ndim and len(a) == run.rows
+            yield (a[row], b[row]) if by_row else (a, b)
+
+
+def _nonfinite_new(run: Run, row: int) -> int:
+    return sum(int((np.isfinite(a) & ~np.isfinite(b)).sum()) for a, b in _rows(run, row))
+
+
+def _error(run: Run, row: int, matching: Matching | None) -> float:
+    """The largest error of a sample; of detections that of its boxes and scores, for rows move among equals."""
+    if matching is not None:
+        spread = [matching.box_error_px, np.abs(matching.score_error)]
+        return float(max(each.max(initial=0.0) for each in spread))
+    worst = 0.0
+    for a, b in _rows(run, row):
+        both = np.isfinite(a) & np.isfinite(b)
+        largest = float(np.abs(a[both]).max(initial=0.0))
+        error = float(np.abs(a[both].astype(np.float64) - b[both]).max(initial=0.0))
+        worst = max(worst, error / largest if largest else float(error > 0))
+    return worst

@@ -1,0 +1,200 @@
+"""The verifier against outputs that are known to be good or bad: a detector whose candidate adds what was planted."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from stages.io import StageError
+from stages.parity.compare import Report, compare
+
+SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
+SPEC = {
+    "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
+    "outputs": [
+        {"name": "logits", "kind": "logits", "activation": "sigmoid"},
+        {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+    ],
+    "class_names": ["ant", "bee", "cat", "dog"],
+}
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+detector (float[N,8,4] l, float[N,8,4] b) => (OUTPUTS) {
+    logits = Add (l, planted_l)
+    boxes = Add (b, planted_b)
+}
+"""
+LOGITS, BOXES = "float[N,8,4] logits", "float[N,8,4] boxes"
+
+
+def outputs() -> dict[str, np.ndarray]:
+    """Two clear detections in each of the first two pictures, the third is empty."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(-6, 0.5, (PICTURES, QUERIES, CLASSES)).astype(np.float32)
+    boxes = rng.uniform(0.2, 0.8, (PICTURES, QUERIES, 4)).astype(np.float32)
+    boxes[..., 2:] = 0.25
+    logits[0, 0, 1], logits[0, 1, 2], logits[1, 0, 3], logits[1, 1, 0] = 3, 2, 3, 2
+    boxes[:, 0, :2], boxes[:, 1, :2] = 0.25, 0.7
+    return {"l": logits, "b": boxes}
+
+
+def write(path: Path, text: str = f"{LOGITS}, {BOXES}", **planted: np.ndarray) -> Path:
+    model = onnx.parser.parse_model(TEXT.replace("OUTPUTS", text))
+    for name, value in outputs().items():
+        delta = planted.get(name, np.zeros_like(value)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(delta, f"planted_{name}"))
+    onnx.save(model, path)
+    return path
+
+
+def held(folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray) -> Report:
+    fp32, other = write(folder / "fp32.onnx", **(reference or {})), write(folder / "other.onnx", **planted)
+    return compare(fp32, other, outputs(), spec=SPEC, locate=False)
+
+
+def nothing(name: str) -> np.ndarray:
+    return np.zeros_like(outputs()[name])
+
+
+def metrics(report: Report) -> dict:
+    assert report.detections is not None
+    return report.detections
+
+
+def test_equal_outputs_pass(tmp_path: Path) -> None:
+    report = held(tmp_path)
+    assert report.passed and report.reasons == [] and report.worst_sample is None
+    assert metrics(report)["matched"] == 4 and metrics(report)["self_ap50_95"] == pytest.approx(1.0)
+    assert report.outputs["logits"].max_abs == 0.0 and report.outputs["logits"].passed
+
+
+def test_one_swapped_label_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[1, 0, [0, 3]] = [9, -9]
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["label_flips"] == 1
+    assert report.reasons[0] == "label_flips is 1, expected 0: the same box, of another class"
+    assert report.worst_sample == "feed[1]" and report.outputs["logits"].passed is False
+
+
+def test_one_flip_among_many_fails_whatever_the_fractions_forgive(tmp_path: Path, monkeypatch) -> None:
+    from stages.parity import compare as module
+
+    forgiving = {"ap50_95_drop_max": 1, "matched_fraction_min": 0, "extra_fraction_max": 1, "nonfinite_max": 0}
+    monkeypatch.setitem(module.DEFAULTS, "gates", forgiving)
+    planted = nothing("l")
+    planted[1, 0, [0, 3]] = [9, -9]
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and len(report.reasons) == 1 and "label_flips" in report.reasons[0]
+
+
+def test_one_box_shifted_by_two_pixels_fails(tmp_path: Path) -> None:
+    planted = nothing("b")
+    planted[0, 1, :2] = 2 / SIZE  # 32 px wide: IoU 30 * 30 / (2 * 1024 - 900) = 0.78
+    report = held(tmp_path, b=planted)
+    assert report.verdict == "failed" and metrics(report)["moved"] == 1 and report.worst_sample == "feed[0]"
+
+
+def test_all_nan_fails(tmp_path: Path) -> None:
+    report = held(tmp_path, l=np.full_like(nothing("l"), np.nan), b=np.full_like(nothing("b"), np.nan))
+    assert report.verdict == "failed" and metrics(report)["gone"] == 4
+    assert report.outputs["logits"].nan == report.outputs["logits"].nonfinite_new == PICTURES * QUERIES * CLASSES
+    assert report.outputs["boxes"].max_abs == np.inf and report.outputs["boxes"].cosine is None
+
+
+def test_one_nan_where_nothing_is_found_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["matched_fraction"] == 1.0
+    assert any("nonfinite is 1, expected at most 0" in reason for reason in report.reasons)
+
+
+def test_duplicated_detections_fail(tmp_path: Path) -> None:
+    planted = {name: nothing(name) for name in ("l", "b")}
+    for name, value in outputs().items():
+        planted[name][:2, 5] = value[:2, 0] - value[:2, 5]
+    report = held(tmp_path, **planted)
+    assert report.verdict == "failed" and metrics(report)["extra"] == 2 and metrics(report)["matched_fraction"] == 1.0
+
+
+def test_permuted_queries_pass(tmp_path: Path) -> None:
+    order = np.array([5, 0, 3, 1, 7, 2, 6, 4])
+    report = held(tmp_path, **{name: value[:, order] - value for name, value in outputs().items()})
+    assert report.passed and report.outputs["logits"].paired
+    assert report.outputs["logits"].max_abs < 1e-5 and report.outputs["boxes"].max_abs < 1e-6
+
+
+def test_outputs_of_equal_sums_fail(tmp_path: Path) -> None:
+    logits = outputs()["l"]
+    planted = logits[..., ::-1] - logits
+    assert abs(float(planted.sum())) < 1e-3
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["label_flips"] == 4
+
+
+def test_tensors_of_equal_sums_fail_without_a_spec(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[0, 0, :2] = [1, -1]
+    report = compare(
+        write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), outputs(), spec={}, locate=False
+    )
+    assert report.verdict == "failed" and report.task == "tensors" and "max |d| is 1, expected" in report.reasons[0]
+
+
+def test_a_detection_in_an_empty_picture_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[2, 0, 1] = 12
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["extra"] == 1 and report.worst_sample == "feed[2]"
+
+
+def test_nothing_found_in_any_picture_is_not_verified(tmp_path: Path) -> None:
+    quiet = {"l": np.full_like(nothing("l"), -12)}
+    report = held(tmp_path, quiet, **quiet)
+    assert report.verdict == "not verified" and not report.passed
+    assert "the reference has no detection above the score threshold: nothing was compared" in report.reasons[0]
+    assert report.reasons[0] in report.not_verified
+
+
+def test_detections_where_the_reference_has_none_at_all_fail(tmp_path: Path) -> None:
+    report = held(tmp_path, {"l": np.full_like(nothing("l"), -12)})
+    assert report.verdict == "failed" and "the reference finds nothing, and the candidate 4" in report.reasons[0]
+
+
+@pytest.mark.parametrize("spec", [SPEC, {}])
+def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    files = [write(tmp_path / f"{name}.onnx", l=planted) for name in "ab"]
+    report = compare(*files, outputs(), spec=spec, locate=False)
+    assert report.verdict == "not verified" and "the reference itself holds 1 NaN" in report.reasons[0]
+    assert report.outputs["logits"].max_abs == np.inf and report.outputs["logits"].passed is None
+
+
+def test_swapped_order_of_outputs_is_refused(tmp_path: Path) -> None:
+    fp32, other = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", f"{BOXES}, {LOGITS}")
+    with pytest.raises(StageError, match="outputs in another order: expected logits, boxes, got boxes, logits"):
+        compare(fp32, other, outputs(), spec=SPEC)
+
+
+def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
+    both = outputs()
+    report = held(tmp_path, l=both["b"] - both["l"], b=both["l"] - both["b"])
+    assert report.verdict == "failed" and metrics(report)["matched"] == 0
+
+
+def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> None:
+    spec, files = SPEC | {"trained": False}, [write(tmp_path / f"{name}.onnx") for name in "ab"]
+    report = compare(*files, outputs(), spec=spec, locate=False)
+    assert report.verdict == "not verified" and "random" in report.not_verified[0]
+    assert report.outputs["logits"].passed and report.outputs["logits"].paired
+    planted = nothing("l")
+    planted[0, 0] += 1
+    report = compare(files[0], write(tmp_path / "c.onnx", l=planted), outputs(), spec=spec, locate=False)
+    assert report.verdict == "not verified" and "untrained weights keep arbitrary queries" in report.reasons[1]
+    planted[0, 0, 0] = np.nan
+    report = compare(files[0], write(tmp_path / "d.onnx", l=planted), outputs(), spec=spec, locate=False)
+    assert report.verdict == "failed"
