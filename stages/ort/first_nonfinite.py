@@ -1,4 +1,4 @@
-"""Where NaN and Inf arise in an emulated run.
+"""Where NaN and Inf arise in emulated runs.
 
 A NaN may vanish on its way to the outputs: MaxPool and ReduceMax of the CPU provider pass over it, and GPUs do so in
 other places (a Relu as max(x, 0)). `first_nonfinite` looks at every tensor, so it sees NaN and Inf where they arise.
@@ -6,7 +6,7 @@ other places (a Relu as max(x, 0)). `first_nonfinite` looks at every tensor, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from stages.graph.emulate import before_rounding, emulate
 from stages.onnx_files import load_model
+from stages.ort.instrument import main_values
 from stages.ort.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from stages.ort.ranges import Counter, Counts, Scanner, float_tensors
 
@@ -49,14 +50,15 @@ class Nonfinite:
 
 def first_nonfinite(
     model: Path | str | ir.Model,
-    feeds: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]],
     reference: Path | str | ir.Model | None = None,
 ) -> list[Nonfinite]:
-    """Where NaN and Inf first appear in one emulated run, in graph order; empty when every tensor is finite.
+    """Where NaN and Inf first appear in emulated runs, in graph order; empty when every tensor is finite.
 
     Args:
         model: the mixed FP32/FP16 model.
-        feeds: one batch.
+        feeds: one batch, or several, each of which is run; counts are of all of them, extremes of those runs in which
+            the tensor is the first that is not finite.
         reference: the FP32 model it was made from, with the same tensor names.
 
     Only tensors of the main graph are looked at: an If, Loop or Scan counts as one node.
@@ -66,20 +68,29 @@ def first_nonfinite(
     """
     mixed = _loaded(model)
     emulated = emulate(mixed)
-    feeds = _widened(feeds, rounded=[str(v.name) for v in mixed.graph.inputs if v.dtype == ir.DataType.FLOAT16])
-    look = _look(emulated, feeds, [name for name in float_tensors(emulated) if name in _names(mixed)])
-    if not look.nonfinite:
+    batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+    halves = [str(value.name) for value in mixed.graph.inputs if value.dtype == ir.DataType.FLOAT16]
+    batches = [_widened(batch, halves) for batch in batches]
+    looks = _looks(emulated, batches, [name for name in float_tensors(emulated) if name in _names(mixed)])
+    if not any(look.nonfinite for look in looks):
         return []
-    nonfinite = look.nonfinite | nonfinite_constants(mixed)
-    found = origins(mixed, nonfinite, nonfinite)
-    reaching = {value.name for value in origins(mixed, nonfinite, [str(value.name) for value in mixed.graph.outputs])}
-    unrounded = _unrounded_absmax(emulated, found, feeds)
-    in_reference = _look_at_reference(reference, feeds)
-    counts = _exact_counts(emulated, feeds, (str(value.name) for value in found if value.name in look.absmax))
+    outputs = [str(value.name) for value in mixed.graph.outputs]
+    constants = nonfinite_constants(mixed)
+    first: list[set[ir.Value]] = []
+    reaching: set[ir.Value] = set()
+    for look in looks:
+        nonfinite = look.nonfinite | constants if look.nonfinite else set()
+        first.append(set(origins(mixed, nonfinite, nonfinite)))
+        reaching |= set(origins(mixed, nonfinite, outputs))
+    found = [value for value in main_values(mixed).values() if any(value in each for each in first)]
+    unrounded = _unrounded_absmax(emulated, found, batches)
+    in_reference = _look_at_reference(reference, batches)
+    counts = _exact_counts(emulated, batches, (str(value.name) for value in found if value.name in looks[0].absmax))
     result = []
     for value in found:
         name, node = str(value.name), value.producer()
         count = counts[name] if name in counts else _counts_of_constant(value)
+        there = [look for look, each in zip(looks, first, strict=True) if value in each]
         result.append(
             Nonfinite(
                 node=(node.name or "") if node else "",
@@ -88,10 +99,10 @@ def first_nonfinite(
                 nan=count.nan,
                 posinf=count.posinf,
                 neginf=count.neginf,
-                inputs_absmax=_inputs_absmax(node, look),
+                inputs_absmax=_largest(_inputs_absmax(node, look) for look in there),
                 unrounded_absmax=unrounded.get(name),
                 reference_finite=_finite_in_reference(value, in_reference),
-                reaches_output=name in reaching,
+                reaches_output=value in reaching,
             )
         )
     return result
@@ -105,20 +116,39 @@ class _Look:
     nonfinite: set[str]
 
 
-def _look(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: list[str]) -> _Look:
-    scan = Scanner(model, tensors).run(feeds)
-    nonfinite = nonfinite_tensors(model, feeds, tensors, scan)
-    extremes = np.where(scan.elements > 0, np.maximum(np.abs(scan.low), np.abs(scan.high)), 0)
-    return _Look(dict(zip(tensors, map(float, extremes), strict=True)), nonfinite)
+def _looks(model: ir.Model, batches: Sequence[Mapping[str, np.ndarray]], tensors: list[str]) -> list[_Look]:
+    scanner = Scanner(model, tensors)
+    looks = []
+    for feeds in batches:
+        scan = scanner.run(feeds)
+        nonfinite = nonfinite_tensors(model, feeds, tensors, scan)
+        extremes = np.where(scan.elements > 0, np.maximum(np.abs(scan.low), np.abs(scan.high)), 0)
+        looks.append(_Look(dict(zip(tensors, map(float, extremes), strict=True)), nonfinite))
+    return looks
 
 
-def _exact_counts(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Iterable[str]) -> dict[str, Counts]:
+def _exact_counts(
+    model: ir.Model, batches: Sequence[Mapping[str, np.ndarray]], tensors: Iterable[str]
+) -> dict[str, Counts]:
+    """Over all batches."""
     rungs: dict[str, tuple[float, ...]] = dict.fromkeys(tensors, ())
-    return Counter(model, rungs, rungs.keys()).run(feeds) if rungs else {}
+    if not rungs:
+        return {}
+    counter = Counter(model, rungs, rungs.keys())
+    runs = [counter.run(feeds) for feeds in batches]
+    return {name: _added([run[name] for run in runs]) for name in rungs}
+
+
+def _added(runs: Sequence[Counts]) -> Counts:
+    nan, posinf, neginf = (sum(getattr(run, each) for run in runs) for each in ("nan", "posinf", "neginf"))
+    lows, highs = (
+        [x for x in each if x is not None] for each in zip(*((run.low, run.high) for run in runs), strict=True)
+    )
+    return Counts(nan, posinf, neginf, min(lows, default=None), max(highs, default=None), {})
 
 
 def _unrounded_absmax(
-    emulated: ir.Model, found: Iterable[ir.Value], feeds: Mapping[str, np.ndarray]
+    emulated: ir.Model, found: Iterable[ir.Value], batches: Sequence[Mapping[str, np.ndarray]]
 ) -> dict[str, float | None]:
     names = {value.name for value in found}
     sources = {}
@@ -127,17 +157,19 @@ def _unrounded_absmax(
             source = before_rounding(value)
             if value.name in names and source is not value and source.dtype == ir.DataType.FLOAT:
                 sources[str(value.name)] = str(source.name)
-    counts = _exact_counts(emulated, feeds, sources.values())
+    counts = _exact_counts(emulated, batches, sources.values())
     return {name: counts[source].absmax for name, source in sources.items()}
 
 
-def _look_at_reference(reference: Path | str | ir.Model | None, feeds: Mapping[str, np.ndarray]) -> dict[str, bool]:
+def _look_at_reference(
+    reference: Path | str | ir.Model | None, batches: Sequence[Mapping[str, np.ndarray]]
+) -> dict[str, bool]:
     """Tensor name -> all finite."""
     if reference is None:
         return {}
     model = _loaded(reference)
-    look = _look(model, feeds, float_tensors(model))
-    return {name: name not in look.nonfinite for name in look.absmax}
+    looks = _looks(model, batches, float_tensors(model))
+    return {name: not any(name in look.nonfinite for look in looks) for name in looks[0].absmax}
 
 
 def _finite_in_reference(value: ir.Value, in_reference: Mapping[str, bool]) -> bool | None:
@@ -155,8 +187,11 @@ def _counts_of_constant(value: ir.Value) -> Counts:
 
 
 def _inputs_absmax(node: ir.Node | None, look: _Look) -> float | None:
-    values = [value for value in node.inputs if value is not None] if node else []
-    return max((absmax for value in values if (absmax := _absmax(value, look)) is not None), default=None)
+    return _largest(_absmax(value, look) for value in node.inputs if value is not None) if node else None
+
+
+def _largest(numbers: Iterable[float | None]) -> float | None:
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _absmax(value: ir.Value, look: _Look) -> float | None:

@@ -1,51 +1,454 @@
-"""Where a failed file goes wrong: the first tensor that leaves the finite numbers."""
+"""Where a candidate goes wrong: the nodes at fault, the likeliest first.
+
+    1  NaN and Inf    nodes whose output is not finite although all that they read is, and that spoil an output; in
+                      graph order
+    2  errors         nodes by the effect of their own error: how far the reference's outputs move when this node alone
+                      is computed as the candidate computes it
+    3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
+
+Only the nodes with the largest error of their own (growth) are asked for their effect. Growth alone would put a dead
+signal that rounds to nothing before a wrong weight: what nobody reads at that scale has no effect. Outputs are compared
+with their rows in order of size, because detectors put out queries in an order that rounding may change.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from conf.schema import FP16_MAX
 from stages.data.samples import stacked
 from stages.onnx_files import load_model
 from stages.ort.first_nonfinite import Nonfinite, first_nonfinite
+from stages.ort.side_by_side import Comparer, Switched
+from stages.parity.align import align, source_node
 from stages.parity.hops import FP32_CPU, Hop, fixed_batch, sample_facts
 from stages.parity.reference import Reference
 from stages.parity.worst import worst_samples
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
-def locate(path: Path, fp32_path: Path, reference: Reference, final: Hop) -> dict[str, Any] | None:
-    """Where a failed FP16 file first leaves the finite numbers: {sample, sentence, nonfinite: the first of them}.
 
-    One emulated run on the worst sample (a file with a fixed batch gets it as often as it asks for); the sentence
-    speaks of that sample alone. None for a file without FP16.
+_SAMPLES = 4  # the worst, looked at
+_ASKED = 16  # nodes, for their effect
+_WRONG = 0.05  # relative error that rounding does not explain
+_FELT = 0.005  # effect, likewise
+
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A node that may be at fault.
+
+    Attributes:
+        node: its name in the candidate, or "OpType -> <first output>" where it has none.
+        op_type, tensor, scope: its operator, its output, the module that it was exported from.
+        cause: "nonfinite" or "error".
+        growth: relative error of its output when it reads the reference's tensors (stages.ort.side_by_side); None where
+            that is not finite or unknown.
+        error: the same in the candidate's own run.
+        effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it; None
+            where that is not finite, or was not asked for.
+        inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's own
+            run, before rounding; for "error" in the reference.
+        rule: the rule that let it into FP16 (or kept it out), where decisions are given.
+        selector: what keeps it FP32, ready for the command line.
+        sentence: all that in words.
+    """
+
+    node: str
+    op_type: str
+    tensor: str
+    scope: str
+    cause: str
+    growth: float | None
+    error: float | None
+    effect: float | None
+    inputs_absmax: float | None
+    output_absmax: float | None
+    rule: str | None
+    selector: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class NodeError:
+    """A node of the candidate and the errors of its output; None: not finite.
+
+    Attributes:
+        precision: "fp16" or "fp32", of its output.
+    """
+
+    node: str
+    op_type: str
+    tensor: str
+    precision: str
+    error: float | None
+    growth: float | None
+
+
+def find_suspects(
+    reference: Path | ir.Model,
+    candidate: Path | ir.Model,
+    feeds: Feeds | Sequence[Feeds],
+    *,
+    decisions: Iterable[Mapping[str, Any]] | None = None,
+    limit: int = 10,
+) -> list[Suspect]:
+    """The nodes of the candidate that may be at fault, the likeliest first.
+
+    Args:
+        reference: FP32.
+        candidate: the file made from it, FP16 or mixed, by whatever tool.
+        feeds: one batch, or several; errors are the largest of all.
+        decisions: rows of decisions.json.
+        limit: suspects at most.
+
+    Raises:
+        StageError: when a model cannot be loaded, emulated or run, or their inputs differ.
+    """
+    models = _Models(_loaded(reference), _loaded(candidate), decisions)
+    batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+    found = first_nonfinite(models.candidate, batches, reference=models.reference)
+    found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
+    growths = _Growths(models, batches)
+    origins = [item for item in found if item.reaches_output]
+    symptoms = [item for item in origins if growths.inherited(item)]
+    first = [_of_nonfinite(item, models, growths) for item in origins if item not in symptoms]
+    errors = growths.by_effect()
+    wrong = [each for each in errors if _or_inf(each.growth) >= _WRONG and _or_inf(each.effect) >= _FELT]
+    later = [_of_nonfinite(item, models, growths) for item in symptoms]
+    rest = [each for each in errors if each not in wrong]
+    suspects: dict[str, Suspect] = {}
+    for each in [*first, *wrong, *later, *rest]:
+        suspects.setdefault(each.node, each)
+    return list(suspects.values())[:limit]
+
+
+def first_bad_node(suspects: Sequence[Suspect]) -> str | None:
+    """The first suspect's node."""
+    return suspects[0].node if suspects else None
+
+
+def error_profile(
+    reference: Path | ir.Model, candidate: Path | ir.Model, feeds: Feeds | Sequence[Feeds]
+) -> list[NodeError]:
+    """Errors of every node with a floating-point output, in graph order.
+
+    Raises:
+        StageError: as find_suspects.
+    """
+    models = _Models(_loaded(reference), _loaded(candidate), None)
+    growths = _Growths(models, [feeds] if isinstance(feeds, Mapping) else list(feeds))
+    return growths.profile()
+
+
+def locate(
+    path: Path,
+    fp32_path: Path,
+    reference: Reference,
+    final: Hop,
+    decisions: Iterable[Mapping[str, Any]] | None = None,
+) -> dict[str, Any] | None:
+    """Where a failed FP16 file goes wrong: {sample, sentence, nonfinite, suspects}, the last two the worst first.
+
+    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for). None for a file without
+    FP16.
     """
     if final.facts["evaluation"] == FP32_CPU:
         return None
     rows = sample_facts(reference, final)
-    sample = reference.samples[worst_samples(rows, 1)[0]]
+    samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
     copies = fixed_batch(load_model(path), path) or fixed_batch(load_model(fp32_path), fp32_path) or 1
-    found = first_nonfinite(path, stacked([sample] * copies), reference=fp32_path)
-    found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
+    batches = [stacked([sample] * copies) for sample in samples]
+    found = first_nonfinite(path, batches, reference=fp32_path)
+    found = [item for item in found if item.reference_finite is not False]
     found.sort(key=lambda item: not item.reaches_output)
-    if not found:
-        sentence = (
-            f"on sample {sample.name}, the worst, FP16 makes no NaN and no Inf: what is wrong there comes of rounding "
-            f"or of the graph; the other samples ({len(rows) - 1}) were not looked at"
-        )
+    suspects = find_suspects(fp32_path, path, batches, decisions=decisions)
+    looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"
+    if copies > 1:
+        looked_at += f" (repeated {copies} times: the batch is fixed)"
+    if found:
+        sentence = _first_nonfinite_sentence(found[0], looked_at)
     else:
-        times = f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
-        sentence = _first_nonfinite_sentence(found[0], sample.name + times)
-    return {"sample": sample.name, "sentence": sentence, "nonfinite": [asdict(item) for item in found[:5]]}
+        sentence = f"on {looked_at} FP16 makes no NaN and no Inf"
+        if suspects:
+            sentence += f"; {suspects[0].sentence}"
+    return {
+        "sample": samples[0].name,
+        "sentence": sentence,
+        "nonfinite": [asdict(item) for item in found[:5]],
+        "suspects": [asdict(each) for each in suspects],
+    }
 
 
-def _first_nonfinite_sentence(first: Nonfinite, sample: str) -> str:
+# --- both files -------------------------------------------------------------------------------------------------------
+
+
+class _Models:
+    """Reference and candidate, which nodes of theirs are the same, and what was decided about them."""
+
+    def __init__(self, reference: ir.Model, candidate: ir.Model, decisions: Iterable[Mapping[str, Any]] | None) -> None:
+        from stages.graph.normalize import infer_types
+        from stages.ort.instrument import main_values
+
+        self.reference, self.candidate = reference, candidate.clone()
+        infer_types(self.candidate)
+        self.aligned = align(reference, self.candidate)
+        self.values = main_values(self.candidate)
+        self._in_reference = {mine: ours for ours, mine in self.aligned.items()}
+        self._reference_values = main_values(reference)
+        self._decisions = {row["node"]: row for row in decisions or ()}
+
+    def blamed(self, tensor: str) -> ir.Node | None:
+        """The node that a tensor's fault lies with: what writes it, without Casts; for a Cast to float16 of an FP32
+        tensor, and for a constant, the first that reads it.
+        """
+        import onnx_ir as ir
+
+        value = self.values[tensor]
+        node = value.producer()
+        if node is not None and node.op_type not in ("Cast", "Identity", "Constant"):
+            return node
+        if node is not None and node.op_type != "Constant" and value.dtype != ir.DataType.FLOAT16:
+            return source_node(value)
+        waiting = [value]
+        for value in waiting:
+            for reader in value.consumers():
+                if reader.op_type not in ("Cast", "Identity"):
+                    return reader
+                waiting += reader.outputs
+        return source_node(value)
+
+    def original(self, node: ir.Node) -> ir.Node | None:
+        """The node of the reference that writes what this one writes."""
+        for output in node.outputs:
+            names = [str(output.name), *(str(out.name) for each in output.consumers() for out in each.outputs)]
+            for name in names:
+                value = self._reference_values.get(self._in_reference.get(name, ""))
+                if value is not None and value.producer() is not None:
+                    return source_node(value)
+        return None
+
+    def decision(self, node: ir.Node) -> Mapping[str, Any] | None:
+        original = self.original(node)
+        return self._decisions.get(_name(original or node)) or self._decisions.get(node.name or "")
+
+    def selector(self, node: ir.Node) -> str:
+        return f"precision.node_block_list=['^{re.escape(_name(self.original(node) or node))}$']"
+
+
+def _loaded(model: Path | str | ir.Model) -> ir.Model:
+    return load_model(model) if isinstance(model, (str, Path)) else model
+
+
+def _name(node: ir.Node) -> str:
+    """As the conversion names nodes (stages.graph.normalize.name_nodes)."""
+    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
+
+
+def _label(node: ir.Node) -> str:
+    return node.name or f"{node.op_type} -> {node.outputs[0].name}"
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class _Growths:
+    """Errors of all nodes: the largest of all batches."""
+
+    def __init__(self, models: _Models, batches: Sequence[Feeds]) -> None:
+        from stages.graph.side_by_side import side_by_side
+
+        self._models = models
+        self._side = side_by_side(models.reference, models.candidate, models.aligned)
+        comparer = Comparer(self._side)
+        runs = [comparer.run(feeds) for feeds in batches]
+        self.pairs = comparer.pairs
+        self.growth, self.error, self.absmax = (
+            np.max([getattr(run, name) for run in runs], axis=0) for name in ("growth", "error", "absmax")
+        )
+        worst = max(range(len(runs)), key=lambda i: outputs_apart(runs[i].reference, runs[i].own))
+        self._feeds, self._worst = batches[worst], runs[worst]
+        self._by_tensor = {pair.candidate: i for i, pair in enumerate(self.pairs)}
+        self._absmax = {pair.reference: float(self.absmax[i]) for i, pair in enumerate(self.pairs)}
+
+    def of(self, tensor: str) -> int | None:
+        """Position of the pair of a candidate's tensor, or of what it was cast from."""
+        value = self._models.values[tensor]
+        while str(value.name) not in self._by_tensor:
+            node = value.producer()
+            if node is None or node.op_type not in ("Cast", "Identity") or node.inputs[0] is None:
+                return None
+            value = node.inputs[0]
+        return self._by_tensor[str(value.name)]
+
+    def inherited(self, item: Nonfinite) -> bool:
+        """Whether a node is finite on the reference's tensors, and reads others that are wrong."""
+        position, node = self.of(item.tensor), self._models.values[item.tensor].producer()
+        if position is None or node is None or not np.isfinite(self.growth[position]):
+            return False
+        read = [
+            self.of(str(value.name)) for value in node.inputs if value is not None and value.name in self._models.values
+        ]
+        return any(self.error[i] >= _WRONG for i in read if i is not None)
+
+    def by_effect(self) -> list[Suspect]:
+        """The nodes with the largest errors of their own, by effect."""
+        groups: dict[ir.Node, list[int]] = defaultdict(list)
+        for i, pair in enumerate(self.pairs):
+            node = source_node(self._models.values[pair.candidate])
+            if node is not None and self.growth[i] > 0:
+                groups[node].append(i)
+        asked = sorted(groups.items(), key=lambda item: -max(self.growth[i] for i in item[1]))[:_ASKED]
+        if not asked:
+            return []
+        switched = Switched(self._side, [[self.pairs[i] for i in positions] for _, positions in asked])
+        whole = outputs_apart(self._worst.reference, self._worst.own)
+        found = []
+        for number, (node, positions) in enumerate(asked):
+            effect = outputs_apart(self._worst.reference, switched.run(self._feeds, number))
+            found.append((effect, self._suspect(node, positions, effect, whole)))
+        found.sort(key=lambda each: -each[0])
+        return [suspect for _, suspect in found]
+
+    def _suspect(self, node: ir.Node, positions: list[int], effect: float, whole: float) -> Suspect:
+        i = max(positions, key=lambda each: self.growth[each])
+        pair, models = self.pairs[i], self._models
+        read = [str(value.name) for value in node.inputs if value is not None and value.name]
+        inputs = [self.absmax[j] for name in read if name in models.values and (j := self.of(name)) is not None]
+        growth, error = _finite(self.growth[i]), _finite(self.error[i])
+        alone = "is not finite" if growth is None else f"is off by {_share(growth)}"
+        moved = "makes the outputs NaN or Inf" if not np.isfinite(effect) else f"moves the outputs by {_share(effect)}"
+        of = f" (all nodes together: {_share(whole)})" if np.isfinite(whole) else ""
+        sentence = f"{node.op_type} {_label(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}"
+        return _with_decision(
+            Suspect(
+                node=_label(node),
+                op_type=node.op_type,
+                tensor=pair.candidate,
+                scope=_scope(node, models),
+                cause="nonfinite" if growth is None else "error",
+                growth=growth,
+                error=error,
+                effect=_finite(effect),
+                inputs_absmax=max(map(float, inputs), default=None),
+                output_absmax=float(self.absmax[i]),
+                rule=None,
+                selector=models.selector(node),
+                sentence=sentence,
+            ),
+            models.decision(node),
+        )
+
+    def profile(self) -> list[NodeError]:
+        import onnx_ir as ir
+
+        worst: dict[ir.Node, int] = {}
+        for i, pair in enumerate(self.pairs):
+            value = self._models.values[pair.candidate]
+            node = source_node(value)
+            if node is None or value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+                continue
+            if node not in worst or self.growth[i] > self.growth[worst[node]]:
+                worst[node] = i
+        order = {node: number for number, node in enumerate(self._models.candidate.graph)}
+        rows = []
+        for node, i in sorted(worst.items(), key=lambda item: order[item[0]]):
+            half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
+            row = (_finite(self.error[i]), _finite(self.growth[i]))
+            rows.append(
+                NodeError(_label(node), node.op_type, self.pairs[i].candidate, "fp16" if half else "fp32", *row)
+            )
+        return rows
+
+
+def outputs_apart(reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+    """Relative RMS difference of the worst output, rows in order of size; Inf where something ceases to be finite."""
+    worst = 0.0
+    for name, ours in reference.items():
+        if name not in other or ours.dtype.kind != "f" or ours.shape != other[name].shape:
+            continue
+        a, b = (_in_order(each.astype(np.float64)) for each in (ours, other[name]))
+        counts = np.isfinite(a)
+        if not np.isfinite(b[counts]).all():
+            return float("inf")
+        size = float(np.linalg.norm(a[counts]))
+        worst = max(worst, float(np.linalg.norm(b[counts] - a[counts])) / (size or 1.0))
+    return worst
+
+
+def _in_order(array: np.ndarray) -> np.ndarray:
+    """[samples, queries, ...] with the queries sorted, number by number; others as they are."""
+    return np.sort(array, axis=1) if array.ndim > 2 else array
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _of_nonfinite(item: Nonfinite, models: _Models, growths: _Growths) -> Suspect:
+    node = models.blamed(item.tensor)
+    i = growths.of(item.tensor)
+    label = _label(node) if node is not None else f"{item.op_type} -> {item.tensor}"
+    written = replace(item, node=label, op_type=node.op_type) if node is not None else item
+    suspect = Suspect(
+        node=label,
+        op_type=written.op_type,
+        tensor=item.tensor,
+        scope=_scope(node, models) if node is not None else "",
+        cause="nonfinite",
+        growth=_finite(growths.growth[i]) if i is not None else None,
+        error=_finite(growths.error[i]) if i is not None else None,
+        effect=None,
+        inputs_absmax=item.inputs_absmax,
+        output_absmax=item.unrounded_absmax,
+        rule=None,
+        selector=models.selector(node) if node is not None else "precision.keep_io_types=true",
+        sentence=_first_nonfinite_sentence(written, None),
+    )
+    return _with_decision(suspect, models.decision(node) if node is not None else None)
+
+
+def _with_decision(suspect: Suspect, row: Mapping[str, Any] | None) -> Suspect:
+    if row is None:
+        return suspect
+    why = f"it runs in {str(row['precision']).upper()}: {row['reason']}"
+    return replace(suspect, rule=row["rule"], sentence=f"{suspect.sentence}; {why}")
+
+
+def _first_nonfinite_sentence(first: Nonfinite, where: str | None) -> str:
     what = f"node {first.node!r} ({first.op_type})" if first.node else first.op_type.lower()
     bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf"
-    sentence = f"the first non-finite values on sample {sample} are those of {what}, tensor {first.tensor!r}: {bad}"
+    on = f" on {where}" if where else ""
+    sentence = f"the first non-finite values{on} are those of {what}, tensor {first.tensor!r}: {bad}"
     if first.unrounded_absmax is not None and first.unrounded_absmax > FP16_MAX:
         return f"{sentence}; |x| is {first.unrounded_absmax:.3g} there, above FP16's largest, {FP16_MAX:g}"
     if first.inputs_absmax is not None:
         sentence += f"; the largest |x| it reads is {first.inputs_absmax:.3g}"
     return sentence
+
+
+def _scope(node: ir.Node, models: _Models) -> str:
+    from stages.graph.selectors import scope_of
+
+    return scope_of(models.original(node) or node)
+
+
+def _share(number: float) -> str:
+    return f"{100 * number:.2g} %"
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
+
+
+def _or_inf(number: float | None) -> float:
+    return float("inf") if number is None else number
