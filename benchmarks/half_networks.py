@@ -1,0 +1,170 @@
+"""Whole networks that torch runs in half precision, rounding after each of its operations, beside their emulation.
+
+Each is exported from the half module itself, so both sides hold the same weights and the same operations. What differs:
+torch's kernels add up in another order, and some round inside what ONNX has as one node or not between what it has as
+two (see docs/fp16-emulation.md).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.emulation_nodes import distances
+from conf.schema import CONF
+from stages.ort.emulated import EmulatedSession
+
+if TYPE_CHECKING:
+    import torch
+
+_OPSET = 17
+
+
+def convolutional() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A residual network: strided and grouped convolutions, batch normalisation, pools, a linear head."""
+    import torch
+
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, inside: int, outside: int, stride: int) -> None:
+            super().__init__()
+            self.main = nn.Sequential(
+                nn.Conv2d(inside, outside, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(outside),
+                nn.ReLU(),
+                nn.Conv2d(outside, outside, 3, 1, 1, groups=4, bias=False),
+                nn.BatchNorm2d(outside),
+            )
+            self.skip = nn.Conv2d(inside, outside, 1, stride)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.main(x) + self.skip(x))
+
+    torch.manual_seed(0)
+    stem = (nn.Conv2d(3, 32, 7, 2, 3), nn.BatchNorm2d(32), nn.SiLU(), nn.MaxPool2d(3, 2, 1))
+    blocks = [Block(32, 32, 1), Block(32, 64, 2), Block(64, 64, 1), Block(64, 128, 2), Block(128, 128, 1)]
+    network = nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 100))
+    images = torch.rand(4, 3, 128, 128)
+    with torch.no_grad():
+        network.train()(images)  # statistics to normalise by
+    return network.eval(), images
+
+
+def transformer() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A vision transformer: patches, six blocks of attention and GELU, layer normalisation."""
+    import torch
+
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, width: int, heads: int) -> None:
+            super().__init__()
+            self.heads = heads
+            self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            batch, tokens, width = x.shape
+            parts = self.qkv(self.norms[0](x)).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            query, key, value = parts[0], parts[1], parts[2]
+            weights = torch.softmax(query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5, dim=-1)
+            x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, tokens, width))
+            return x + self.mlp(self.norms[1](x))
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, 192, 16, 16)
+            self.blocks = nn.Sequential(*[Block(192, 6) for _ in range(6)])
+            self.norm = nn.LayerNorm(192)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            tokens: torch.Tensor = self.norm(self.blocks(self.patches(images).flatten(2).transpose(1, 2)))
+            return tokens
+
+    torch.manual_seed(0)
+    return Network().eval(), torch.rand(2, 3, 128, 128)
+
+
+def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """The embedded detector with its trained weights, on a picture of its data."""
+    import torch
+
+    from conf.validate import validate
+    from stages.data.samples import stacked, verification_samples
+    from stages.models.source import open_model
+    from tests.conftest import composed
+
+    config = validate(composed("model=ltdetr_nano", f"decoder={decoder}"))
+    images = stacked(verification_samples(config, CONF.parent)[:1])["images"]
+    return open_model(config, CONF.parent), torch.from_numpy(images)
+
+
+NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "residual network": convolutional,
+    "vision transformer": transformer,
+    "embedded detector, D-FINE": lambda: detector("dfine"),
+    "embedded detector, RT-DETRv2": lambda: detector("rtdetrv2"),
+}
+
+
+def compared(name: str, folder: Path, device: str = "cpu") -> dict[str, dict[str, float]]:
+    """Emulation against torch in half precision, and both against float32.
+
+    Returns:
+        for each output (in order, by number): numbers, equal (share of them), units_p50, units_p99, units_max
+        (FP16 numbers between the two), rms (of the difference, relative to that of the output), half_rms (the same
+        for half precision in torch against float32 in torch: what FP16 costs), emulated_rms (for the emulation
+        against float32). The queries of a detector are matched one to one first, least distance of scores and boxes.
+    """
+    import torch
+
+    network, images = NETWORKS[name]()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wide = _tensors(network(images))
+        network = network.half()
+        path = folder / f"{name.replace(' ', '_')}.onnx"
+        torch.onnx.export(network, (images.half(),), str(path), dynamo=False, opset_version=_OPSET, input_names=["x"])
+        halves = _tensors(network.to(device)(images.half().to(device)))
+    emulated = list(EmulatedSession(path).run({"x": images.half().numpy()}).values())
+    if "detector" in name:  # rounding changes the order of queries with nearly the same score
+        emulated, wide = _in_order_of(halves, emulated), _in_order_of(halves, wide)
+    rows = {}
+    for number, (a, b, exact) in enumerate(zip(emulated, halves, wide, strict=True)):
+        units, apart = distances(a.astype(np.float16), b.astype(np.float16))
+        rows[str(number)] = {
+            "numbers": a.size,
+            "equal": float((units == 0).sum() / a.size),
+            "units_p50": float(np.percentile(units, 50)),
+            "units_p99": float(np.percentile(units, 99)),
+            "units_max": float(units.max()) if not apart else float("inf"),
+            "rms": rms(a - b) / rms(b),
+            "half_rms": rms(b - exact) / rms(exact),
+            "emulated_rms": rms(a - exact) / rms(exact),
+        }
+    return rows
+
+
+def _in_order_of(reference: list[np.ndarray], outputs: list[np.ndarray]) -> list[np.ndarray]:
+    """[1, queries, ...] with the queries in the order of their counterparts."""
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    rows = [np.concatenate([np.tanh(array[0] / 4) for array in arrays], axis=1) for arrays in (reference, outputs)]
+    _, order = linear_sum_assignment(cdist(*rows))
+    return [array[:, order] for array in outputs]
+
+
+def _tensors(outputs: Any) -> list[np.ndarray]:
+    return [one.float().cpu().numpy() for one in (outputs if isinstance(outputs, (tuple, list)) else [outputs])]
+
+
+def rms(array: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(array.astype(np.float64)))))
