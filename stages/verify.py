@@ -1,4 +1,7 @@
-"""verify: the FP32 torch model against every file of the chain, on samples that no other stage has seen.
+"""verify: the FP32 torch model against every file of the chain, on samples that no other stage has seen; or two files.
+
+python -m stages.verify                             the stage: artifacts/ -> artifacts/reference, artifacts/verify
+python -m stages.verify fp32.onnx fp16.onnx --inputs samples.npz
 
 The hops, their evaluations and samples: stages.parity.chain. A failed gate ends this stage well, with its verdict
 written: the stage `gate` turns it into the exit code.
@@ -6,16 +9,21 @@ written: the stage `gate` turns it into the exit code.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stages.data.samples import verification_samples
-from stages.io import Stage, read_json, stage_main, write_json
+from stages.io import Stage, read_json, run_stage, write_json
 from stages.models.source import open_model
 from stages.parity.chain import HOPS, verify
+from stages.parity.compare import compare
 from stages.parity.reference import freeze
+from stages.verification_arguments import compare_from_shell
+
+__all__ = ["compare", "main", "run"]  # `compare` is the door, for any two files
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -37,7 +45,10 @@ def _models(root: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    stage_main("verify", run)
+    if len(sys.argv) == 1:
+        run_stage("verify", run)
+    else:
+        sys.exit(compare_from_shell(sys.argv[1:]))
 
 
 if __name__ == "__main__":

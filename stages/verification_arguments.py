@@ -1,0 +1,88 @@
+"""The command line of the comparison: every keyword of the door is a flag, and the verdict is the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from conf.schema import Evaluation
+from stages.io import StageError, explain, write_json
+from stages.parity.compare import DEFAULTS, compare
+from stages.parity.gates import FAILED, NOT_VERIFIED, PASSED
+from stages.parity.report_text import report_text
+
+EXIT_CODES = {PASSED: 0, FAILED: 1, NOT_VERIFIED: 3}
+BAD_INPUT = 2  # argparse's, too
+_LOCATE: dict[str, bool | str] = {"unless-passed": True, "always": "always", "never": False}
+
+
+def arguments(argv: list[str]) -> tuple[dict[str, Any], Path | None]:
+    """Keywords for stages.verify.compare, where what is not given is not there; and where to write the report."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.verify",
+        usage="%(prog)s fp32.onnx fp16.onnx --inputs SAMPLES [options]",
+        description="Hold an FP16 file against its FP32 reference, on the same inputs.",
+        epilog="Exit code: 0 passed, 1 failed, 2 bad input, 3 not verified (nothing failed, but something that the "
+        "verdict needs could not be measured). Without arguments it is the stage `verify`: it reads params.yaml and "
+        "artifacts/ of the workspace.",
+        argument_default=argparse.SUPPRESS,  # what is not given is the door's default
+    )
+    add = parser.add_argument
+    add("reference", metavar="fp32.onnx")
+    add("candidate", metavar="fp16.onnx")
+    add("--inputs", metavar="SAMPLES", required=True, help=".npz, a folder of .npz or of pictures, Polygraphy's JSON")
+    add("--spec", metavar="FILE", help="I/O spec, YAML or JSON; by default the one in the metadata of fp32.onnx")
+    add("--preprocessing", metavar="FILE", help="of pictures, YAML or JSON; by default what the I/O spec says")
+    add("--evaluation", choices=[each.value for each in Evaluation], help="of a file that holds FP16")
+    add("--tolerance", type=float, metavar="NUMBER", help="max |d| <= tolerance * max |reference|; by default 0.01")
+    add("--batch", type=int, metavar="NUMBER", help=f"samples a run at most; by default {DEFAULTS['batch']}")
+    for name, meaning in (
+        ("score_threshold", "detections of the reference above this must be found again"),
+        ("iou_threshold", "... with the same class and at least this overlap"),
+    ):
+        add(_flag(name), type=float, metavar="NUMBER", help=f"{meaning}; by default {DEFAULTS[name]}")
+    add("--locate", choices=list(_LOCATE), help="look for the node where it goes wrong; by default unless-passed")
+    add("--skip-corrupt", action="store_true", help="leave out pictures that cannot be read, and name them")
+    add("--json", metavar="report.json", type=Path, help="write the whole report")
+    found = vars(parser.parse_args(argv))
+    if "locate" in found:
+        found["locate"] = _LOCATE[found["locate"]]
+    return found, found.pop("json", None)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def compare_from_shell(argv: list[str]) -> int:
+    """Compare as the arguments say: a table on stdout, faults on stderr, and the exit code."""
+    options, json_path = arguments(argv)
+    try:
+        if json_path is not None:
+            _check_writable(json_path)
+        report = compare(**options)
+        print(report_text(report, options["reference"], options["candidate"]))
+        if json_path is not None:
+            write_json(json_path, report.as_dict())
+    except StageError as error:
+        print(f"verify: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        print(f"verify: {explain(error)}", file=sys.stderr)
+        return BAD_INPUT
+    return EXIT_CODES[report.verdict]
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the work that the report cannot be written."""
+    if path.is_dir():
+        raise StageError(f"{path} is a folder; expected the name of a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StageError(f"{path}: {explain(error)}") from error
