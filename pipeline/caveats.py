@@ -40,3 +40,35 @@ def not_verified(reports: Reports) -> list[str]:
 def warnings(reports: Reports) -> list[str]:
     """What the conversion warns of: entries that match no node (a typo, most likely), opsets, outputs not finite."""
     return list(reports.get("fp16", {}).get("warnings", []))
+
+
+def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:
+    """What verify.require names, another stage than verify had to verify, and did not; verify fails by its own."""
+    reasons = {name: _open(name, reports) for name in params.get("verify", {}).get("require", [])}
+    return [
+        f"verify.require names {name}, and it was not verified: {reason}" for name, reason in reasons.items() if reason
+    ]
+
+
+def engine_hop(reports: Reports) -> dict[str, str]:
+    """The engine's line of the hop table: {state, reason}."""
+    engine = reports.get("engine")
+    if engine is None:
+        reason = "the engine stage has not run"
+    elif engine.get("status") == "built":
+        reason = ", ".join(engine.get("not_verified") or []) or "nobody compared its outputs"
+    else:
+        reason = f"no engine was built: {engine.get('reason', 'no reason is given')}"
+    return {"state": "not verified", "reason": reason}
+
+
+def _open(name: str, reports: Reports) -> str | None:
+    """Why a stage beside verify did not verify its file; None where it did, or where verify answers for it."""
+    if name == "engine":
+        return engine_hop(reports)["reason"]
+    if name not in ("trace", "slim"):
+        return None
+    parity = reports.get(name, {}).get("parity", {})
+    if parity.get("status") == "verified":
+        return None
+    return str(parity.get("reason") or f"the report of {name} does not say so")

@@ -12,12 +12,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.caveats import unmet
 from pipeline.summary import print_summary
 from pipeline.workspace import read_params, read_reports, root
 
 
-def failures(reports: dict[str, dict[str, Any]]) -> list[str]:
-    """Why the run fails: one line per failed stage; empty when it does not."""
+def failures(reports: dict[str, dict[str, Any]], params: dict[str, Any]) -> list[str]:
+    """Why the run fails: a line for each reason of a failed stage, and for each thing that had to be verified and was
+    not; empty when it does not fail.
+    """
     found = []
     for stage in ("verify", "engine"):
         report = reports.get(stage)
@@ -25,7 +28,7 @@ def failures(reports: dict[str, dict[str, Any]]) -> list[str]:
             found.append(f"{stage}: reports/{stage}.json is missing or broken")
         elif report["status"] == "failed":
             found += [f"{stage}: {reason}" for reason in report.get("reasons") or [report.get("reason", "failed")]]
-    return found
+    return found + unmet(params, reports)
 
 
 def worst_outputs(folder: Path) -> list[str]:
@@ -44,8 +47,9 @@ def main() -> None:
     folder = root()
     reports = read_reports(folder)
     tracked = _tracked(folder)
-    print_summary(read_params(folder), reports, tracked)
-    reasons = failures(reports)
+    params = read_params(folder)
+    print_summary(params, reports, tracked)
+    reasons = failures(reports, params)
     for reason in reasons:
         print(f"gate: {reason}", file=sys.stderr)
     if reports.get("verify", {}).get("status") == "failed":

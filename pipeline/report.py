@@ -13,13 +13,13 @@ import base64
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pipeline.caveats import not_verified, parity, warnings
+from pipeline.caveats import engine_hop, not_verified, parity, unmet, warnings
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -68,7 +68,8 @@ def content(folder: Path) -> dict[str, Any]:
     details = _json(verdict_folder / "details.json") if verify else None
     return {
         "title": " · ".join(_names(params)) or "truehalf",
-        "headline": headline(verify, crash, params),
+        "headline": headline(verify, crash, params, unmet(params, reports)),
+        "verify_page": "verify.html" if verify and (folder / "reports" / "verify.html").exists() else None,
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
         "warnings": warnings(reports),
@@ -76,8 +77,8 @@ def content(folder: Path) -> dict[str, Any]:
             _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
         ],
         "machine": _machine(reports.get("probe")),
-        "hops": _hop_rows(verify),
-        "outputs": sorted({name for hop in (verify or {}).get("hops", {}).values() for name in hop["max_abs_error"]}),
+        "hops": (hops := _hop_rows(verify, reports)),
+        "outputs": sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         "gates": (verdict or {}).get("gates", []),
         "claims": _claims(verify),
         "plots": {
@@ -145,9 +146,16 @@ def _picture(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(
-    verify: Mapping[str, Any] | None, crash: Mapping[str, str] | None, params: Mapping[str, Any]
+    verify: Mapping[str, Any] | None,
+    crash: Mapping[str, str] | None,
+    params: Mapping[str, Any],
+    missing: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words."""
+    """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words.
+
+    Args:
+        missing: what had to be verified by another stage than verify, and was not.
+    """
     if crash:
         sentence = f"The run stopped in {crash['stage']}. Nothing after it belongs to this run."
         if verify:
@@ -158,6 +166,10 @@ def headline(
         return {"state": "unknown", "word": "Not verified", "sentence": sentence, "reasons": []}
     reasons = list(verify.get("reasons", []))
     final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
+    if missing and verify["verdict"] != "failed":
+        sentence = f"What had to be verified was not. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": [*missing, *reasons]}
+    reasons += missing
     if verify["verdict"] == "passed":
         sentence = f"The {final} finds what the FP32 model finds: {_found(verify)}. {_evaluated(verify)}"
         return {"state": "passed", "word": "Verified", "sentence": sentence, "reasons": reasons}
@@ -185,6 +197,8 @@ def _found(verify: Mapping[str, Any]) -> str:
 def _evaluated(verify: Mapping[str, Any]) -> str:
     return {
         "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
+        "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "
+        "the CPU.",
         "cuda": "Measured on ONNX Runtime's CUDA provider.",
         "fp32-cpu": "The file holds no FP16; measured on ONNX Runtime's CPU provider.",
     }.get(str(verify.get("evaluation")), "")
@@ -241,10 +255,12 @@ def _machine(probe: Mapping[str, Any] | None) -> str:
     return f"Machine: {gpus}, {tensorrt}, ONNX Runtime {probe.get('onnxruntime', 'unknown')}."
 
 
-def _hop_rows(verify: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _hop_rows(verify: Mapping[str, Any] | None, reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The files as verify measured them, and the engine as its own stage says."""
     if not verify:
         return []
-    return [{"name": name} | hop for name, hop in verify.get("hops", {}).items()]
+    hops = verify.get("hops", {}) | {"engine": engine_hop(reports)}
+    return [{"name": name} | hop for name, hop in hops.items()]
 
 
 def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:

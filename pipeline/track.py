@@ -18,12 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.caveats import unmet
 from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 _VERIFY_METRICS = (
-    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop"),
+    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
     *("matched_fraction", "missed", "extra", "label_flips"),
     *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
     *("score_error_p50", "score_error_p99", "score_error_max"),
@@ -119,6 +120,7 @@ def _log(
             return _outcome("already logged", earlier.info.run_id, params, "already logged as run")
         client.delete_run(earlier.info.run_id)
     failed = failed_stage or any(reports.get(stage, {}).get("status") == "failed" for stage in ("verify", "engine"))
+    failed = failed or bool(unmet(params, reports))
     model_file = folder / "artifacts" / "cast_cleanup" / "model.onnx"
     with mlflow.start_run(experiment_id=experiment, run_name=run_name(params)) as run:
         mlflow.set_tags({DIGEST_TAG: digest} | tags(folder, params, reports, failed_stage))
@@ -225,6 +227,7 @@ def _artifacts(folder: Path, reports: Mapping[str, Any]) -> list[Path]:
     if "verify" in reports:
         files += [folder / "artifacts" / "verify" / name for name in ("verdict.json", "details.json")]
         files += sorted((folder / "artifacts" / "verify" / "plots").glob("*"))
+        files.append(folder / "reports" / "verify.html")
     if set(STAGES) <= set(reports):
         files.append(folder / "reports" / "report.html")
     return [file for file in files if file.is_file()]

@@ -51,6 +51,7 @@ class Stage:
         self.digest = params_digest(root)
         self.config: Config = load_params(root)
         self._outs: dict[str, Path] = {}
+        self._pages: list[Path] = []
 
     def artifact(self, stage: str, file: str = MODEL_FILE) -> Path:
         """A file that an earlier stage wrote.
@@ -73,13 +74,20 @@ class Stage:
             self._outs[name] = folder
         return self._outs[name]
 
+    def publish(self, file: Path) -> None:
+        """Move a file of an out to reports/ when the stage has ended well."""
+        self._pages.append(file)
+
     def finish(self, report: Mapping[str, Any]) -> None:
-        """Move the outs into place and write reports/<stage>.json."""
+        """Move pages and outs into place and write reports/<stage>.json."""
         if params_digest(self.root) != self.digest:
             raise StageError(
                 "params.yaml changed while this stage ran, so its result belongs to neither version; "
                 "run again, one run at a time in a workspace"
             )
+        for page in self._pages:
+            (self.root / "reports").mkdir(exist_ok=True)
+            page.replace(self.root / "reports" / page.name)
         for name, folder in self._outs.items():
             swap_in(folder, self.root / "artifacts" / name)
         write_json(self.root / "reports" / f"{self.name}.json", {"stage": self.name, "status": "done"} | dict(report))

@@ -10,18 +10,23 @@ written: the stage `gate` turns it into the exit code.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.data.samples import verification_samples
-from stages.io import Stage, read_json, run_stage, write_json
+from conf.schema import Config
+from stages.data.samples import adversarial_samples, readable, verification_samples
+from stages.io import Stage, StageError, read_json, run_stage, write_json
 from stages.models.source import open_model
-from stages.parity.chain import HOPS, verify
+from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
-from stages.parity.reference import freeze
+from stages.parity.reference import Reference, freeze
 from stages.verification_arguments import compare_from_shell
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["compare", "main", "run"]  # `compare` is the door, for any two files
 
@@ -30,11 +35,54 @@ def run(stage: Stage) -> dict[str, Any]:
     config, spec = stage.config, read_json(stage.artifact("trace", "io_spec.json"))
     files = {hop: stage.artifact(hop) for hop in HOPS}
     model = open_model(config, stage.root)
-    reference = freeze(model, verification_samples(config, stage.root), spec, config.verify.batch)
-    arrays: dict[str, Any] = dict(reference.outputs)
-    np.savez(stage.out("reference") / "reference.npz", **arrays)
-    write_json(stage.out("reference") / "samples.json", reference.index)
-    return verify(reference, files, stage.out(), config.verify, _models(stage.root))
+    samples = verification_samples(config, stage.root)
+    left_out: list[str] = []
+    if config.verify.skip_corrupt:
+        samples, left_out = readable(samples)
+    reference = freeze(model, samples, spec, config.verify.batch)
+    adversarial = _adversarial(model, config, spec)
+    write_reference(stage.out("reference"), reference, adversarial)
+    decisions = stage.root / "artifacts" / "fp16" / "decisions.json"
+    report = verify(
+        reference,
+        files,
+        stage.out(),
+        config.verify,
+        _models(stage.root),
+        adversarial=adversarial,
+        batch_sizes=batch_sizes(config),
+        decisions=read_json(decisions) if decisions.exists() else None,
+        left_out=left_out,
+    )
+    stage.publish(stage.out() / PAGE)
+    return report
+
+
+def write_reference(folder: Path, reference: Reference, adversarial: Reference | str) -> None:
+    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows."""
+    index: dict[str, Any] = {}
+    for name, frozen in (("reference", reference), ("adversarial", adversarial)):
+        index[name] = frozen if isinstance(frozen, str) else frozen.index
+        if isinstance(frozen, Reference):
+            arrays: dict[str, Any] = dict(frozen.outputs)
+            np.savez(folder / f"{name}.npz", **arrays)
+    write_json(folder / "samples.json", index)
+
+
+def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]) -> Reference | str:
+    """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
+    file.
+    """
+    try:
+        return freeze(model, adversarial_samples(config), spec, config.verify.batch)
+    except StageError as error:
+        return str(error)
+
+
+def batch_sizes(config: Config) -> list[int]:
+    """1, and the first axes of opt and max of every optimization profile, in ascending order."""
+    shapes = [shapes for profile in config.engine.profiles for shapes in profile.values()]
+    return sorted({1, *(shape[0] for each in shapes for shape in (each.opt, each.max))})
 
 
 def _models(root: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from conf.schema import Config, DataSource
 from stages.data import digits, images
+from stages.io import StageError
 
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify
 _DIGITS_CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scenes before it
@@ -59,6 +60,11 @@ class ImageSamples(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self.paths)
 
+    def without(self, paths: Collection[Path]) -> ImageSamples:
+        """The same samples but those of some files."""
+        kept = [path for path in self.paths if path not in paths]
+        return ImageSamples(kept, self._folder, self._height, self._width)
+
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
@@ -94,6 +100,25 @@ def verification_samples(config: Config, root: Path) -> Sequence[Sample]:
     if config.data.source is DataSource.digits:
         return DigitSamples("val", 0, count, config.model.image_size[0], config.data.seed)
     return _folder_samples(config, root, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
+
+
+def readable(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
+    """The samples without pictures that cannot be read, and what is wrong with each of these, its file named.
+
+    Raises:
+        StageError: when no picture is left.
+    """
+    if not isinstance(samples, ImageSamples):
+        return samples, []
+    corrupt: dict[Path, str] = {}
+    for position, path in enumerate(samples.paths):
+        try:
+            samples[position]
+        except StageError as error:
+            corrupt[path] = str(error)
+    if len(corrupt) == len(samples):
+        raise StageError(f"none of the {len(samples)} pictures can be read; the first: {next(iter(corrupt.values()))}")
+    return samples.without(corrupt), list(corrupt.values())
 
 
 def adversarial_samples(config: Config) -> list[Sample]:

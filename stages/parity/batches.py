@@ -4,8 +4,8 @@ A graph may be right at the batch that it was traced or measured with and wrong 
 baked into a Reshape, a mask that is spread over the batch, a reduction over the wrong axis. With B(i) the detections
 on sample i in the run that the reference was compared with, for each size n:
 
-    mixed     n different samples in one run      row k  finds what  B(i_k)  holds
-    copies    one sample n times in one run       row k  finds what  B(i_0)  holds
+    mixed     different samples, n in a run      row k  finds what  B(i_k)  holds
+    copies    one sample, n times in a run       row k  finds what  B(i_0)  holds
 
 within the limits of the gates. Sums inside a node may be added up in another order at another batch, and FP16 then
 rounds some values to the other side; so "the same" is no equality of bits.
@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from conf.schema import VerifyConfig
-from stages.data.samples import Sample
 from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from stages.parity.detections import match
 from stages.parity.hops import Hop, OpenFile, fixed_batch, run_file
-from stages.parity.reference import Outputs, Reference, detections_of
+from stages.parity.outputs import detections_of
+from stages.parity.reference import Outputs, Reference
 
 
 def measure_batches(
@@ -41,7 +41,9 @@ def measure_batches(
         size {batch, state, reason, matched_fraction, extra, nonfinite, max_abs_error by output}.
     """
     fixed = fixed_batch(load_model(path), path)
-    rows = [_measure(opened, path, reference, hop, size, fixed, options) for size in sizes]
+    busiest = _busiest(reference, len(hop.found), options.score_threshold)
+    samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
+    rows = [_measure(opened, path, reference, hop, samples, size, fixed, options) for size in sizes]
     states = [row["state"] for row in rows]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     by_reason: dict[str, list[int]] = {}
@@ -57,18 +59,17 @@ def _measure(
     path: Path,
     reference: Reference,
     hop: Hop,
+    samples: Sequence[int],
     size: int,
     fixed: int | None,
     options: VerifyConfig,
 ) -> dict[str, Any]:
     if fixed not in (None, size):
         return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
-    busiest = _busiest(reference, len(hop.found), options.score_threshold)
-    mixed = [busiest[i % len(busiest)] for i in range(size)]
+    mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full runs alone
     rows = mixed + (mixed[:1] * size if size > 1 else [])
-    samples: list[Sample] = [reference.samples[i] for i in rows]
     try:
-        outputs = run_file(opened[0], path, samples, size)
+        outputs = run_file(opened[0], path, [reference.samples[i] for i in rows], size)
     except StageError as error:
         return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"}
     facts = {"batch": size} | _facts(outputs, hop, rows)

@@ -15,21 +15,35 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from conf.schema import VerifyConfig
-from stages.io import write_json
+from stages.data.samples import stacked
+from stages.io import write_json, write_text
+from stages.onnx_files import load_model
 from stages.parity import gates, plots
 from stages.parity.adversarial import measure_adversarial
 from stages.parity.batches import measure_batches
 from stages.parity.checks import NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
 from stages.parity.detections import Detections
-from stages.parity.hops import Hop, cpu_provider_claims, headline, max_abs, measure_file, open_file, sample_facts
-from stages.parity.locate import locate
+from stages.parity.hops import (
+    FP32_CPU,
+    Hop,
+    cpu_provider_claims,
+    fixed_batch,
+    headline,
+    max_abs,
+    measure_file,
+    open_file,
+    sample_facts,
+)
+from stages.parity.locate import error_profile, locate
+from stages.parity.page import render
+from stages.parity.plot_data import write_data
 from stages.parity.reference import Reference
 from stages.parity.worst import (
     displaced_detections,
@@ -42,7 +56,9 @@ from stages.parity.worst import (
 HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = HOPS[-1]
 SUBSET = 64  # samples for the hops before the final file
+_PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
 NAMED = 10  # nodes of a sentence; details.json has all
+PAGE = "verify.html"
 NO_ENGINE = "this stage judges the ONNX file"
 NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
 _SAID = {
@@ -61,17 +77,21 @@ def verify(
     *,
     adversarial: Reference | str = "no adversarial samples were given",
     batch_sizes: Sequence[int] = (1,),
+    decisions: Sequence[Mapping[str, Any]] | None = None,
+    left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
 
     Args:
         reference: see stages.parity.reference.freeze.
         files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
-        out: folder for verdict.json, details.json and plots/.
+        out: folder for verdict.json, details.json, verify.html and plots/.
         options: thresholds, evaluation, gates, what must be verified.
         models: graph facts by hop, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which every file must find the same.
+        decisions: rows of the conversion, {node, op, precision, rule, reason}.
+        left_out: what is wrong with each sample that was left out.
 
     Returns:
         The report: verdict, flat metrics of the final file, the hops in short, what was not verified.
@@ -90,8 +110,9 @@ def verify(
     final = hops[FINAL]
     verdict = judge(reference, final, options)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
+    verdict["not_verified"] += [f"a sample that was left out: {what}" for what in left_out]
     if any(gate["passed"] is False for gate in verdict["gates"]):
-        verdict["place"] = locate(files[FINAL], files["slim"], reference, final)
+        verdict["place"] = locate(files[FINAL], files["slim"], reference, final, decisions)
         verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
     details = {
@@ -100,9 +121,13 @@ def verify(
         "pictures": draw(out / "plots", reference, final, models, options),
         "samples": sample_facts(reference, final),
     }
+    report = report_of(verdict, hops, claims) | {"left_out": list(left_out)}
+    profile = profile_of(files, reference, final)
     write_json(out / "verdict.json", verdict)
-    write_json(out / "details.json", details)
-    return report_of(verdict, hops, claims)
+    write_json(out / "details.json", details | {"profile": profile})
+    write_data(out / "plots", final.facts["histograms"], profile)
+    write_text(out / PAGE, render(report, verdict, details, out, profile=profile, decisions=decisions))
+    return report
 
 
 def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
@@ -162,6 +187,16 @@ def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) ->
     return list(dict.fromkeys(items))
 
 
+def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> list[dict[str, Any]]:
+    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16."""
+    if final.facts["evaluation"] == FP32_CPU:
+        return []
+    sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
+    batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
+    feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
+    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds)]
+
+
 def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
     """Write the plots into `folder`; return {file, sample, ...} of each sample picture, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -212,7 +247,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],
-        **{name: facts[name] for name in ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")},
+        **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95")},
         "ap50_95_drop": _drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,

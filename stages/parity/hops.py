@@ -23,9 +23,10 @@ from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
-from stages.parity.detections import Detections, Matching, average_precision, match, summarize
+from stages.parity.detections import Detections, Matching, average_precision, match, self_ap, summarize
 from stages.parity.histograms import error_histogram
-from stages.parity.reference import Outputs, Reference, detections_of, groups, joined
+from stages.parity.outputs import detections_of
+from stages.parity.reference import Outputs, Reference, groups, joined
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
 
@@ -152,7 +153,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
     histograms of these by output (stages.parity.histograms), or of all pairs where no score reaches it;
     moved_queries, the share found in another row; detections (see stages.parity.detections.summarize); ap50, ap50_95
-    against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples. What could not be
+    against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
+    are no true labels self_ap50, self_ap50_95 against the FP32 detections instead. What could not be
     measured is None, and `reasons` says why, by name.
     """
     count = len(next(iter(outputs.values())))
@@ -194,6 +196,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "moved_queries": float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
         **precision,
+        **_self_precision(reference, found, options.score_threshold),
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }
@@ -219,6 +222,17 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     if not any(len(boxes.labels) for boxes in truth):
         return nothing, "the true labels hold no box"
     return {**average_precision(found, truth, len(reference.spec["class_names"]))}, None
+
+
+def _self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
+    """{self_ap50, self_ap50_95}: against the FP32 detections as labels, where the samples have none of their own."""
+    nothing: dict[str, float | None] = {"self_ap50": None, "self_ap50_95": None}
+    if reference.unusable or reference.truth is not None:
+        return nothing
+    expected = reference.found[: len(found)]
+    if not any((each.scores >= threshold).any() for each in expected):
+        return nothing
+    return nothing | self_ap(found, expected, len(reference.spec["class_names"]), threshold)
 
 
 def cpu_provider_claims(
@@ -251,6 +265,7 @@ def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
         "ap50": facts["ap50"],
         "ap50_95": facts["ap50_95"],
         "ap50_95_fp32": facts["ap50_95_fp32"],
+        "self_ap50_95": facts["self_ap50_95"],
         "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
         "nonfinite": facts["nonfinite"],
         "max_abs_error": max_abs(facts["confident_tensors"]),

@@ -11,7 +11,8 @@ import numpy as np
 
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError
-from stages.parity.detections import Detections, decode
+from stages.parity.detections import Detections
+from stages.parity.outputs import detections_of
 from stages.progress import track
 
 if TYPE_CHECKING:
@@ -89,14 +90,6 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         truth=labelled if len(labelled) == len(samples) else None,
         unusable=None if spec.get("trained", True) else UNTRAINED,
     )
-
-
-def detections_of(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
-    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries."""
-    kinds = {output.get("kind"): output["name"] for output in spec["outputs"]}
-    logits, boxes = outputs[kinds["logits"]], outputs[kinds["boxes"]]
-    height, width = spec["inputs"][0]["shape"][2:]
-    return decode(logits, boxes, width, height, top_k=logits.shape[1])
 
 
 def groups(samples: Sequence[Sample], batch: int) -> int:

@@ -1,6 +1,6 @@
 """What nobody verified is said, and so is what the conversion warns of."""
 
-from pipeline.caveats import not_verified, warnings
+from pipeline.caveats import engine_hop, not_verified, warnings
 from pipeline.summary import print_summary
 from tests.conftest import composed
 
@@ -25,3 +25,13 @@ def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type:
     assert "passed" not in printed and printed.count("not verified") >= 5
     assert "WARNING: node_block_list: x matches no node" in printed
     assert "slim" in printed and "not run" in printed
+
+
+def test_the_engine_has_its_line_in_every_state() -> None:
+    for reports, reason in (
+        ({}, "the engine stage has not run"),
+        ({"engine": {"status": "planned", "reason": "no GPU"}}, "no engine was built: no GPU"),
+        ({"engine": {"status": "refused", "reason": "it failed verify"}}, "no engine was built: it failed verify"),
+        (REPORTS, "the engine's outputs"),
+    ):
+        assert engine_hop(reports) == {"state": "not verified", "reason": reason}

@@ -233,3 +233,20 @@ def test_percent_never_rounds_up_to_all(value, digits, expected):
 
 def test_counts():
     assert count(12345) == "12\u202f345" and count(None) == "–"
+
+
+def test_the_engine_is_a_hop_that_nobody_verified(folder):
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    assert re.search(r"engine not verified no engine was built: no NVIDIA GPU", text)
+
+
+def test_it_links_to_the_page_of_verify_where_there_is_one(folder):
+    assert "verify.html" not in Page(render(folder)).loads
+    write(folder / "reports" / "verify.html", "<!doctype html>")
+    assert "verify.html" in Page(render(folder)).loads
+
+
+def test_what_had_to_be_verified_and_was_not_fails_the_headline():
+    said = headline(VERIFY, None, {"precision": {"dtype": "fp16"}}, ["verify.require names engine"])
+    assert (said["state"], said["word"]) == ("failed", "Failed")
+    assert said["reasons"] == ["verify.require names engine"] and "was not" in said["sentence"]

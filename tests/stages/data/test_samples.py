@@ -10,12 +10,15 @@ from conf.schema import Config
 from conf.validate import validate
 from stages.data.samples import (
     TRACE_SAMPLES,
+    adversarial_samples,
     batches,
     calibration_samples,
+    readable,
     stacked,
     trace_samples,
     verification_samples,
 )
+from stages.io import StageError
 from tests.conftest import composed
 
 
@@ -53,3 +56,42 @@ def test_batches_cover_everything_once() -> None:
     assert [len(group) for group in groups] == [3, 3, 1]
     assert stacked(groups[0])["images"].shape == (3, 3, 128, 128)
     assert [s.name for group in groups for s in group] == [s.name for s in samples]
+
+
+def test_adversarial_samples_stand_at_the_rim_of_the_range() -> None:
+    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config())}
+    assert list(made) == ["adversarial/white", "adversarial/black", "adversarial/noise"]
+    assert all(image.shape == (3, 128, 128) and image.dtype == np.float32 for image in made.values())
+    assert made["adversarial/white"].min() == 1 and made["adversarial/black"].max() == 0
+    noise = made["adversarial/noise"]
+    assert set(np.unique(noise)) == {0, 1} and 0.45 < noise.mean() < 0.55
+    again = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config())}
+    assert np.array_equal(noise, again["adversarial/noise"])
+
+
+def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
+    samples = verification_samples(folder_config(tmp_path), tmp_path)
+    broken = samples.paths[2]
+    broken.write_bytes(broken.read_bytes()[:40])
+    with pytest.raises(StageError, match=broken.name):
+        list(samples)
+    kept, left_out = readable(samples)
+    assert [sample.name for sample in kept] == [path.name for path in samples.paths if path != broken]
+    assert len(left_out) == 1 and str(broken) in left_out[0] and "cannot be read as a picture" in left_out[0]
+
+
+def test_whole_samples_are_left_alone(tmp_path: Path) -> None:
+    for samples in (
+        verification_samples(digits_config(), tmp_path),
+        verification_samples(folder_config(tmp_path), tmp_path),
+    ):
+        kept, left_out = readable(samples)
+        assert len(kept) == 7 and left_out == []
+
+
+def test_nothing_but_corrupt_pictures_is_an_error(tmp_path: Path) -> None:
+    samples = verification_samples(folder_config(tmp_path), tmp_path)
+    for path in samples.paths:
+        path.write_bytes(b"no picture")
+    with pytest.raises(StageError, match="none of the 7 pictures can be read"):
+        readable(samples)
