@@ -177,7 +177,7 @@ class _Wiring:
     def __init__(self, model: ir.Model, found: Ports, ranges: Mapping[str, Any] | None, masks: bool) -> None:
         self.model, self.ports = model, found
         self.names = Names(model)
-        self.home = {inner: node for node in model.graph for inner in _with_bodies(node)}
+        self.home = {inner: node for node in model.graph for inner in with_bodies(node)}
         switched = {self.home[node] for node in found.owners.values()}
         self.order = [node for node in model.graph if node in switched]
         self.positions = {node: index for index, node in enumerate(self.order)}
@@ -325,7 +325,8 @@ class _Behind:
         self._last = node
 
 
-def _with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """A node, and all nodes inside it."""
     yield node
     for attribute in node.attributes.values():
         bodies = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
