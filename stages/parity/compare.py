@@ -143,7 +143,7 @@ def compare(
     pictures = _pictures(inputs, files, entry, preprocessing, batch, skip_corrupt)
     if pictures is None and preprocessing is not None:
         raise StageError("preprocessing: it goes with a folder of pictures; these inputs are arrays already")
-    feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "inputs")
+    feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "input")
     task = task_of(declared)
     layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
     picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
