@@ -4,13 +4,14 @@ A sum of n terms becomes blocks of at most BLOCK terms, each rounded, which are 
 
     s = 0;  s = r(s + r(x[0] + ... + x[127]));  s = r(s + r(x[128] + ... + x[255]));  ...
 
-over several axes, the last axes that fit a block together first, then what is before them.
+over several axes, the last axes that fit a block together first, then what is before them. Where a length is known
+only in a run, the blocks are filled up with 0 and a Scan adds them up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ BLOCK = 128  # terms that are added up before a rounding
 HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 _INT64 = ir.DataType.INT64
+
+
+_Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
 
 
 class NotSplitError(Exception):
@@ -98,6 +102,28 @@ class HalfNodes:
         found: list[ir.Value] = self.op("Split", value, self.ints(sizes), count=len(sizes), axis=axis)
         return found
 
+    def scan(
+        self, start: ir.Value, sources: Sequence[ir.Value], axes: Sequence[int], step: _Step, **attributes: Any
+    ) -> list[ir.Value]:
+        """A Scan along `axes` of `sources`; `step` maps a state and the slices to the next state and what is put out.
+
+        Returns:
+            the last state, and what was put out, stacked.
+        """
+        state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(HALF)) for _ in range(len(axes) + 1))
+        outside, self.nodes = self.nodes, []
+        results = step(state, terms)
+        inside, self.nodes = self.nodes, outside
+        body = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
+        body.opset_imports.update({"": self.opset})
+        attributes = {"body": body, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)} | attributes
+        outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
+        return [outputs] if len(results) == 1 else list(outputs)
+
+    def zeros_like(self, value: ir.Value) -> ir.Value:
+        result: ir.Value = self.op("Expand", self.half(0), self.shape(value))
+        return result
+
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def added(self, values: Sequence[ir.Value]) -> ir.Value:
@@ -111,14 +137,35 @@ class HalfNodes:
         """The sum over `axes` (not negative) of a value of shape `dims`; the axes stay with length 1."""
         for group in _groups(dims, axes):
             length = dims[group[0]]
-            if len(group) == 1 and length is None:
-                self.notes.append(f"axis {group[0]} has an unknown length: its sum is rounded once")
-            if len(group) == 1 and length is not None and length > BLOCK:
+            if length is None:
+                value = self._total_of_unknown_length(value, len(dims), group[0])
+            elif len(group) == 1 and length > BLOCK:
                 pieces = self.pieces(value, group[0], length, BLOCK)
                 value = self.added([self.reduced("ReduceSum", piece, group) for piece in pieces])
             else:
                 value = self.reduced("ReduceSum", value, group)
         return value
+
+    def _total_of_unknown_length(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
+        def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+            return [self.op("Add", state, self.reduced("ReduceSum", terms[0], [axis]))]
+
+        start = self.zeros_like(self.reduced("ReduceMax", value, [axis]))
+        return self.scan(start, [self.in_blocks(value, rank, axis)], [axis], step)[0]
+
+    def in_blocks(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
+        """[..., n, ...] -> [..., blocks, BLOCK, ...], filled up with zeros."""
+        shape = self.shape(value)
+        before, length, behind = (
+            self.op("Slice", shape, self.ints([start]), self.ints([end]), dtype=_INT64)
+            for start, end in ((0, axis), (axis, axis + 1), (axis + 1, rank))
+        )
+        missing = self.op("Mod", self.op("Neg", length, dtype=_INT64), self.ints([BLOCK]), dtype=_INT64)
+        zeros = self.ints([0] * (rank + axis)), self.ints([0] * (rank - axis - 1))
+        pads = self.op("Concat", zeros[0], missing, zeros[1], dtype=_INT64, axis=0)
+        parted = self.op("Concat", before, self.ints([-1, BLOCK]), behind, dtype=_INT64, axis=0)
+        result: ir.Value = self.op("Reshape", self.op("Pad", value, pads), parted)
+        return result
 
     def mean(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
         """The sum over `axes`, divided by the number of terms."""

@@ -6,7 +6,8 @@
     ConvTranspose(X, W, B)         k channels of each group so that k * kernel is at most 128, but at least one
     Einsum                     ->  cut along the longest letter that is summed, where there are at most two operands
 
-A node whose sum is no longer than a block is left as it is.
+A node whose sum is no longer than a block is left as it is. A MatMul whose inner axis has a length that only a run
+knows becomes a Scan over blocks.
 """
 
 from __future__ import annotations
@@ -23,13 +24,27 @@ from stages.graph.half_nodes import BLOCK, HalfNodes, NotSplitError, dims_of, kn
 def matmul(build: HalfNodes) -> list[ir.Value] | None:
     left, right = _operands(build.node)
     rows, columns = dims_of(left), dims_of(right)
-    length = rows[-1] if rows[-1] is not None else columns[-2 if len(columns) > 1 else 0]
-    if known(length, "the length of its inner axis") <= BLOCK:
-        return None
     axis = len(columns) - 2 if len(columns) > 1 else 0
-    assert length is not None
+    length = rows[-1] if rows[-1] is not None else columns[axis]
+    if length is None:
+        return [_matmul_of_unknown_length(build, left, len(rows), right, len(columns), axis)]
+    if length <= BLOCK:
+        return None
     pairs = _pairs(build, left, len(rows) - 1, right, axis, length, BLOCK)
     return [build.added([build.op("MatMul", a, b) for a, b in pairs])]
+
+
+def _matmul_of_unknown_length(
+    build: HalfNodes, left: ir.Value, left_rank: int, right: ir.Value, right_rank: int, axis: int
+) -> ir.Value:
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        return [build.op("Add", state, build.op("MatMul", *terms))]
+
+    sides = (left, left_rank, left_rank - 1), (right, right_rank, axis)
+    first = [build.op("Slice", value, *(build.ints([n]) for n in (0, 1, at))) for value, _, at in sides]
+    start = build.zeros_like(build.op("MatMul", *first))
+    blocks = [build.in_blocks(value, rank, at) for value, rank, at in sides]
+    return build.scan(start, blocks, [at for _, _, at in sides], step)[0]
 
 
 def gemm(build: HalfNodes) -> list[ir.Value] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.graph.half_nodes import HALF, HalfNodes, NotSplitError, known, source_of
+from stages.graph.half_nodes import HalfNodes, NotSplitError, known, source_of
 
 
 def reduce(build: HalfNodes) -> list[ir.Value] | None:
@@ -84,29 +84,16 @@ def cumulative_sum(build: HalfNodes) -> list[ir.Value]:
     if tensor is None:
         raise NotSplitError("its axis is no constant")
     axis = int(tensor.numpy().reshape(-1)[0]) % len(dims)
-    start = build.op("Expand", build.half(0), build.shape(build.reduced("ReduceMax", source, [axis], keepdims=0)))
-    before, term = (ir.Value(name=build.fresh(name), type=ir.TensorType(HALF)) for name in ("state", "term"))
-    add = ir.node("Add", [before, term], name=build.fresh("Add"))
-    copy = ir.node("Identity", [before if node.attributes.get_int("exclusive", 0) else add.outputs[0]])
-    for one, name in ((add, "added"), (copy, "seen")):
-        one.name = one.name or build.fresh("Identity")
-        one.outputs[0].name, one.outputs[0].type = build.fresh(name), ir.TensorType(HALF)
-    body = ir.Graph([before, term], [add.outputs[0], copy.outputs[0]], nodes=[add, copy], name=build.fresh("body"))
-    body.opset_imports.update({"": build.opset})
+    exclusive = node.attributes.get_int("exclusive", 0)
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        added = build.op("Add", state, terms[0])
+        return [added, build.op("Identity", state if exclusive else added)]
+
+    start = build.zeros_like(build.reduced("ReduceMax", source, [axis], keepdims=0))
     way = [int(node.attributes.get_int("reverse", 0))]
-    scan = build.op(
-        "Scan",
-        start,
-        source,
-        count=2,
-        body=body,
-        num_scan_inputs=1,
-        scan_input_axes=[axis],
-        scan_output_axes=[axis],
-        scan_input_directions=way,
-        scan_output_directions=way,
-    )
-    return [scan[1]]
+    ways: dict[str, Any] = {"scan_input_directions": way, "scan_output_directions": way, "scan_output_axes": [axis]}
+    return [build.scan(start, [source], [axis], step, **ways)[1]]
 
 
 def softmax(build: HalfNodes) -> list[ir.Value]:
