@@ -1,0 +1,137 @@
+"""The command line of the comparison: flags become keywords, the verdict becomes the exit code."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from stages.parity.compare import compare as door
+from stages.verification_arguments import arguments, compare_from_shell
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """A reference, a file that equals it, one that does not, one of another interface, and samples."""
+    texts = {
+        "fp32": "(float[N,3] x) => (float[N,3] y) { y = Relu (x) }",
+        "good": "(float[N,3] x) => (float[N,3] y) { z = Neg (x) w = Neg (z) y = Relu (w) }",
+        "bad": "(float[N,3] x) => (float[N,3] y) { y = Neg (x) }",
+        "other": "(float[N,3] x) => (float[N,3] z) { z = Relu (x) }",
+    }
+    for name, text in texts.items():
+        proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "samples.npz", x=X)
+    return {path.stem: str(path) for path in tmp_path.iterdir()}
+
+
+def shell(files: dict[str, str], candidate: str, *more: str) -> int:
+    argv = [files["fp32"], files[candidate], "--inputs", files["samples"], "--locate", "never", *more]
+    return compare_from_shell(argv)
+
+
+def test_a_pass_is_0_and_a_table(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell(files, "good") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("passed: ") and "good.onnx against " in lines[0]
+    assert lines[3].split()[:5] == ["output", "max", "|d|", "p99", "|d|"]
+    assert lines[4].split() == ["y", "0", "0", "0.01", "0", "1", "inf", "0", "0", "passed"]
+
+
+def test_a_failure_is_1_and_says_why(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell(files, "bad") == 1
+    text = capsys.readouterr().out
+    assert text.startswith("failed: ") and "why:\n  - output 'y': max |d| is 2, expected at most 0.01" in text
+    assert "the sample that differs most: samples" in text
+
+
+def test_not_verified_is_3(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"outputs": [{"name": "y", "kind": "classes"}], "trained": False}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    assert shell(files, "good", "--spec", str(tmp_path / "spec.json")) == 3
+    text = capsys.readouterr().out
+    assert text.startswith("not verified: ") and "top-1 agreement 1, top-5 -, KL mean 0, max 0" in text
+
+
+def test_bad_input_is_2_and_on_stderr(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell(files, "other") == 2
+    done = capsys.readouterr()
+    assert done.out == "" and done.err.startswith("verify: the two files differ") and "'z'" in done.err
+
+
+def test_the_report_is_written_whatever_the_verdict(files: dict[str, str], tmp_path: Path) -> None:
+    for candidate, code in (("good", 0), ("bad", 1)):
+        assert shell(files, candidate, "--json", str(tmp_path / "deep" / "report.json")) == code
+        content = json.loads((tmp_path / "deep" / "report.json").read_text())
+        assert content["passed"] is (code == 0) and content["outputs"]["y"]["elements"] == 12
+
+
+def test_a_report_that_cannot_be_written_is_found_before_the_work(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(**_: object) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("stages.verification_arguments.compare", compare)
+    (tmp_path / "file").write_text("x")
+    assert shell(files, "good", "--json", str(tmp_path / "file" / "report.json")) == 2
+    assert shell(files, "good", "--json", str(tmp_path)) == 2
+    assert "is a folder; expected the name of a file to write" in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_up_is_said(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "report.json")
+
+    monkeypatch.setattr("stages.verification_arguments.write_json", full)
+    assert shell(files, "good", "--json", str(tmp_path / "report.json")) == 2
+    assert "No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        ([], {}),
+        (["--tolerance", "0.1", "--batch", "4"], {"tolerance": 0.1, "batch": 4}),
+        (["--score-threshold", "0.3", "--iou-threshold", "0.8"], {"score_threshold": 0.3, "iou_threshold": 0.8}),
+        (["--locate", "always"], {"locate": "always"}),
+        (["--locate", "unless-passed", "--skip-corrupt"], {"locate": True, "skip_corrupt": True}),
+        (["--evaluation", "cuda", "--spec", "s.yaml"], {"evaluation": "cuda", "spec": "s.yaml"}),
+    ],
+)
+def test_flags_become_keywords(flags: list[str], options: dict[str, object]) -> None:
+    found, json_path = arguments(["a.onnx", "b.onnx", "--inputs", "x", *flags])
+    assert found == {"reference": "a.onnx", "candidate": "b.onnx", "inputs": "x"} | options and json_path is None
+
+
+def test_every_keyword_of_the_door_is_a_flag(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inspect
+
+    from stages.verify import compare
+
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit) as ended:
+        arguments(["--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0 and "0 passed, 1 failed, 2 bad input, 3 not verified" in text
+    keywords = [name for name in inspect.signature(door).parameters if name not in ("reference", "candidate")]
+    assert all(f"--{name.replace('_', '-')} " in text for name in keywords)
+
+
+def test_wrong_flags_are_bad_input() -> None:
+    for argv in (["a.onnx", "b.onnx"], ["a.onnx", "b.onnx", "--inputs", "x", "--batch", "two"]):
+        with pytest.raises(SystemExit) as ended:
+            arguments(argv)
+        assert ended.value.code == 2
