@@ -114,13 +114,7 @@ def test_flags_become_keywords(flags: list[str], options: dict[str, object]) -> 
     assert found == {"reference": "a.onnx", "candidate": "b.onnx", "inputs": "x"} | options and json_path is None
 
 
-def test_every_keyword_of_the_door_is_a_flag(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import inspect
-
-    from stages.verify import compare
-
+def test_every_keyword_is_a_flag(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit) as ended:
         arguments(["--help"])
