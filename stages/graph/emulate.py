@@ -12,8 +12,8 @@ With r(x) = Cast(Cast(x, FLOAT16), FLOAT), which ONNX Runtime honours at every o
 
 One rounding per node: what a node adds up inside (matrix products, convolutions, Softmax, LayerNormalization,
 reductions) is added up in FP32, as tensor cores and FP32-accumulating kernels do. A kernel that accumulates in FP16 can
-overflow where this does not. +, -, *, / and Sqrt give the bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits
-that make rounding twice harmless.
+overflow where this does not: stages.graph.pessimistic makes such sums nodes of their own. +, -, *, / and Sqrt give the
+bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice harmless.
 
 FP32, BF16 and FP64 parts stay as they are.
 """
