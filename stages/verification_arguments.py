@@ -16,7 +16,7 @@ from stages.parity.report_text import report_text
 
 EXIT_CODES = {PASSED: 0, FAILED: 1, NOT_VERIFIED: 3}
 BAD_INPUT = 2  # argparse's, too
-_LOCATE: dict[str, bool | str] = {"unless-passed": True, "always": "always", "never": False}
+_LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 
 
 def arguments(argv: list[str]) -> tuple[dict[str, Any], Path | None]:
@@ -44,7 +44,11 @@ def arguments(argv: list[str]) -> tuple[dict[str, Any], Path | None]:
         ("iou_threshold", "... with the same class and at least this overlap"),
     ):
         add(_flag(name), type=float, metavar="NUMBER", help=f"{meaning}; by default {DEFAULTS[name]}")
-    add("--locate", choices=list(_LOCATE), help="look for the node where it goes wrong; by default unless-passed")
+    add(
+        "--locate",
+        choices=list(_LOCATE),
+        help="look for the node where it goes wrong; by default when-off: unless it passed within the tolerance",
+    )
     add("--skip-corrupt", action="store_true", help="leave out pictures that cannot be read, and name them")
     add("--json", metavar="report.json", type=Path, help="write the whole report")
     found = vars(parser.parse_args(argv))

@@ -42,6 +42,10 @@ _ACCUMULATION = (
     "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
     "tensor cores do"
 )
+_NO_KINDS = (
+    "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
+    "detector may rightly change places (give spec=)"
+)
 _NO_LABELS = "average precision against true labels: the inputs have none; self_ap takes the reference's detections"
 
 
@@ -127,7 +131,8 @@ def compare(
         batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
             feeds run as they stand.
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
-        locate: look for the node where it goes wrong: True (unless passed), False, or "always".
+        locate: look for the node where it goes wrong: True (unless it passed with every output within the tensor
+            rule), False, or "always".
         skip_corrupt: leave out pictures that cannot be read instead of stopping.
 
     Raises:
@@ -169,8 +174,8 @@ def compare(
         left_out=pictures.left_out if pictures is not None else {},
         preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
     )
-    said = [*judged.unknown, *_said(report, files, by_samples, runs)]
-    if locate == _ALWAYS or (locate and not report.passed):
+    said = [*judged.unknown, *judged.unjudged, *_said(report, files, by_samples, runs)]
+    if locate == _ALWAYS or (locate and (not report.passed or judged.unjudged)):
         run, row = worst or (runs[0], 0)
         report, why_not = _located(report, files, files.one_sample(feeds, run, row))
         said += why_not
@@ -264,6 +269,8 @@ def _pictures(
 
 def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
     """What the comparison says nothing about, and why."""
+    if report.task == TENSORS and not report.passed:
+        yield _NO_KINDS
     if report.task == DETECTIONS:
         yield _NO_LABELS
     if report.evaluation == Evaluation.emulated_fp16.value:

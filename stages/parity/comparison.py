@@ -20,13 +20,16 @@ from stages.parity.two_files import Run
 
 @dataclass
 class Judged:
-    """What was found: errors by output, metrics of the task, reasons to fail, and what could not be verified."""
+    """What was found: errors by output, metrics of the task, reasons to fail, what could not be verified, and what is
+    beyond the tensor rule where it does not judge.
+    """
 
     outputs: dict[str, OutputErrors]
     detections: dict[str, Any] | None = None
     classification: dict[str, Any] | None = None
     failures: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
 
 
 class Comparison:
@@ -139,6 +142,9 @@ class Comparison:
         for name, errors in taking_part.items():
             if errors.nan_reference:
                 unknown.append(f"output {name!r}: the reference itself holds {errors.nan_reference} NaN")
+            elif errors.paired and errors.passed is False and not self._untrained and not self._is_broken(errors):
+                said = "queries that are no detection (rounding may rightly choose others, and no gate judges them)"
+                result.unjudged.append(f"{said}: {errors.reason}")
         good = False if failures else None if unknown else True
         for name, errors in taking_part.items():
             outputs[name] = self._of_untrained(errors) if self._untrained else self._of_trained(errors, good)

@@ -105,7 +105,7 @@ def test_a_disk_that_fills_up_is_said(
         (["--tolerance", "0.1", "--batch", "4"], {"tolerance": 0.1, "batch": 4}),
         (["--score-threshold", "0.3", "--iou-threshold", "0.8"], {"score_threshold": 0.3, "iou_threshold": 0.8}),
         (["--locate", "always"], {"locate": "always"}),
-        (["--locate", "unless-passed", "--skip-corrupt"], {"locate": True, "skip_corrupt": True}),
+        (["--locate", "when-off", "--skip-corrupt"], {"locate": True, "skip_corrupt": True}),
         (["--evaluation", "cuda", "--spec", "s.yaml"], {"evaluation": "cuda", "spec": "s.yaml"}),
     ],
 )

@@ -198,3 +198,16 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     planted[0, 0, 0] = np.nan
     report = compare(files[0], write(tmp_path / "d.onnx", l=planted), outputs(), spec=spec, locate=False)
     assert report.verdict == "failed"
+
+
+def test_what_no_gate_judges_is_said_and_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = nothing("l")
+    planted[2, 5] = 3  # of -6: far from the threshold still
+    report = held(tmp_path, l=planted)
+    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
+    assert "queries that are no detection" in report.not_verified[0] and "max |d| is 3" in report.not_verified[0]
+    monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_: ["the planted Add"])
+    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects: suspects[0])
+    files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
+    assert compare(*files, outputs(), spec=SPEC).first_bad_node == "the planted Add"
+    assert compare(files[0], files[0], outputs(), spec=SPEC).first_bad_node is None
