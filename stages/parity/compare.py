@@ -131,8 +131,8 @@ def compare(
         batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
             feeds run as they stand.
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
-        locate: look for the node where it goes wrong: True (unless it passed with every output within the tensor
-            rule), False, or "always".
+        locate: look for the node where it goes wrong: False, "always", or True: unless it passed, with at most one
+            value in a hundred of each output beyond the tensor rule.
         skip_corrupt: leave out pictures that cannot be read instead of stopping.
 
     Raises:
