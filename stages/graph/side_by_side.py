@@ -95,30 +95,33 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
 def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Model, list[str]]:
     """The reference with a switch for each group: a BOOL input by which all that follows reads alone/c instead of t.
 
+    alone/c, too, reads what the switches before it choose, so that with several of them on the reference has several
+    nodes of the candidate.
+
     Returns:
         The model, whose outputs are the reference's, in its order, and the names of the switches, by group.
     """
     model = side.model.clone()
     values = {str(value.name): value for value in _values(model)}
+    places = {inner: number for number, node in enumerate(model.graph) for inner in (node, *_inside(node))}
     names = []
     for number, group in enumerate(groups):
         switch = ir.val(f"{side.added[1]}/switch/{number}", shape=ir.Shape([]), type=ir.TensorType(_BOOL))
         model.graph.inputs.append(switch)
         names.append(str(switch.name))
         for pair in group:
-            _switch(model.graph, switch, values[pair.reference], values[pair.alone], side.added)
-    del model.graph.outputs[len(side.outputs) :]
-    model.graph.sort()
+            _switch(model.graph, switch, values[pair.reference], values[pair.alone], places)
+    del model.graph.outputs[-len(side.outputs) :]
     return model, names
 
 
-def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value, added: tuple[str, str]) -> None:
-    readers = [(node, index) for node, index in ours.uses() if not (node.name or "").startswith(added)]
-    node = ir.node("Where", [switch, theirs, ours], name=f"{added[1]}/switched/{ours.name}")
-    chosen = node.outputs[0]
-    chosen.name, chosen.type, chosen.shape = node.name, ours.type, ours.shape
+def _switch(graph: ir.Graph, switch: ir.Value, ours: ir.Value, theirs: ir.Value, places: dict[ir.Node, int]) -> None:
     producer = theirs.producer()
     assert producer is not None
+    readers = [(node, index) for node, index in ours.uses() if places.get(node, -1) > places[producer]]
+    node = ir.node("Where", [switch, theirs, ours], name=f"{theirs.name}/switched")
+    chosen = node.outputs[0]
+    chosen.name, chosen.type, chosen.shape = node.name, ours.type, ours.shape
     graph.insert_after(producer, node)
     for reader, index in readers:
         reader.replace_input_with(index, chosen)
@@ -241,16 +244,26 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 
 def _reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, and its bodies read from outside."""
-    read = [value for value in node.inputs if value is not None]
+    inner = _inside(node)
+    made = {output for each in inner for output in each.outputs}
+    found = [value for each in (node, *inner) for value in each.inputs if value is not None]
+    found += [value for graph in _bodies(node) for value in graph.outputs]
+    return [value for value in found if value not in made]
+
+
+def _inside(node: ir.Node) -> list[ir.Node]:
+    """The nodes in its bodies, at any depth."""
+    return [inner for graph in _bodies(node) for inner in ir.traversal.RecursiveGraphIterator(graph)]
+
+
+def _bodies(node: ir.Node) -> list[ir.Graph]:
+    graphs: list[ir.Graph] = []
     for attribute in node.attributes.values():
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
-        graphs += attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else []
-        for graph in graphs:
-            inner = list(ir.traversal.RecursiveGraphIterator(graph))
-            made = {output for each in inner for output in each.outputs}
-            found = [value for each in inner for value in each.inputs if value is not None] + list(graph.outputs)
-            read += [value for value in found if value not in made]
-    return read
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs.extend(attribute.as_graphs())
+    return graphs
 
 
 def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model]:

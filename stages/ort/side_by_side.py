@@ -11,7 +11,7 @@ count as numbers. Where t is finite and x is not, the error is Inf.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Errors:
 
     Attributes:
         growth: float64 [pairs]; relative error of the node alone, on the reference's tensors; Inf: it is not finite.
-        error: float64 [pairs]; relative error in the candidate's own run.
+        error: float64 [pairs]; relative error in the candidate's own run; Inf: it is not finite.
         absmax: float64 [pairs]; largest |t| of the reference, masks left out.
         reference, own: the outputs of both, by name.
     """
@@ -91,7 +91,7 @@ class Comparer:
 
 
 class Switched:
-    """The reference in a session, in which nodes can be replaced by the candidate's, one at a time."""
+    """The reference in a session in which groups of nodes can be replaced by the candidate's."""
 
     def __init__(self, side: SideBySide, groups: list[list[Pair]], **options: Any) -> None:
         model, self._switches = switched(side, groups)
@@ -99,9 +99,9 @@ class Switched:
         self._names = list(side.model.graph.outputs[: len(self._outputs)])
         self._session = Instrumented(model).open(self._outputs, **options)
 
-    def run(self, feeds: Mapping[str, np.ndarray], group: int) -> dict[str, np.ndarray]:
-        """The reference's outputs with the nodes of one group as the candidate has them."""
-        switches = {name: np.array(i == group) for i, name in enumerate(self._switches)}
+    def run(self, feeds: Mapping[str, np.ndarray], groups: Collection[int]) -> dict[str, np.ndarray]:
+        """The reference's outputs with the nodes of some groups as the candidate has them."""
+        switches = {name: np.array(i in groups) for i, name in enumerate(self._switches)}
         values, _ = self._session.run({**feeds, **switches})
         return {str(old.name): values[new] for old, new in zip(self._names, self._outputs, strict=True)}
 

@@ -7,8 +7,9 @@
     3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
 
 Only the nodes with the largest error of their own (growth) are asked for their effect. Growth alone would put a dead
-signal that rounds to nothing before a wrong weight: what nobody reads at that scale has no effect. Outputs are compared
-with their rows in order of size, because detectors put out queries in an order that rounding may change.
+signal that rounds to nothing before a wrong weight: what nobody reads at that scale has no effect. A network may hold
+hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect. Outputs
+are compared with their rows in order of size, because detectors put out queries in an order that rounding may change.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+_SUSPECTS = 10
 _SAMPLES = 4  # the worst, looked at
-_ASKED = 16  # nodes, for their effect
+_ASKED = 12  # nodes, at least, for their effect
+_MOST_ASKED = 400
+_PARTS = 8  # that they are asked in at first, where they are many
+_PASSED_OVER = 0.1  # of the effect of all: a part that has less has no fault in it
 _WRONG = 0.05  # relative error that rounding does not explain
 _FELT = 0.005  # effect, likewise
 
@@ -101,7 +106,7 @@ def find_suspects(
     feeds: Feeds | Sequence[Feeds],
     *,
     decisions: Iterable[Mapping[str, Any]] | None = None,
-    limit: int = 10,
+    limit: int = _SUSPECTS,
 ) -> list[Suspect]:
     """The nodes of the candidate that may be at fault, the likeliest first.
 
@@ -115,11 +120,17 @@ def find_suspects(
     Raises:
         StageError: when a model cannot be loaded, emulated or run, or their inputs differ.
     """
-    models = _Models(_loaded(reference), _loaded(candidate), decisions)
     batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    found = first_nonfinite(models.candidate, batches, reference=models.reference)
-    found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
+    return _search(_Models(_loaded(reference), _loaded(candidate), decisions), batches, limit)[0]
+
+
+def _search(models: _Models, batches: Sequence[Feeds], limit: int) -> tuple[list[Suspect], list[Nonfinite]]:
+    """The suspects, and what is not finite although it is in the reference."""
     growths = _Growths(models, batches)
+    found: list[Nonfinite] = []
+    if not np.isfinite(growths.error).all() or not growths.covers_outputs():
+        found = first_nonfinite(models.candidate, batches, reference=models.reference)
+        found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
     origins = [item for item in found if item.reaches_output]
     symptoms = [item for item in origins if growths.inherited(item)]
     first = [_of_nonfinite(item, models, growths) for item in origins if item not in symptoms]
@@ -130,7 +141,7 @@ def find_suspects(
     suspects: dict[str, Suspect] = {}
     for each in [*first, *wrong, *later, *rest]:
         suspects.setdefault(each.node, each)
-    return list(suspects.values())[:limit]
+    return list(suspects.values())[:limit], found
 
 
 def first_bad_node(suspects: Sequence[Suspect]) -> str | None:
@@ -169,10 +180,8 @@ def locate(
     samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
     copies = fixed_batch(load_model(path), path) or fixed_batch(load_model(fp32_path), fp32_path) or 1
     batches = [stacked([sample] * copies) for sample in samples]
-    found = first_nonfinite(path, batches, reference=fp32_path)
-    found = [item for item in found if item.reference_finite is not False]
+    suspects, found = _search(_Models(load_model(fp32_path), load_model(path), decisions), batches, _SUSPECTS)
     found.sort(key=lambda item: not item.reaches_output)
-    suspects = find_suspects(fp32_path, path, batches, decisions=decisions)
     looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"
     if copies > 1:
         looked_at += f" (repeated {copies} times: the batch is fixed)"
@@ -291,6 +300,11 @@ class _Growths:
             value = node.inputs[0]
         return self._by_tensor[str(value.name)]
 
+    def covers_outputs(self) -> bool:
+        """Whether every output of the candidate is compared, so that nothing that spoils one is overlooked."""
+        outputs = self._models.candidate.graph.outputs
+        return all(str(value.name) in self._by_tensor for value in outputs)
+
     def inherited(self, item: Nonfinite) -> bool:
         """Whether a node is finite on the reference's tensors, and reads others that are wrong."""
         position, node = self.of(item.tensor), self._models.values[item.tensor].producer()
@@ -308,17 +322,37 @@ class _Growths:
             node = source_node(self._models.values[pair.candidate])
             if node is not None and self.growth[i] > 0:
                 groups[node].append(i)
-        asked = sorted(groups.items(), key=lambda item: -max(self.growth[i] for i in item[1]))[:_ASKED]
+        largest = {node: max(self.growth[i] for i in positions) for node, positions in groups.items()}
+        asked = sorted(groups, key=lambda node: -largest[node])[:_MOST_ASKED]
+        asked = [node for i, node in enumerate(asked) if i < _ASKED or largest[node] >= _WRONG]
         if not asked:
             return []
-        switched = Switched(self._side, [[self.pairs[i] for i in positions] for _, positions in asked])
+        effects = self._effects([groups[node] for node in asked])
         whole = outputs_apart(self._worst.reference, self._worst.own)
-        found = []
-        for number, (node, positions) in enumerate(asked):
-            effect = outputs_apart(self._worst.reference, switched.run(self._feeds, number))
-            found.append((effect, self._suspect(node, positions, effect, whole)))
-        found.sort(key=lambda each: -each[0])
-        return [suspect for _, suspect in found]
+        order = sorted(effects, key=lambda i: (-effects[i], i))
+        return [self._suspect(asked[i], groups[asked[i]], effects[i], whole) for i in order]
+
+    def _effects(self, groups: list[list[int]]) -> dict[int, float]:
+        """Effect by position in `groups`; those in parts without an effect are left out."""
+        switched = Switched(self._side, [[self.pairs[i] for i in positions] for positions in groups])
+
+        def effect(part: Sequence[int]) -> float:
+            return outputs_apart(self._worst.reference, switched.run(self._feeds, part))
+
+        in_order = sorted(range(len(groups)), key=lambda i: groups[i][0])
+        if len(groups) <= _ASKED:
+            return {i: effect([i]) for i in in_order}
+        least = _PASSED_OVER * min(effect(in_order), 1.0)
+        size = -(-len(in_order) // _PARTS)
+        waiting = [in_order[start : start + size] for start in range(0, len(in_order), size)]
+        found: dict[int, float] = {}
+        for part in waiting:
+            moved = effect(part)
+            if len(part) == 1:
+                found[part[0]] = moved
+            elif moved >= least:
+                waiting += [part[: len(part) // 2], part[len(part) // 2 :]]
+        return found
 
     def _suspect(self, node: ir.Node, positions: list[int], effect: float, whole: float) -> Suspect:
         i = max(positions, key=lambda each: self.growth[each])

@@ -130,20 +130,25 @@ def test_bodies_and_opsets() -> None:
     found = compared(model(text), wrong, feeds)
     assert found["a"] == (0, 0)
     assert found["y"] == (1, 1)
+    positive = model(text.replace("a = Neg(x)", "a = Abs(x)"))  # read inside the body
+    side = side_by_side(model(text), positive, {"a": "a", "y": "y"})
+    assert Switched(side, [[side.pairs[0]]]).run(feeds, [0])["y"].tolist() == [1, 4]
 
 
-def test_one_node_at_a_time_is_exchanged() -> None:
+def test_nodes_are_exchanged_one_by_one_and_together() -> None:
     reference = model(REFERENCE)
     candidate = model(HALF.replace("{16896}", "{17408}"))  # k = 4
     side = side_by_side(reference, candidate, align(reference, candidate))
     groups = [[pair] for pair in side.pairs]
     session = Switched(side, groups)
     whole = FEEDS["x"] @ (3 * np.float32([[1, 2], [3, 5]]))
-    by_tensor = {group[0].reference: session.run(FEEDS, i)["y"] for i, group in enumerate(groups)}
+    by_tensor = {group[0].reference: session.run(FEEDS, [i])["y"] for i, group in enumerate(groups)}
     np.testing.assert_allclose(by_tensor["a"], -whole * 4 / 3, rtol=2e-3)
     np.testing.assert_allclose(by_tensor["b"], -whole, rtol=2e-3)
     assert (by_tensor["y"] != -whole).any()
-    np.testing.assert_array_equal(session.run(FEEDS, -1)["y"], Comparer(side).run(FEEDS).reference["y"])
+    own = Comparer(side).run(FEEDS).own["y"]
+    np.testing.assert_array_equal(session.run(FEEDS, range(len(groups)))["y"], own)
+    np.testing.assert_array_equal(session.run(FEEDS, [])["y"], Comparer(side).run(FEEDS).reference["y"])
 
 
 def test_another_input_is_refused() -> None:

@@ -1,0 +1,184 @@
+"""Naming the node at fault: planted ones in small graphs, and what must not be taken for one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from benchmarks.planted_faults import Network, searched
+from stages.onnx_files import load_model
+from stages.parity.locate import Suspect, error_profile, find_suspects, first_bad_node
+from tests.stages.models.detectors import SIZE, detector, pictures
+
+W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
+W1 = ", ".join(str(round(((7 * i) % 11 - 5) / 5 * 4, 3)) for i in range(16))
+REFERENCE = f"""g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w1 = {{{W1}}}, float[4,4] w2 = {{{W}}},
+ float[1] k = {{1000.0}}, float[1] q = {{0.001}}, float[1] tiny = {{1e-9}}>
+{{
+    [up] a = Mul(x, k)
+    [first] b = MatMul(a, w1)
+    [down] c = Mul(b, q)
+    [second] d = MatMul(c, w2)
+    [dead] e = Mul(d, tiny)
+    [sum] y = Add(d, e)
+}}"""
+HALF = """g (float[2,4] x) => (float[2,4] y)
+<float[4,4] w1 = {W1}, float[4,4] w2 = {W}, float[1] k = {1000.0}, float[1] q = {0.001}, float[1] tiny = {1e-9}>
+{
+    [x_cast] xh = Cast<to = 10>(x)  [w1_cast] w1h = Cast<to = 10>(w1)  [w2_cast] w2h = Cast<to = 10>(w2)
+    [k_cast] kh = Cast<to = 10>(k)  [q_cast] qh = Cast<to = 10>(q)  [t_cast] th = Cast<to = 10>(tiny)
+    [up] a = Mul(xh, kh)
+    [first] b = MatMul(a, w1h)
+    [down] c = Mul(b, qh)
+    [second] d = MatMul(c, w2h)
+    [dead] e = Mul(d, th)
+    [sum] s = Add(d, e)
+    [y_cast] y = Cast<to = 1>(s)
+}""".replace("{W}", f"{{{W}}}").replace("{W1}", f"{{{W1}}}")
+FEEDS = {"x": np.float32([[1.3171, -0.4377, 0.9133, 2.2051], [-0.1719, 0.5333, -1.7157, 0.6123]])}
+
+
+def model(text: str) -> ir.Model:
+    return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]>\n{text}'))
+
+
+def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS, **options: object) -> list[Suspect]:
+    return find_suspects(model(REFERENCE), model(candidate), feeds, **options)  # type: ignore[arg-type]
+
+
+def test_rounding_alone_puts_no_dead_signal_first() -> None:
+    """e is 1e-9 in FP32 and 0 in FP16: an error of 100 % that moves nothing."""
+    found = suspects(HALF)
+    dead = next(each for each in found if each.node == "dead")
+    assert (dead.growth, dead.error) == (1, 1)
+    assert found[0].node != "dead"
+    assert all(each.effect is not None and each.effect < 1e-3 for each in found)
+
+
+def test_a_wrong_weight_is_named() -> None:
+    found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "))
+    assert first_bad_node(found) == "second"
+    first = found[0]
+    assert (first.op_type, first.tensor, first.cause, first.rule) == ("MatMul", "d", "error", None)
+    assert first.growth == pytest.approx(first.effect, rel=0.5)
+    assert "'second'" in first.sentence
+    c = FEEDS["x"] @ np.float32([float(number) for number in W1.split(",")]).reshape(4, 4)
+    assert first.inputs_absmax == pytest.approx(np.abs(c).max())
+
+
+def test_an_overflow_is_named_with_its_ranges() -> None:
+    found = suspects(HALF, {"x": FEEDS["x"] * 40})
+    assert [each.node for each in found].index("up") == 0
+    first = found[0]
+    assert first.cause == "nonfinite"
+    assert first.output_absmax == pytest.approx(88000, rel=1e-2)
+    assert first.effect is None
+
+
+def test_nan_behind_a_fault_is_a_symptom() -> None:
+    """x times 29000 instead of 1000: Inf comes one node later, which is finite on the reference's tensors."""
+    found = suspects(HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}"))
+    names = [each.node for each in found]
+    assert names[0] == "up"
+    assert found[names.index("first")].cause == "nonfinite"
+    assert found[0].cause == "error"
+
+
+def test_all_batches_are_looked_at() -> None:
+    found = find_suspects(model(REFERENCE), model(HALF), [FEEDS, {"x": FEEDS["x"] * 40}])
+    assert found[0].node == "up"
+    assert found[0].cause == "nonfinite"
+
+
+def test_a_cast_that_overflows_is_the_fault_of_who_asks_for_it() -> None:
+    island = HALF.replace("[up] a = Mul(xh, kh)", "[up] u = Mul(x, k)  [a_cast] a = Cast<to = 10>(u)")
+    found = suspects(island, {"x": FEEDS["x"] * 40})
+    assert found[0].node == "first"
+
+
+def test_decisions_and_selectors() -> None:
+    rows = [{"node": "second", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"}]
+    found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "), decisions=rows)
+    assert found[0].rule == "none"
+    assert found[0].sentence.endswith("it runs in FP16: no rule keeps it FP32")
+    assert found[0].selector == "precision.node_block_list=['^second$']"
+    unnamed = find_suspects(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")), FEEDS)
+    one = next(each for each in unnamed if each.tensor == "a")
+    assert one.node == "Mul -> a"
+    assert one.selector == "precision.node_block_list=['^Mul_a$']"
+
+
+def test_a_selector_is_read_as_it_was_meant() -> None:
+    """Dots and brackets of a name reach the configuration as a regular expression for just that name."""
+    strange = "/layers.0/a[1] (x)"
+    text = HALF.replace("[second]", "[other]")
+    reference, candidate = model(REFERENCE), model(text)
+    for each in (reference, candidate):
+        for node in each.graph:
+            node.name = strange if node.outputs[0].name == "d" else node.name
+    found = find_suspects(reference, candidate, FEEDS)
+    selector = next(each.selector for each in found if each.node == strange)
+    value = OverridesParser.create().parse_override(selector).value()
+    assert isinstance(value, list)
+    pattern = getattr(value[0], "text", value[0])
+    assert re.search(pattern, strange)
+    assert not re.search(pattern, strange.replace(".", "x"))
+
+
+def test_the_limit_holds() -> None:
+    assert len(suspects(HALF, limit=2)) == 2
+
+
+def test_equal_files_have_no_suspects() -> None:
+    assert suspects(REFERENCE) == []
+    assert first_bad_node([]) is None
+
+
+def test_the_profile_goes_along_the_graph() -> None:
+    rows = error_profile(model(REFERENCE), model(HALF), FEEDS)
+    assert [row.node for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
+    assert {row.precision for row in rows} == {"fp16"}
+    assert all(0 < row.growth < 1e-2 for row in rows if row.node != "dead" and row.growth is not None)
+    overflowing = error_profile(model(REFERENCE), model(HALF), {"x": FEEDS["x"] * 40})
+    assert overflowing[0].error is None
+
+
+# --- a detector -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    import onnxslim
+    import torch
+
+    path = tmp_path_factory.mktemp("detector") / "fp32.onnx"
+    with torch.no_grad():
+        torch.onnx.export(
+            detector("dfine"),
+            (torch.rand(1, 3, SIZE, SIZE),),
+            str(path),
+            dynamo=False,
+            opset_version=17,
+            input_names=["images"],
+            output_names=["logits", "boxes"],
+        )
+    with contextlib.redirect_stdout(io.StringIO()):
+        onnx.save(onnxslim.slim(str(path)), path)
+    return Network("small", load_model(path), pictures(1), pictures(2))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["overflow", "wrong weight", "swapped operands"])
+def test_a_fault_planted_in_a_detector_is_named(kind: str, network: Network) -> None:
+    row = searched(network, kind, 500)
+    assert row["found"] != "no", row
