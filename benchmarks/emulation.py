@@ -6,7 +6,8 @@
 Each model is converted to FP16 with the .npz beside it as calibration. The subjects take turns, each in a fresh process
 that opens its session, runs it once to warm up and then three times; its wall and processor time are the medians of
 these three, and a figure is the median over the rounds. Peak memory is that of the whole process.
-`--networks` measures how far whole networks are from torch in half precision instead (benchmarks.half_networks).
+`--networks` measures how far single operations and whole networks are from torch in half precision
+(benchmarks.half_networks).
 
 Writes benchmarks/results/emulation.json, one entry for each model (others stay), and prints Markdown.
 """
@@ -102,12 +103,12 @@ def markdown(models: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 
 
 def networks() -> dict[str, dict[str, dict[str, float]]]:
-    """Distances of whole networks to torch, by network and output."""
-    from benchmarks.half_networks import NETWORKS
+    """Distances of single operations and whole networks to torch, by network and output."""
+    from benchmarks.half_networks import NETWORKS, OPERATIONS
     from benchmarks.half_networks import compared as compared_to_torch
 
     with tempfile.TemporaryDirectory() as folder:
-        return {name: compared_to_torch(name, Path(folder)) for name in NETWORKS}
+        return {name: compared_to_torch(name, Path(folder)) for name in (*OPERATIONS, *NETWORKS)}
 
 
 def networks_markdown(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:

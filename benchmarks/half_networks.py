@@ -1,8 +1,8 @@
 """Whole networks that torch runs in half precision, rounding after each of its operations, beside their emulation.
 
 Each is exported from the half module itself, so both sides hold the same weights and the same operations. What differs:
-torch's kernels add up in another order, and some round inside what ONNX has as one node or not between what it has as
-two (see docs/fp16-emulation.md).
+torch's kernels add up in another order, and torch has single operations (a linear layer, GELU) where the graph has
+several nodes (docs/fp16-emulation.md).
 """
 
 from __future__ import annotations
@@ -55,25 +55,41 @@ def convolutional() -> tuple[torch.nn.Module, torch.Tensor]:
     return network.eval(), images
 
 
-def transformer() -> tuple[torch.nn.Module, torch.Tensor]:
-    """A vision transformer: patches, six blocks of attention and GELU, layer normalisation."""
+def transformer(as_exported: bool = False) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A vision transformer: patches, six blocks of attention and GELU, layer normalisation.
+
+    torch has one operation for a linear layer and one for GELU where the exported graph has two and five nodes, and
+    keeps numbers such as the scale of attention in float32, which are FP16 constants in the graph. `as_exported`: torch
+    does as the graph does.
+    """
     import torch
 
     nn = torch.nn
+
+    class Linear(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight.T + self.bias if as_exported else super().forward(x)
+
+    class Gelu(nn.GELU):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            root = torch.tensor(2**0.5, dtype=x.dtype)
+            return x * (torch.erf(x / root) + 1) * 0.5 if as_exported else super().forward(x)
 
     class Block(nn.Module):
         def __init__(self, width: int, heads: int) -> None:
             super().__init__()
             self.heads = heads
             self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
-            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            self.qkv, self.out = Linear(width, 3 * width), Linear(width, width)
+            self.mlp = nn.Sequential(Linear(width, 4 * width), Gelu(), Linear(4 * width, width))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             batch, tokens, width = x.shape
             parts = self.qkv(self.norms[0](x)).reshape(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
             query, key, value = parts[0], parts[1], parts[2]
-            weights = torch.softmax(query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5, dim=-1)
+            scale = (width // self.heads) ** -0.5
+            weights = query @ key.transpose(-2, -1) * (torch.tensor(scale, dtype=x.dtype) if as_exported else scale)
+            weights = torch.softmax(weights, dim=-1)
             x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, tokens, width))
             return x + self.mlp(self.norms[1](x))
 
@@ -92,6 +108,29 @@ def transformer() -> tuple[torch.nn.Module, torch.Tensor]:
     return Network().eval(), torch.rand(2, 3, 128, 128)
 
 
+def operation(build: Callable[[Any], Any], *shape: int) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A network of one operation: `build` makes it from torch.nn."""
+    import torch
+
+    torch.manual_seed(0)
+    module: torch.nn.Module = build(torch.nn)
+    return module.eval(), torch.randn(*shape)
+
+
+def _product(nn: Any) -> Any:
+    import torch
+
+    class Product(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(768, 192) / 28)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight
+
+    return Product()
+
+
 def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """The embedded detector with its trained weights, on a picture of its data."""
     import torch
@@ -106,9 +145,22 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     return open_model(config, CONF.parent), torch.from_numpy(images)
 
 
+# One node of the graph each.
+OPERATIONS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "matrix product, 768 terms": lambda: operation(_product, 2, 64, 768),
+    "convolution, 3 x 3 x 64 terms": lambda: operation(lambda nn: nn.Conv2d(64, 64, 3, padding=1), 2, 64, 32, 32),
+    "linear layer of a matrix": lambda: operation(lambda nn: nn.Linear(768, 192), 128, 768),
+    "softmax": lambda: operation(lambda nn: nn.Softmax(-1), 2, 6, 64, 64),
+    "layer normalization": lambda: operation(lambda nn: nn.LayerNorm(192), 2, 64, 192),
+    "batch normalization": lambda: operation(lambda nn: nn.BatchNorm2d(64), 2, 64, 32, 32),
+    "global average": lambda: operation(lambda nn: nn.AdaptiveAvgPool2d(1), 64, 64, 8, 8),
+    "sigmoid": lambda: operation(lambda nn: nn.Sigmoid(), 2, 64, 192),
+    "tanh": lambda: operation(lambda nn: nn.Tanh(), 2, 64, 192),
+}
 NETWORKS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "residual network": convolutional,
     "vision transformer": transformer,
+    "vision transformer, torch rounding at the graph's nodes": lambda: transformer(as_exported=True),
     "embedded detector, D-FINE": lambda: detector("dfine"),
     "embedded detector, RT-DETRv2": lambda: detector("rtdetrv2"),
 }
@@ -125,12 +177,12 @@ def compared(name: str, folder: Path, device: str = "cpu") -> dict[str, dict[str
     """
     import torch
 
-    network, images = NETWORKS[name]()
+    network, images = (OPERATIONS | NETWORKS)[name]()
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wide = _tensors(network(images))
         network = network.half()
-        path = folder / f"{name.replace(' ', '_')}.onnx"
+        path = folder / "model.onnx"
         torch.onnx.export(network, (images.half(),), str(path), dynamo=False, opset_version=_OPSET, input_names=["x"])
         halves = _tensors(network.to(device)(images.half().to(device)))
     emulated = list(EmulatedSession(path).run({"x": images.half().numpy()}).values())

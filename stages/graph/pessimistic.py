@@ -19,9 +19,11 @@ engines have overruled them.
 
 What this bounds, and what it does not:
 
-    a sum without negative terms     (squares, |x|, Exp, the parts of a norm) no partial sum exceeds the whole in exact
+    a sum without negative terms     (|x|, Exp, squares as in a variance) no partial sum exceeds the whole in exact
                                      arithmetic, so in whatever order and blocks an engine adds, it can overflow only
-                                     where this does, but for sums so near 65504 that the roundings on the way decide.
+                                     where this does, but for sums so near 65504 that roundings decide: those of n terms
+                                     along an axis move the sum by at most n / 8 + 32 here, those of an engine by what
+                                     it rounds.
     a sum of terms of both signs     (products, convolutions, mean) it is Inf here when a block, or a partial sum of
                                      blocks from first to last, exceeds 65504. An engine that adds in another order can
                                      have a larger partial sum: no bound on every order.
