@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +154,7 @@ def compare(
     layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
     picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
     by_samples = task != TENSORS or pictures is not None
-    runs = list(files.run(feeds, feeds.names, batch, by_samples, (picture, layout)))
+    runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
     judged, worst = seen.judged(), seen.worst_sample()
     report = Report(
@@ -193,7 +194,7 @@ def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou:
         faults.append(f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}")
     if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
         faults.append(f"tolerance: expected a number, 0 or more, got {tolerance!r}")
-    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+    if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
         faults.append(f"batch: expected an integer, 1 or more, got {batch!r}")
     for name, value in (("score_threshold", score), ("iou_threshold", iou)):
         if not _is_number(value) or not 0 <= value <= 1:
@@ -205,7 +206,7 @@ def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:

@@ -142,10 +142,10 @@ class Comparison:
         for name, errors in taking_part.items():
             if errors.nan_reference:
                 unknown.append(f"output {name!r}: the reference itself holds {errors.nan_reference} NaN")
-            elif errors.paired and not self._untrained and _beyond_limit(errors):
+            elif errors.paired and not failures and not self._untrained and _beyond_limit(errors):
                 result.unjudged.append(
-                    f"queries that are no detection, which no gate judges: output {name!r} differs there, p99 |d| is "
-                    f"{errors.p99_abs:.4g}, and by the tensor rule at most {errors.limit:.4g} would do"
+                    f"values of output {name!r} beside what they detect: its queries, paired, have p99 |d| "
+                    f"{errors.p99_abs:.4g}, and the tensor rule allows {errors.limit:.4g}; no gate judges that"
                 )
         good = False if failures else None if unknown else True
         for name, errors in taking_part.items():

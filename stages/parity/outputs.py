@@ -62,10 +62,13 @@ def check_spec(spec: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
-    outputs = spec.get("outputs", [])
-    if not isinstance(outputs, Sequence) or not all(isinstance(each, Mapping) and "name" in each for each in outputs):
-        yield f"outputs: expected a list of mappings, each with a name, got {outputs!r}"
+    listed = {key: spec.get(key, []) for key in ("inputs", "outputs")}
+    malformed = {key: value for key, value in listed.items() if not _are_named(value)}
+    for key, value in malformed.items():
+        yield f"{key}: expected a list of mappings, each with a name, got {value!r}"
+    if malformed:
         return
+    outputs = listed["outputs"]
     for output in outputs:
         name, kind = output["name"], output.get("kind")
         if name not in names:
@@ -94,6 +97,10 @@ def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
     trained = spec.get("trained", True)
     if not isinstance(trained, bool):
         yield f"trained: expected true or false, got {trained!r}"
+
+
+def _are_named(entries: Any) -> bool:
+    return isinstance(entries, Sequence) and all(isinstance(each, Mapping) and "name" in each for each in entries)
 
 
 def _repeated(kinds: Sequence[Any]) -> list[Any]:

@@ -52,8 +52,10 @@ def _table(report: Report) -> Iterator[str]:
             *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)),
         ]
         yield "  ".join([*cells, row[-1]]).rstrip()
-    if any(errors.paired for errors in report.outputs.values()):
-        yield "rows are paired as queries, one to one"
+    paired = {name: errors.confident_max_abs for name, errors in report.outputs.items() if errors.paired}
+    if paired:
+        sure = ", ".join(f"{name} {_number(value)}" for name, value in paired.items())
+        yield f"rows are paired as queries, one to one; of those above the score threshold, max |d|: {sure}"
 
 
 def _detections(found: dict[str, Any]) -> Iterator[str]:

@@ -392,6 +392,10 @@ def test_outputs_that_are_not_of_their_kind_are_refused(tmp_path: Path) -> None:
     assert "output 'b', kind 'boxes': expected [N, boxes, 4], got shape [4, 3]" in str(error.value)
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    assert held(tmp_path, PLAIN, PLAIN, tolerance=np.float32(0.5), batch=np.int64(2)).passed
+
+
 def test_all_bad_options_are_listed(tmp_path: Path) -> None:
     wrong = {"evaluation": "fp16", "tolerance": -1, "batch": 0, "score_threshold": 2, "iou_threshold": "x", "locate": 3}
     lines = faults(tmp_path, PLAIN, PLAIN, **wrong)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stages.io import StageError
-from stages.parity.outputs import check_spec, classes_of, detections_of, task_of
+from stages.parity.outputs import check_spec, check_values, classes_of, confident_queries, detections_of, task_of
 
 HEIGHT, WIDTH = 100, 200
 IMAGES = {"name": "images", "shape": ["batch", 3, HEIGHT, WIDTH]}
@@ -145,6 +145,32 @@ def test_faults_of_a_spec(outputs: list, names: list[str], said: str) -> None:
     with pytest.raises(StageError) as error:
         check_spec(spec(*outputs), names)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("inputs", ["images", ["images"], [{"shape": [1]}]])
+def test_inputs_of_a_spec_are_named_mappings(inputs: object) -> None:
+    with pytest.raises(StageError, match="inputs: expected a list of mappings, each with a name"):
+        check_spec({"inputs": inputs, "outputs": []}, [])
+
+
+def test_arrays_are_held_against_their_kinds() -> None:
+    declared, outputs = spec(LOGITS, BOXES), {"l": np.zeros((2, 3, 4)), "b": np.zeros((2, 3, 4))}
+    check_values(outputs, declared)
+    for wrong, said in (
+        ({"b": np.zeros((2, 3, 5))}, r"output 'b', kind 'boxes': expected \[N, boxes, 4\], got shape \[2, 3, 5\]"),
+        ({"l": np.zeros((2, 3))}, r"output 'l', kind 'logits': expected \[N, queries, classes\], got shape \[2, 3\]"),
+        ({"b": np.zeros((2, 5, 4))}, "expected as many pictures and boxes in each output"),
+        ({"b": np.zeros((1, 3, 4))}, "expected as many pictures and boxes in each output"),
+    ):
+        with pytest.raises(StageError, match=said):
+            check_values(outputs | wrong, declared)
+
+
+def test_confident_queries_reach_the_threshold() -> None:
+    values = {"l": logits_as("sigmoid")}
+    assert confident_queries(values, spec(LOGITS, BOXES), 0.5).tolist() == [[False, True, True]]
+    softmax = spec(LOGITS | {"activation": "softmax", "no_object": True}, BOXES)
+    assert confident_queries({"l": logits_as("softmax")}, softmax, 0.7).tolist() == [[False, True, False]]
 
 
 def test_all_faults_are_listed() -> None:

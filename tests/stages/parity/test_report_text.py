@@ -22,7 +22,10 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     text = report_text(report, "fp32.onnx", "other.onnx")
     assert text.startswith("failed: other.onnx against fp32.onnx\n3 samples, fp32-cpu, CPUExecutionProvider\n")
     assert "4 in the reference, 3 found again, 1 missed (1 label flips, 0 moved, 0 gone), 1 extra" in text
-    assert "rows are paired as queries, one to one" in text and "self AP     0." in text
+    assert (
+        "one to one; of those above the score threshold, max |d|: logits 9, boxes 0" in text
+        and "self AP     0." in text
+    )
     assert "where it goes wrong:\n  - node '/head/Add' is wrong\n  - another\n  - another\n\n" in text
     assert "not verified:\n  - average precision against true labels" in text
     assert max(len(line) for line in text.splitlines()) <= 120
