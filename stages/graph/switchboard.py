@@ -53,6 +53,8 @@ class Board:
         nodes: names, in graph order: the nodes of the main graph that can run in FP16 at all.
         scopes: the dotted module path of each (stages.graph.selectors.scope_of), "" where none is known.
         fixed: names of all other nodes; what they compute in floats stays FP32.
+        choices: of each choice between exact and rounded, the elements of the input that make it exact, and whether any
+            of them does (else all of them must).
     """
 
     model: ir.Model
@@ -60,6 +62,7 @@ class Board:
     nodes: tuple[str, ...]
     scopes: Mapping[str, str]
     fixed: frozenset[str]
+    choices: tuple[tuple[tuple[int, ...], bool], ...]
 
 
 def switchboard(
@@ -191,6 +194,7 @@ class _Wiring:
         shape = ir.Shape([len(self.order)])
         self.bits = ir.Value(name=name, type=ir.TensorType(ir.DataType.BOOL), shape=shape)
         self.conditions = _Conditions(model.graph, self.names, self.bits, "switchboard")
+        self.choices: dict[_When, None] = {}
 
     def board(self) -> Board:
         for tensor in self.ports.tensors:
@@ -205,7 +209,8 @@ class _Wiring:
         switched = [str(node.name) for node in self.order]
         scopes = {str(node.name): scope_of(node) for node in self.order}
         fixed = frozenset(str(node.name) for node in self.home if node.name) - set(switched)
-        return Board(self.model, str(self.bits.name), tuple(switched), scopes, fixed)
+        choices = tuple((when.bits, when.any) for when in self.choices)
+        return Board(self.model, str(self.bits.name), tuple(switched), scopes, fixed, choices)
 
     def _when(self, end: End) -> _When:
         """When what stands at an end is FP32."""
@@ -281,6 +286,7 @@ class _Wiring:
         return self._new("Cast", [narrow], value, "rounded", place, {"to": int(FP32)})
 
     def _where(self, when: _When, exact: ir.Value, rounded: ir.Value, place: _Behind) -> ir.Value:
+        self.choices[when] = None
         return self._new("Where", [self.conditions.scalar(when), exact, rounded], exact, "read", place)
 
     def _new(

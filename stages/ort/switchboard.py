@@ -70,6 +70,7 @@ class Switchboard:
         self.runs = 0
         self._positions = {name: position for position, name in enumerate(self.nodes)}
         self._fixed, self._input = board.fixed, board.input
+        self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
         self._session = Session(board.model, **({"session.disable_prepacking": "1"} | options))
         self.provider = self._session.provider
         self.output_names = self._session.output_names
@@ -84,6 +85,28 @@ class Switchboard:
         Raises:
             StageError: when the model has no node of a name, or the run fails.
         """
+        bits = self._bits(fp32)
+        self.runs += 1
+        parts = [
+            self._session.run({name: _widened(array) for name, array in one.items()} | {self._input: bits})
+            for one in ([feeds] if isinstance(feeds, Mapping) else feeds)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def effect(self, fp32: Collection[str]) -> bytes:
+        """What a set of nodes in FP32 comes to: two sets of one effect give the same outputs.
+
+        A node that alone is FP32 between FP16 nodes, and reads no weight that rounding changes, has none.
+
+        Raises:
+            StageError: when the model has no node of a name.
+        """
+        bits = self._bits(fp32)
+        return np.array([bool(combine(bits[at])) for at, combine in self._choices], bool).tobytes()
+
+    def _bits(self, fp32: Collection[str]) -> np.ndarray:
         bits = np.zeros(len(self.nodes), bool)
         unknown = []
         for name in fp32:
@@ -97,14 +120,7 @@ class Switchboard:
                 f"switchboard: the model has no node {', '.join(map(repr, sorted(unknown)[:_NAMED]))}{more}; expected "
                 "names of the FP32 model's nodes, as decisions.json has them"
             )
-        self.runs += 1
-        parts = [
-            self._session.run({name: _widened(array) for name, array in one.items()} | {self._input: bits})
-            for one in ([feeds] if isinstance(feeds, Mapping) else feeds)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return bits
 
 
 def _widened(array: np.ndarray) -> np.ndarray:

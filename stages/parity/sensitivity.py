@@ -4,10 +4,11 @@
 
 First everything is made FP32, then the modules at the top, then those inside the module that removes most, and so on;
 then single nodes, those first whose module removes most for its size. One run of the switchboard for each. Where the
-runs do not suffice for all nodes, half of them go to modules.
+runs may not suffice for all nodes, half of them go to modules.
 
 A node that alone is FP32 between FP16 neighbours still reads and writes rounded numbers; only its weights and what it
-does inside become exact. So single nodes often remove nothing where their module removes everything.
+does inside become exact. So single nodes often remove nothing where their module removes everything. What rounds the
+same as something measured before (Switchboard.effect) costs no run.
 """
 
 from __future__ import annotations
@@ -183,20 +184,24 @@ class _Meter:
         self.checkpoint = checkpoint
         self._key = _key(board, feeds, base, error) if checkpoint is not None else ""
         self._known = self._read()
+        self._effects: dict[bytes, float] = {}
 
     @property
     def left(self) -> int:
         return self.budget - self.used
 
     def error(self, label: str, nodes: Iterable[str]) -> float:
-        if label not in self._known:
-            outputs = self.board.run(self.feeds, self.base.union(nodes))
-            value = float(self.function(outputs))
-            self._known[label] = math.inf if math.isnan(value) else value
-            if self.checkpoint is not None:
-                write_json(self.checkpoint, {"key": self._key, "errors": self._known})
-        self.used += 1
-        return self._known[label]
+        fp32 = self.base.union(nodes)
+        effect = self.board.effect(fp32)
+        if effect not in self._effects:
+            if label not in self._known:
+                value = float(self.function(self.board.run(self.feeds, fp32)))
+                self._known[label] = math.inf if math.isnan(value) else value
+                if self.checkpoint is not None:
+                    write_json(self.checkpoint, {"key": self._key, "errors": self._known})
+            self._effects[effect] = self._known[label]
+            self.used += 1
+        return self._effects[effect]
 
     def _read(self) -> dict[str, float]:
         if self.checkpoint is None or not self.checkpoint.exists():

@@ -93,7 +93,7 @@ def suggest(
 
 
 class _Trial:
-    """Whether the gates hold, asked once of each set of pins.
+    """Whether the gates hold, asked once of all sets of pins that come to the same (Switchboard.effect).
 
     Attributes:
         used: runs.
@@ -110,17 +110,18 @@ class _Trial:
     ) -> None:
         self.board, self.feeds, self.base, self.gates_hold = board, feeds, base, gates_hold
         self.budget, self.used, self.refused = runs, 0, False
-        self._known: dict[frozenset[str], bool] = {}
+        self._known: dict[bytes, bool] = {}
 
     def holds(self, nodes: Collection[str]) -> bool:
-        pins = frozenset(nodes)
-        if pins not in self._known:
+        fp32 = self.base.union(nodes)
+        effect = self.board.effect(fp32)
+        if effect not in self._known:
             if self.used >= self.budget:
                 self.refused = True
                 return False
             self.used += 1
-            self._known[pins] = bool(self.gates_hold(self.board.run(self.feeds, self.base | pins)))
-        return self._known[pins]
+            self._known[effect] = bool(self.gates_hold(self.board.run(self.feeds, fp32)))
+        return self._known[effect]
 
 
 # --- enough -----------------------------------------------------------------------------------------------------------

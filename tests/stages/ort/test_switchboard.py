@@ -206,3 +206,18 @@ def test_unknown_names_are_refused_and_the_digest_tells_models_apart() -> None:
         first.run({"x": numbers(2)}, ["a", "b"])
     assert first.digest != second.digest
     assert first.digest == Switchboard(ir.from_proto(parsed(text % 0.1))).digest
+
+
+def test_sets_of_one_effect_give_one_result() -> None:
+    text = """g (float[4] x) => (float[4] y) <float[1] w = {0.1}> { [in] a = Exp(x) [b] b = Mul(a, w) [c] c = Sigmoid(b)
+        [d] d = Relu(c) [out] y = Exp(d) }"""
+    board, x = Switchboard(ir.from_proto(parsed(text))), numbers(4)
+    results: dict[bytes, set[bytes]] = {}
+    for count in range(6):
+        for pins in itertools.combinations(board.nodes, count):
+            results.setdefault(board.effect(pins), set()).add(board.run({"x": x}, pins)["y"].tobytes())
+    assert all(len(values) == 1 for values in results.values())
+    assert len(results) < 32
+    assert (
+        board.effect([]) == board.effect(["c"]) != board.effect(["b"])
+    )  # b has a weight, in reads what is not rounded

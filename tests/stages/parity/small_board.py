@@ -18,6 +18,9 @@ class Double:
         self.scopes = {node: ".".join(part for part in node.split("/")[:-1] if part) for node in nodes}
         self.formula, self.asked = formula, list[frozenset[str]]()
 
+    def effect(self, fp32: Collection[str]) -> bytes:
+        return "\n".join(sorted(fp32)).encode()
+
     def run(self, feeds: Any, fp32: Collection[str]) -> dict[str, np.ndarray]:
         self.asked.append(frozenset(fp32))
         return {"bad": np.array([self.formula(frozenset(fp32))])}
