@@ -62,6 +62,9 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
             )
         if verify.get("matched_fraction") is not None:
             lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections found again")
+    if verify and (suggestion := verify.get("suggestion")):
+        lines.append(f"suggested pins: {suggestion['sentence']}")
+        lines += [f"    {suggestion['selectors']}"] if suggestion["selectors"] else []
     engine = reports.get("engine")
     if engine:
         lines.append(_engine_sentence(engine))

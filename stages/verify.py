@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from stages.models.source import open_model
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze
+from stages.reconversion import Conversion
 from stages.verification_arguments import compare_from_shell
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def run(stage: Stage) -> dict[str, Any]:
         batch_sizes=batch_sizes(config),
         decisions=read_json(decisions) if decisions.exists() else None,
         left_out=left_out,
+        conversion=_conversion(stage) if config.verify.suggest else None,
     )
     stage.publish(stage.out() / PAGE)
     return report
@@ -77,6 +80,16 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
         return freeze(model, adversarial_samples(config), spec, config.verify.batch)
     except StageError as error:
         return str(error)
+
+
+def _conversion(stage: Stage) -> Conversion:
+    """How the final file was made."""
+    config = stage.config
+    return Conversion(
+        precision=replace(config.precision, **asdict(config.pins)),
+        ranges=read_json(stage.artifact("calibrate", "ranges.json")),
+        input_shapes={name: shapes.opt for name, shapes in config.engine.profiles[0].items()},
+    )
 
 
 def batch_sizes(config: Config) -> list[int]:

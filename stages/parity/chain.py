@@ -43,6 +43,7 @@ from stages.parity.hops import (
 )
 from stages.parity.locate import error_profile, locate
 from stages.parity.page import render
+from stages.parity.pins import suggested_pins
 from stages.parity.plot_data import write_data
 from stages.parity.reference import Reference
 from stages.parity.worst import (
@@ -52,6 +53,7 @@ from stages.parity.worst import (
     nonfinite_outputs,
     worst_samples,
 )
+from stages.reconversion import Conversion
 
 HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = HOPS[-1]
@@ -79,6 +81,7 @@ def verify(
     batch_sizes: Sequence[int] = (1,),
     decisions: Sequence[Mapping[str, Any]] | None = None,
     left_out: Sequence[str] = (),
+    conversion: Conversion | None = None,
 ) -> dict[str, Any]:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
 
@@ -92,21 +95,28 @@ def verify(
         batch_sizes: numbers of samples in a run at which every file must find the same.
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
         left_out: what is wrong with each sample that was left out.
+        conversion: how the final file was made, for options.suggest; None: no pins are searched.
 
     Returns:
         The report: verdict, flat metrics of the final file, the hops in short, what was not verified.
     """
     total = len(reference.names)
     subset = min(SUBSET, total)
-    hops = {}
-    for name, path in files.items():
+
+    def measured(path: Path, count: int) -> Hop:
         opened = open_file(path, options.evaluation.value)
-        hop = measure_file(path, reference, total if name == FINAL else subset, options, opened)
+        hop = measure_file(path, reference, count, options, opened)
         facts = {
             "adversarial": measure_adversarial(opened, path, adversarial, options),
             "batches": measure_batches(opened, path, reference, hop, batch_sizes, options),
         }
-        hops[name] = replace(hop, facts=hop.facts | facts)
+        return replace(hop, facts=hop.facts | facts)
+
+    def verify_again(path: Path) -> tuple[str, list[str]]:
+        again = judge(reference, measured(path, total), options)
+        return again["verdict"], again["reasons"]
+
+    hops = {name: measured(path, total if name == FINAL else subset) for name, path in files.items()}
     final = hops[FINAL]
     verdict = judge(reference, final, options)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
@@ -114,6 +124,18 @@ def verify(
     if any(gate["passed"] is False for gate in verdict["gates"]):
         verdict["place"] = locate(files[FINAL], files["slim"], reference, final, decisions)
         verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
+        if options.suggest and conversion is not None and final.facts["evaluation"] != FP32_CPU:
+            rows = decisions or []
+            verdict["suggestion"] = suggested_pins(
+                files["slim"],
+                reference,
+                final,
+                options,
+                conversion,
+                rows,
+                lambda part, hop: gates_of(part, hop, options),
+                verify_again,
+            )
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
     details = {
         "hops": {name: hop.facts for name, hop in hops.items()},
@@ -132,6 +154,15 @@ def verify(
 
 def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
     """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
+    evaluated = gates_of(reference, final, options)
+    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
+    checks = checks_of(evaluated, final.facts)
+    more = failures(checks) + unmet(checks, options.require)
+    return gates.verdict(evaluated, more) | {"gates": evaluated, "checks": checks, "worst": named}
+
+
+def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:
+    """The gates of a file, see stages.parity.gates.evaluate."""
     detections = final.facts["detections"] or {}
     values = {
         "ap50_95_drop": _drop(final.facts),
@@ -156,11 +187,7 @@ def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, 
         "extra_fraction_max": options.gates.extra_fraction_max,
         "nonfinite_max": options.gates.nonfinite_max,
     }
-    evaluated = gates.evaluate(limits, values, reasons, worst)
-    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
-    checks = checks_of(evaluated, final.facts)
-    more = failures(checks) + unmet(checks, options.require)
-    return gates.verdict(evaluated, more) | {"gates": evaluated, "checks": checks, "worst": named}
+    return gates.evaluate(limits, values, reasons, worst)
 
 
 def _drop(facts: Mapping[str, Any]) -> float | None:
@@ -244,6 +271,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
         "place": verdict.get("place"),
+        "suggestion": verdict.get("suggestion"),
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],

@@ -134,7 +134,7 @@ def _picture(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _islands(decisions: Sequence[Mapping[str, Any]] | None) -> dict[str, Any] | None:
     """Nodes that stay FP32, by the rule that keeps them."""
-    if decisions is None:
+    if not decisions:
         return None
     kept = [row for row in decisions if row.get("precision") == "fp32"]
     rules: dict[str, int] = {}

@@ -45,6 +45,19 @@ class Reference:
     truth: list[Detections] | None
     unusable: str | None
 
+    def subset(self, rows: Sequence[int]) -> Reference:
+        """The reference on some of the samples, in this order."""
+        return Reference(
+            samples=[self.samples[i] for i in rows],
+            names=[self.names[i] for i in rows],
+            sha256=[self.sha256[i] for i in rows],
+            outputs={name: value[list(rows)] for name, value in self.outputs.items()},
+            spec=self.spec,
+            found=[self.found[i] for i in rows],
+            truth=None if self.truth is None else [self.truth[i] for i in rows],
+            unusable=self.unusable,
+        )
+
     @property
     def index(self) -> list[dict[str, str]]:
         """{name, sha256} of each sample."""

@@ -1,0 +1,66 @@
+"""The conversion once more, in memory, with further pins: what fp16 and cast_cleanup would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.schema import PrecisionConfig
+from stages.conversion_options import rules_of
+from stages.onnx_files import load_model, save_model
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What the stages fp16 and cast_cleanup go by.
+
+    Attributes:
+        precision: with the pins of model and decoder in its lists.
+        ranges: content of ranges.json.
+        input_shapes: by graph input, the shape at which costs of casts are compared.
+    """
+
+    precision: PrecisionConfig
+    ranges: Mapping[str, Any] | None
+    input_shapes: Mapping[str, Sequence[int]] | None
+
+    def source(self, fp32_path: Path) -> ir.Model:
+        """The FP32 model at the opset that is converted."""
+        from stages.graph.opset import to_opset
+
+        return to_opset(load_model(fp32_path), self.precision.opset)[0]
+
+    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str]) -> None:
+        """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.
+
+        Raises:
+            StageError: as the stages.
+        """
+        from stages.graph.casts import clean
+        from stages.graph.halve import halve
+        from stages.graph.ready import make_ready
+
+        p = self.precision
+        p = replace(
+            p,
+            node_block_list=[*p.node_block_list, *nodes],
+            scope_block_list=[*p.scope_block_list, *scopes],
+        )
+        model = self.source(fp32_path)
+        make_ready(model)
+        halve(
+            model,
+            self.ranges,
+            rules_of(p),
+            placement=p.placement.value,
+            keep_io_types=p.keep_io_types,
+            init_conversion_max_bytes=p.init_conversion_max_bytes,
+            input_shapes=self.input_shapes,
+        )
+        clean(model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
+        save_model(model, out_path)
