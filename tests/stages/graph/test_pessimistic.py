@@ -10,8 +10,10 @@ import pytest
 from stages.graph.emulate import emulate
 from stages.graph.half_nodes import BLOCK
 from stages.graph.pessimistic import NOT_SPLIT, split_sums
+from stages.io import StageError
 from stages.ort.emulated import EmulatedSession
 from tests.stages.graph.emulation import assert_same_bits, op_count, parsed, run
+from tests.stages.graph.test_backend_nodes import cases, converted
 
 ROW = 300  # two blocks and a part of one
 
@@ -199,6 +201,14 @@ def test_sums_overflow_where_means_do_not() -> None:
     assert pessimistic(model, x=x)["y"].item() == np.inf
 
 
+@pytest.mark.parametrize("terms", [300, 3000, 9000])
+def test_roundings_move_a_sum_without_negative_terms_by_no_more_than_stated(terms: int) -> None:
+    model = parsed(f"g (float16[50,{terms}] x) => (float16[50,1] y) {{ y = ReduceL1<axes = [1]>(x) }}")
+    x = np.random.default_rng(terms).exponential(50000 / terms, (50, terms)).astype(np.float16)
+    exact = x.astype(np.float64).sum(1, keepdims=True)
+    assert np.abs(pessimistic(model, x=x)["y"] - exact).max() <= terms / 8 + 32
+
+
 def test_squares_in_a_normalisation_overflow() -> None:
     model = parsed(
         """g (float16[1,256] x, float16[256] s, float16[256] b) => (float16[1,256] y)
@@ -318,6 +328,32 @@ def test_lengths_that_only_a_run_knows(length: int, opset: int) -> None:
         assert_same_bits(actual[name], expected[name])
     # known axes are summed 128 terms at once, unknown ones axis by axis
     np.testing.assert_allclose(actual["e"].astype(np.float64), expected["e"], rtol=2e-2, atol=1)
+
+
+@pytest.mark.slow
+def test_backend_tests_keep_their_function() -> None:
+    """Every operator test that has a sum: a valid graph, and the same within the roundings of a few steps."""
+    compared, wrong = 0, []
+    for name, proto, inputs in cases():
+        if any(word in name for word in ("bernoulli", "training", "dropout", "random")):
+            continue
+        model = ir.from_proto(converted(proto, keep_io_types=False))
+        split = split_sums(model)
+        if [node.op_type for node in split.graph] == [node.op_type for node in model.graph]:
+            continue
+        onnx.checker.check_model(ir.to_proto(split), full_check=True)
+        arrays = [onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x for x in inputs]
+        feeds = dict(zip([str(value.name) for value in model.graph.inputs], arrays, strict=True))
+        try:
+            once = EmulatedSession(model).run(feeds)
+        except StageError:  # no kernel for it in FP32 either
+            continue
+        result = EmulatedSession(model, pessimistic=True).run(feeds)
+        compared += 1
+        if not all(np.allclose(result[key], once[key], rtol=2e-2, atol=2e-2, equal_nan=True) for key in once):
+            wrong.append(name)
+    assert wrong == []
+    assert compared > 100
 
 
 def test_two_runs_give_the_same_bytes() -> None:
