@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.conftest import in_workspace
@@ -21,6 +22,7 @@ METRICS = {
     *("fp16/nodes_fp16_fraction", "cast_cleanup/casts_before", "cast_cleanup/casts_after"),
     *("size_mb/trace", "size_mb/cast_cleanup", "seconds/trace", "seconds/verify"),
 }
+HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 ALWAYS_CHANGED = {"inputs", "probe", "track", "gate"}
 
 
@@ -109,6 +111,47 @@ def test_a_block_list_re_runs_from_fp16_on(swept: tuple[Path, subprocess.Complet
 def test_the_report_stands_alone(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     page = (swept[0] / "reports/report.html").read_text()
     assert "data:image" in page and not re.search(r"""(src|href)=["']https?://""", page)
+
+
+def test_every_hop_is_on_the_page_of_verify_which_stands_alone_and_is_tracked(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    workspace, _ = swept
+    page = (workspace / "reports/verify.html").read_text()
+    assert "<script" not in page and not re.search(r"""(src|href)=["']https?://""", page)
+    for expected in ("cast_cleanup", "engine", "Error along the graph", "Errors of the outputs", "data:image"):
+        assert expected in page, expected
+    verify = report(workspace, "verify")
+    assert all(verify["hops"][hop]["batches"]["sizes"] == {"1": "verified", "8": "verified"} for hop in HOPS)
+    assert all(verify["hops"][hop]["adversarial"]["state"] == "verified" for hop in HOPS)
+    tracked = {path.name for path in (workspace / "mlartifacts").rglob("*")}
+    assert {"verify.html", "error_along_graph.json", "error_histogram.json", "score_error.svg"} <= tracked
+    frozen = np.load(workspace / "artifacts/reference/adversarial.npz")
+    assert frozen["logits"].shape[0] == 3, "white, black, noise"
+
+
+def test_dvc_draws_the_plots_and_compares_the_metrics(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    workspace, _ = swept
+    shown = in_workspace(workspace, "dvc", "plots", "show", "-o", "drawn")
+    assert shown.returncode == 0, shown.stderr
+    page = (workspace / "drawn/index.html").read_text()
+    assert "Relative error that each node makes by itself" in page and "Errors of the final file's outputs" in page
+    assert page.count('"log10_error"') > 500 and "<DVC_METRIC" not in page
+    compared = in_workspace(workspace, "dvc", "metrics", "diff", "--json")
+    assert compared.returncode == 0, compared.stderr
+    changes = json.loads(compared.stdout)["reports/verify.json"] if "reports/verify.json" in compared.stdout else {}
+    assert "matched_fraction" in changes and "ap50_95" in changes
+
+
+def test_what_must_be_verified_fails_the_run_where_nobody_did(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    workspace, _ = swept
+    done = pipeline(workspace, "verify.require=[engine,batch,trace]")
+    assert report(workspace, "verify")["verdict"] == "passed" and report(workspace, "engine")["status"] != "refused"
+    assert done.returncode == 1
+    assert "gate: verify.require names engine, and it was not verified" in done.stderr
+    assert "names batch" not in done.stderr and "names trace" not in done.stderr
 
 
 def test_dvc_exp_run_composes_the_same_configuration(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from stages.data.digits import scene
+from stages.data.images import list_images
 from stages.data.samples import TRACE_SAMPLES
 from tests.conftest import in_workspace
 
@@ -90,3 +91,23 @@ def test_a_picture_that_cannot_be_read_is_named(swept) -> None:  # type: ignore[
     counts = ("data.calibration_samples=1", "data.verification_samples=1")
     done = in_workspace(workspace, "python", "-m", "pipeline", "data=images", "data.folder=broken", *counts)
     assert done.returncode == 1 and "cannot be read as a picture" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_one_corrupt_picture_is_named_or_left_out_as_asked(swept) -> None:  # type: ignore[no-untyped-def]
+    workspace: Path = swept[0]
+    folder = workspace / "one_broken"
+    folder.mkdir()
+    for index in range(TRACE_SAMPLES + 5):
+        Image.fromarray(scene(index, "val").image).save(folder / f"{index}.png")
+    corrupt = list_images(folder, seed=0)[TRACE_SAMPLES + 2 + 1]  # the second of those for verification
+    corrupt.write_bytes(corrupt.read_bytes()[:100])
+    command = ["python", "-m", "pipeline", "data=images", "data.folder=one_broken"]
+    command += ["data.calibration_samples=2", "data.verification_samples=3"]
+    stopped = in_workspace(workspace, *command)
+    assert stopped.returncode == 1 and corrupt.name in stopped.stderr and "Traceback" not in stopped.stderr
+    done = in_workspace(workspace, *command, "verify.skip_corrupt=true")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    verify = json.loads((workspace / "reports/verify.json").read_text())
+    assert verify["samples"] == 2 and len(verify["left_out"]) == 1 and corrupt.name in verify["left_out"][0]
+    assert any(corrupt.name in item for item in verify["not_verified"])
+    assert corrupt.name in (workspace / "reports/verify.html").read_text()
