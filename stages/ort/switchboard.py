@@ -71,7 +71,9 @@ class Switchboard:
         self._positions = {name: position for position, name in enumerate(self.nodes)}
         self._fixed, self._input = board.fixed, board.input
         self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
-        self._session = Session(board.model, **({"session.disable_prepacking": "1"} | options))
+        # Of the weights hardly one is constant; threads that spin take the processor from those that work.
+        settings: dict[str, Any] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
+        self._session = Session(board.model, **(settings | options))
         self.provider = self._session.provider
         self.output_names = self._session.output_names
 
