@@ -19,7 +19,7 @@ A fault counts when it moves the outputs (relative RMS, rows in order of size) b
 the FP16 file without it does; else the next node is drawn (`redraws`). Files are converted with one sample and searched
 with another. Found: the first of the suspects is the node or one that reads its output (Casts between them aside).
 
-Writes benchmarks/results/planted_faults.json and prints the table.
+Writes benchmarks/results/planted_faults.json, one row a seed (others stay), and prints the table.
 """
 
 from __future__ import annotations
@@ -443,6 +443,13 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", f"{hits} of {len(rows)} found; {redraws} draws without effect were drawn anew."])
 
 
+def _store(row: dict[str, Any]) -> None:
+    """Put a row among the results; those of other seeds stay."""
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    rows = sorted([each for each in rows if each["seed"] != row["seed"]] + [row], key=lambda each: each["seed"])
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planted_faults", description="Plant faults, find them.")
     parser.add_argument("folder", type=Path, help="what benchmarks.models and benchmarks/lightly.py made")
@@ -456,10 +463,11 @@ def main() -> None:
         for seed in (seed for seed in seeds if planned(seed)[0] == name):
             rows.append(searched(network, planned(seed)[1], seed))
             print(json.dumps(rows[-1]), flush=True)
-    rows.sort(key=lambda row: row["seed"])
-    print(table(rows))
-    if arguments.first_seed == 0 and len(rows) == len(seeds):
-        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+            if arguments.first_seed == 0:
+                _store(rows[-1])
+    if arguments.first_seed == 0:
+        rows = json.loads(RESULTS.read_text())
+    print(table(sorted(rows, key=lambda row: row["seed"])))
 
 
 if __name__ == "__main__":
