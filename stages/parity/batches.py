@@ -76,12 +76,17 @@ def _measure(
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
         return facts | {"state": FAILED, "reason": reason}
+    if facts["nonfinite_before"]:
+        return facts | {"state": NOT_VERIFIED, "reason": "the outputs are not finite: nothing was compared"}
     if reference.unusable:
         return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
     found = detections_of(outputs, reference.spec)
     pairs = zip(rows, found, strict=True)
     matchings = [match(hop.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
-    return facts | same_detections(matchings, options.gates)
+    same = same_detections(matchings, options.gates)
+    if same["state"] == VERIFIED and not same["reference"]:
+        return facts | same | {"state": NOT_VERIFIED, "reason": "the file finds nothing: nothing was compared"}
+    return facts | same
 
 
 def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:

@@ -19,8 +19,9 @@ def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width:
 
     Args:
         rows: in graph order {node, op_type, precision, growth, error}: the error that each node makes by itself, a
-            point; and that of its output in the file's own run, the line. What is not finite stands at the top; a node
-            without an error of its own has no point.
+            point; and that of its output in the file's own run, the line. What is not finite stands at the top: a cross
+            for the node's own error, a tick over it for that in the run. A node without an error of its own has no
+            point.
         worst: positions that get a number, 1 for the first.
         titles: whether a point says its node when the pointer rests on it.
     """
@@ -45,9 +46,10 @@ def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width:
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in line)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{GREY}" stroke-width="1" opacity="0.75"/>')
     for i, row in enumerate(rows):
-        broken = not (math.isfinite(row["growth"]) and math.isfinite(row["error"]))
-        if row["growth"] or broken:
-            parts.append(_point(x(i), y(math.inf if broken else row["growth"]), row, broken, titles))
+        if not math.isfinite(row["error"]):
+            parts.append(f'<path d="M{x(i) - 0.7:.1f} 4h1.4v5h-1.4z" fill="{RED}"/>')
+        if row["growth"]:
+            parts.append(_point(x(i), y(row["growth"]), row, not math.isfinite(row["growth"]), titles))
     for number, i in enumerate(worst, start=1):
         parts.append(_number(x(i), y(rows[i]["growth"]), number, width))
     label = "relative error of each node by itself (points) and of its output in the run (line)"

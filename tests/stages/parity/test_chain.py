@@ -404,6 +404,11 @@ def test_a_file_that_does_not_run_at_a_batch_fails(tmp_path):
     assert report["verdict"] == "failed" and "does not run" in state(report, "batch")["reason"]
 
 
+def test_a_file_that_is_not_finite_is_verified_at_no_batch(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
+    assert state(report, "batch")["state"] == "not verified" and "not finite" in state(report, "batch")["reason"]
+
+
 def test_an_adversarial_picture_that_is_not_finite_fails_and_is_named(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", WHITE, extra=["one", "small", "flat_shape"])
     report = verified(tmp_path, final)

@@ -53,6 +53,14 @@ def test_any_profile_can_be_drawn(rows) -> None:
     assert "nan" not in ElementTree.tostring(svg, encoding="unicode").replace("finite", "")
 
 
+def test_a_run_that_is_not_finite_hides_no_error_of_a_node() -> None:
+    rows = [row | {"error": math.inf} for row in ROWS]
+    svg = drawn(rows)
+    assert [node.tag for node in svg.iter() if any(part.tag == "title" for part in node)] == ["circle", "rect", "path"]
+    ticks = [node for node in svg.iter() if node.tag == "path" and not len(node)]
+    assert len(ticks) == 4 and not [node for node in svg.iter() if node.tag == "polyline"]
+
+
 def test_without_titles_no_node_is_named() -> None:
     assert "MatMul" not in error_growth(ROWS, [0], 400, 320, titles=False)
 
