@@ -66,6 +66,7 @@ def histogram(
     """
     left, right, top, bottom = 44, 12, 12, 40
     drawn = [(name, colour, data) for name, colour, data in series if data["counts"]]
+    as_bars = series[0][0] if series else ""
     if not drawn:
         return ""
     low = math.floor(min(math.log10(data["edges"][0]) for _, _, data in drawn) + 1e-6)
@@ -86,13 +87,13 @@ def histogram(
     for share in (tallest, tallest / 2):
         parts.append(_text(left - 6, y(share) + 4, f"{100 * share:.0f} %", "end"))
         parts.append(_rule(left, width - right, y(share)))
-    for position, (name, colour, data) in enumerate(drawn):
+    for name, colour, data in drawn:
         total = sum(data["counts"])
         bars = [
             (x(a), x(b), y(count / total), count)
             for a, b, count in zip(data["edges"], data["edges"][1:], data["counts"], strict=False)
         ]
-        parts += _bars(bars, colour, y(0), name) if position == 0 else [_outline(bars, colour, y(0))]
+        parts += _bars(bars, colour, y(0), name) if name == as_bars else [_outline(bars, colour, y(0))]
     parts.append(_text((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
     return _svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
 

@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from conf.schema import Evaluation, GatesConfig, VerifyConfig
+from conf.validate import validate
 from stages.data.samples import Sample
 from stages.io import StageError
 from stages.ort.session import Session
 from stages.parity import chain, hops
 from stages.parity.hops import fixed_batch, holds_fp16
 from stages.parity.reference import freeze
+from stages.reconversion import Conversion
+from tests.conftest import composed
 
 SIZE, QUERIES, CLASSES = 32, 4, 3
 OPTIONS = VerifyConfig(
@@ -132,13 +135,13 @@ def saturated(module=None, spec=SPEC):
     return freeze(module or Detector(), samples, spec, OPTIONS.batch)
 
 
-def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None, options=OPTIONS, adversarial=None):
+def verified(folder, final, samples=None, spec=SPEC, module=None, fp32=None, options=OPTIONS, adversarial=None, **more):
     """The report of a chain that ends in the file `final`."""
     fp32 = fp32 or write(folder / "slim" / "model.onnx", FP32)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    more = {"adversarial": adversarial or saturated(module, spec), "batch_sizes": (1, 8)}
+    more |= {"adversarial": adversarial or saturated(module, spec), "batch_sizes": (1, 8)}
     return chain.verify(reference, files, folder / "out", options, {}, **more)
 
 
@@ -445,3 +448,41 @@ def test_untrained_weights_verify_neither_batches_nor_adversarial_pictures(tmp_p
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
     for name in ("detections", "average_precision", "batch", "adversarial"):
         assert state(report, name)["state"] == "not verified" and "random" in state(report, name)["reason"]
+
+
+# --- suggested pins ---------------------------------------------------------------------------------------------------
+
+AMPLIFIED = FP32.replace(
+    "logits = Add (logits_moved, logits_bias)",
+    "logits_added = Add (logits_moved, logits_bias)\n    [amplify] logits_up = Mul (logits_added, up)\n"
+    "    [reduce] logits = Mul (logits_up, down)",
+)
+
+
+def suggested(folder, **options):
+    """A conversion without rules of a graph that overflows in FP16, verified with verify.suggest."""
+    precision = validate(composed("experiment=overflow_naive")).precision
+    conversion = Conversion(precision, None, None)
+    fp32, final = write(folder / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15), folder / "final" / "model.onnx"
+    final.parent.mkdir()
+    conversion.convert(fp32, final, [], [])
+    wanted = replace(OPTIONS, **{"suggest": True} | options)
+    return verified(folder, final, fp32=fp32, options=wanted, conversion=conversion)
+
+
+def test_pins_are_found_confirmed_and_not_applied(tmp_path):
+    report = suggested(tmp_path)
+    found = report["suggestion"]
+    assert report["verdict"] == "failed" and found["status"] == "found" and found["verdict"] == "passed"
+    assert "amplify" in found["nodes"] and found["minimal"] and "not applied" in found["sentence"]
+    assert "^amplify$" in found["selectors"] and found["runs"] <= OPTIONS.suggest_runs
+    page = (tmp_path / "out" / "verify.html").read_text()
+    assert "Suggested pins" in page and "^amplify$" in page
+    precision = validate(composed("experiment=overflow_naive")).precision
+    pinned = tmp_path / "pinned.onnx"
+    Conversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"], [])
+    assert verified(tmp_path / "again", pinned)["verdict"] == "passed"
+
+
+def test_without_the_wish_no_pins_are_searched(tmp_path):
+    assert suggested(tmp_path, suggest=False)["suggestion"] is None

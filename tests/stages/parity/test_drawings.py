@@ -76,5 +76,11 @@ def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -
     assert {"10⁻⁶", "10⁻³"} <= set(texts(svg))
 
 
+def test_an_outline_stays_one_where_the_bars_have_nothing_to_show() -> None:
+    nothing = {"edges": [], "counts": []}
+    svg = ElementTree.fromstring(histogram([("final file", "#d98200", nothing), ("FP32 file", "#0072b2", DATA)]))
+    assert not [node for node in svg.iter() if node.tag == "rect"]
+
+
 def test_without_errors_there_is_no_histogram() -> None:
     assert histogram([("final file", "#d98200", {"edges": [], "counts": []})]) == ""
