@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,18 @@ from typing import TYPE_CHECKING, Any
 from stages.conversion_arguments import arguments
 from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
-from stages.io import MODEL_FILE, TEMPORARY, Stage, StageError, explain, read_json, remove, run_stage, write_json
+from stages.io import (
+    MODEL_FILE,
+    TEMPORARY,
+    Stage,
+    StageError,
+    check_writable,
+    explain,
+    read_json,
+    remove,
+    run_stage,
+    write_json,
+)
 from stages.onnx_files import has_external_data, load_model, save_model
 
 if TYPE_CHECKING:
@@ -125,7 +135,7 @@ def to_fp16(
     model = load_model(model_path)
     check_names(model, precision, input_shapes)
     if decisions_path is not None:
-        _check_writable(Path(decisions_path))
+        check_writable(Path(decisions_path))
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
     model, notes = to_opset(model, precision.opset)
@@ -203,7 +213,7 @@ def _copy(model: ir.Model, source: Path, out: Path) -> None:
     if has_external_data(model):
         save_model(model, out)
         return
-    _check_writable(out)
+    check_writable(out)
     temporary = out.with_name(f".{out.name}{TEMPORARY}")
     try:
         remove(temporary)
@@ -213,22 +223,6 @@ def _copy(model: ir.Model, source: Path, out: Path) -> None:
         raise StageError(f"{out}: {explain(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before the work, and before another file is replaced, that a file cannot be written.
-
-    Raises:
-        StageError: when it cannot.
-    """
-    if path.is_dir():
-        raise StageError(f"{path} is a folder; expected the name of a file to write")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise StageError(f"{path}: {explain(error)}") from error
 
 
 def _write_decisions(path: Path | str | None, rows: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -144,6 +145,22 @@ def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
             stage.discard()
         restore_outs(root, name)
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
+
+
+def check_writable(path: Path) -> None:
+    """Find out before the work, and before another file is replaced, that a file cannot be written.
+
+    Raises:
+        StageError: when it cannot.
+    """
+    if path.is_dir():
+        raise StageError(f"{path} is a folder; expected the name of a file to write")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StageError(f"{path}: {explain(error)}") from error
 
 
 def explain(error: OSError) -> str:

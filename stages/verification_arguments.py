@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from conf.schema import Evaluation
-from stages.io import StageError, explain, write_json
+from stages.io import StageError, check_writable, explain, write_json
 from stages.parity.compare import DEFAULTS, compare
 from stages.parity.gates import FAILED, NOT_VERIFIED, PASSED
 from stages.parity.report_text import report_text
@@ -66,7 +65,7 @@ def compare_from_shell(argv: list[str]) -> int:
     options, json_path = arguments(argv)
     try:
         if json_path is not None:
-            _check_writable(json_path)
+            check_writable(json_path)
         report = compare(**options)
         print(report_text(report, options["reference"], options["candidate"]))
         if json_path is not None:
@@ -78,15 +77,3 @@ def compare_from_shell(argv: list[str]) -> int:
         print(f"verify: {explain(error)}", file=sys.stderr)
         return BAD_INPUT
     return EXIT_CODES[report.verdict]
-
-
-def _check_writable(path: Path) -> None:
-    """Find out before the work that the report cannot be written."""
-    if path.is_dir():
-        raise StageError(f"{path} is a folder; expected the name of a file to write")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise StageError(f"{path}: {explain(error)}") from error
