@@ -15,8 +15,9 @@ graph: relative RMS of the worst output, rows in order of size; "Inf" where outp
     ..., feed-forward
                      likewise, the first layer of the decoder's feed-forward parts times 2^16
 
-nano_dfine and nano_rtdetrv2 are the embedded detectors. The blind spot has holes: where an overflowing node stands beside one that the provider runs in float16 (Reshape, Transpose and other
-moves), the tensor between them is stored as float16, and the provider sees the Inf.
+nano_dfine and nano_rtdetrv2 are the embedded detectors. The blind spot has holes: where an overflowing node stands
+beside one that the provider runs in float16 (Reshape, Transpose and other moves), the tensor between them is stored as
+float16, and the provider sees the Inf.
 
 Writes benchmarks/results/blind_spot.json and prints the table.
 """

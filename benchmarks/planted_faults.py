@@ -109,7 +109,7 @@ class Fault:
 
 
 def halved(model: ir.Model, sample: Mapping[str, np.ndarray], **options: Any) -> ir.Model:
-    """What to_fp16 makes of a model in memory; `decisions` of the nodes in the model's metadata are not kept."""
+    """What to_fp16 makes of a model in memory."""
     with tempfile.TemporaryDirectory() as folder:
         save_model(model, Path(folder) / "fp32.onnx")
         to_fp16(Path(folder) / "fp32.onnx", Path(folder) / "fp16.onnx", calibration=dict(sample), **options)
