@@ -147,7 +147,7 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
         value: tensor
         for value in model.graph.initializers.values()
         if (tensor := value.const_value) is not None and tensor.dtype in shared and tensor.nbytes >= _SHARED_FROM
-        if not value.is_graph_input()
+        if value.uses() and not value.is_graph_input()  # ONNX Runtime does not find one that nothing reads
     }
     weights = {str(value.name): np.ascontiguousarray(tensor.numpy()) for value, tensor in tensors.items()}
     try:

@@ -46,6 +46,13 @@ def test_file_bytes_and_model_give_the_same(tmp_path: Path) -> None:
         assert list(session.run({"x": X}, ["z"])) == ["z"]
 
 
+def test_a_weight_that_nothing_reads_is_no_fault() -> None:
+    model = ir.from_proto(proto())
+    unused = ir.val("unused", const_value=ir.tensor(np.zeros(1024, np.float32), name="unused"))
+    model.graph.register_initializer(unused)
+    np.testing.assert_array_equal(Session(model).run({"x": X})["y"], [[2, 3]] * 3)
+
+
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 def test_weights_in_memory_are_copied_when_the_session_is_made(optimize: bool, dtype: type) -> None:
