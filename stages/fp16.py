@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Any
 from stages.conversion_arguments import arguments
 from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
-from stages.io import MODEL_FILE, TEMPORARY, Stage, StageError, explain, read_json, remove, run_stage, write_json
+from stages.io import (
+    MODEL_FILE,
+    TEMPORARY,
+    Stage,
+    StageError,
+    explain,
+    read_json,
+    remove,
+    run_door,
+    run_stage,
+    write_json,
+)
 from stages.onnx_files import has_external_data, load_model, save_model
 
 if TYPE_CHECKING:
@@ -311,12 +322,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         run_stage("fp16", run)
         return
-    options = arguments(sys.argv[1:])
-    try:
-        report = to_fp16(**options)
-    except StageError as error:
-        sys.exit(f"fp16: {error}")
-    print(json.dumps(report, indent=2))
+    run_door("fp16", to_fp16, arguments(sys.argv[1:]))
 
 
 if __name__ == "__main__":
