@@ -7,14 +7,13 @@ python -m stages.cast_cleanup in.onnx out.onnx --strict
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import MODEL_FILE, Stage, StageError, run_stage
+from stages.io import MODEL_FILE, Stage, run_door, run_stage
 from stages.onnx_files import adopt_proto, load_model, model_size_mb, read_proto, save_model
 
 if TYPE_CHECKING:
@@ -114,11 +113,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         run_stage("cast_cleanup", run)
         return
-    try:
-        report = clean_casts(**vars(_arguments(sys.argv[1:])))
-    except StageError as error:
-        sys.exit(f"cast_cleanup: {error}")
-    print(json.dumps(report, indent=2))
+    run_door("cast_cleanup", clean_casts, vars(_arguments(sys.argv[1:])))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from stages.io import (
     explain,
     read_json,
     remove,
+    run_door,
     run_stage,
     write_json,
 )
@@ -305,12 +306,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         run_stage("fp16", run)
         return
-    options = arguments(sys.argv[1:])
-    try:
-        report = to_fp16(**options)
-    except StageError as error:
-        sys.exit(f"fp16: {error}")
-    print(json.dumps(report, indent=2))
+    run_door("fp16", to_fp16, arguments(sys.argv[1:]))
 
 
 if __name__ == "__main__":

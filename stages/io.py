@@ -133,6 +133,20 @@ def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool
         raise
 
 
+def run_door(name: str, door: Callable[..., Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    """Call a library door with keywords from a command line and print its report as JSON.
+
+    Ends the process with 1 on a fault and with 130 on Ctrl-C, with one line on stderr.
+    """
+    try:
+        print(json.dumps(door(**options), indent=2))
+    except StageError as error:
+        sys.exit(f"{name}: {error}")
+    except KeyboardInterrupt:
+        print(f"{name}: stopped; no file was left half written", file=sys.stderr)
+        sys.exit(130)
+
+
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
     _tidy(stage, root, name, message)
     print(f"{name}: {message}", file=sys.stderr)

@@ -116,7 +116,7 @@ class HalfNodes:
         inside, self.nodes = self.nodes, outside
         body = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
         body.opset_imports.update({"": self.opset})
-        attributes = {"body": body, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)} | attributes
+        attributes |= {"body": body, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
         outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
         return [outputs] if len(results) == 1 else list(outputs)
 

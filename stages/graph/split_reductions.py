@@ -70,7 +70,8 @@ def average_pool(build: HalfNodes) -> list[ir.Value]:
     total = build.op("Conv", source, ones, group=channels, **attributes)
     same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
     padded = same or any(node.attributes.get_ints("pads", ()))
-    if not padded or node.attributes.get_int("count_include_pad", 0):
+    counted: int = node.attributes.get_int("count_include_pad", 0)
+    if not padded or counted:
         return [build.divided(total, math.prod(kernel))]
     present = build.op("Expand", build.half(1), build.shape(source))
     return [build.op("Div", total, build.op("Conv", present, ones, group=channels, **attributes))]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.io import Stage, StageError, params_digest, run_stage, swap_in, write_json
+from stages.io import Stage, StageError, params_digest, run_door, run_stage, swap_in, write_json
 from tests.conftest import ROOT, write_params
 
 
@@ -112,3 +112,26 @@ def test_swap_in_replaces_a_folder(tmp_path: Path) -> None:
 def test_json_keeps_non_finite_numbers_readable(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"a": float("nan"), "b": [float("inf"), 1.0]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (StageError("no such file"), "fp16: no such file", ""),
+        (KeyboardInterrupt(), 130, "fp16: stopped; no file was left half written\n"),
+    ],
+)
+def test_a_door_on_the_command_line_ends_in_one_line(
+    fault: BaseException, code: int | str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def door(path: str) -> dict[str, str]:
+        if path == "good":
+            return {"path": path}
+        raise fault
+
+    run_door("fp16", door, {"path": "good"})
+    assert json.loads(capsys.readouterr().out) == {"path": "good"}
+    with pytest.raises(SystemExit) as ended:
+        run_door("fp16", door, {"path": "bad"})
+    assert ended.value.code == code
+    assert capsys.readouterr().err == said
