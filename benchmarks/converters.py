@@ -239,13 +239,13 @@ def main() -> None:
     parser.add_argument(
         "--models", nargs="+", default=None, help=f"default: those of {', '.join(MODELS)} that are there"
     )
-    parser.add_argument("--subjects", nargs="+", default=None, help="parts of their names; default: all")
+    parser.add_argument("--subjects", nargs="+", default=None, help="names, or parts of them; default: all")
     parser.add_argument("--keep-io-types", action="store_true")
     parser.add_argument("--rounds", type=int, default=1, help="wall time is their median")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     names = arguments.models or [name for name in MODELS if (arguments.folder / f"{name}.onnx").exists()]
-    chosen = [s for s in SUBJECTS if not arguments.subjects or any(part in s.name for part in arguments.subjects)]
+    chosen = [s for s in SUBJECTS if not arguments.subjects or _is_chosen(s.name, arguments.subjects)]
     if not PEERS.exists():
         _say(f"{PEERS.relative_to(ROOT)} is missing (make bench-peers): AutoCast and onnxconverter-common are left out")
         chosen = [subject for subject in chosen if subject.tool in ("truehalf", "onnxruntime")]
@@ -257,6 +257,12 @@ def main() -> None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(entries, indent=1) + "\n")
     print(tables(entries))
+
+
+def _is_chosen(name: str, wanted: Sequence[str]) -> bool:
+    """By its whole name, or by a part of it that is no other subject's whole name."""
+    whole = {subject.name for subject in SUBJECTS}
+    return any(part == name or (part not in whole and part in name) for part in wanted)
 
 
 def _merged(known: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
