@@ -48,6 +48,7 @@ def _bounds(c: Config) -> Iterator[str]:
             "seed": c.seed,
             "data.seed": c.data.seed,
             "verify.pictures": c.verify.pictures,
+            "verify.gates.label_flips_max": c.verify.gates.label_flips_max,
             "verify.gates.nonfinite_max": c.verify.gates.nonfinite_max,
             "model.architecture.num_denoising": c.model.architecture.num_denoising,
             "trace.atol": c.trace.atol,

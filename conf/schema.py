@@ -186,6 +186,7 @@ class GatesConfig:
     ap50_95_drop_max: float
     matched_fraction_min: float
     extra_fraction_max: float
+    label_flips_max: int
     nonfinite_max: int
 
 

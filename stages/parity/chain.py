@@ -49,6 +49,7 @@ from stages.parity.reference import Reference
 from stages.parity.worst import (
     displaced_detections,
     extra_detections,
+    flipped_detections,
     missed_detections,
     nonfinite_outputs,
     worst_samples,
@@ -168,26 +169,22 @@ def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[di
         "ap50_95_drop": _drop(final.facts),
         "matched_fraction": detections.get("matched_fraction"),
         "extra_fraction": detections.get("extra_fraction"),
+        "label_flips": detections.get("label_flips") if detections.get("reference") else None,
         "nonfinite": final.facts["nonfinite"],
     }
     why = final.facts["reasons"]
     reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
-        ("matched_fraction", "extra_fraction"), why.get("detections", "")
+        ("matched_fraction", "extra_fraction", "label_flips"), why.get("detections", "")
     )
     missed, extra = missed_detections(reference, final), extra_detections(reference, final)
     worst = {
         "ap50_95_drop": missed + extra + displaced_detections(reference, final),
         "matched_fraction": missed,
         "extra_fraction": extra,
+        "label_flips": flipped_detections(reference, final),
         "nonfinite": nonfinite_outputs(reference, final),
     }
-    limits = {
-        "ap50_95_drop_max": options.gates.ap50_95_drop_max,
-        "matched_fraction_min": options.gates.matched_fraction_min,
-        "extra_fraction_max": options.gates.extra_fraction_max,
-        "nonfinite_max": options.gates.nonfinite_max,
-    }
-    return gates.evaluate(limits, values, reasons, worst)
+    return gates.evaluate(asdict(options.gates), values, reasons, worst)
 
 
 def _drop(facts: Mapping[str, Any]) -> float | None:

@@ -20,7 +20,7 @@ from stages.parity.detections import Matching, summarize
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
 _GATES = {
-    "detections": ("matched_fraction", "extra_fraction"),
+    "detections": ("matched_fraction", "extra_fraction", "label_flips"),
     "average_precision": ("ap50_95_drop",),
 }
 
@@ -65,8 +65,9 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
         return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
     lost = facts["matched_fraction"] < limits.matched_fraction_min
     added = facts["extra_fraction"] > limits.extra_fraction_max
+    flipped = facts["label_flips"] > limits.label_flips_max
     said = f"{facts['matched']} of {facts['reference']} detections are found again, {facts['extra']} are extra"
-    return row | {"state": FAILED if lost or added else VERIFIED, "reason": said}
+    return row | {"state": FAILED if lost or added or flipped else VERIFIED, "reason": said}
 
 
 def _by_gates(name: str, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

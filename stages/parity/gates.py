@@ -3,6 +3,7 @@
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
 matched_fraction >= matched_fraction_min       reference detections found again
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
+label_flips      <= label_flips_max            reference detections found again as another class: a number, no fraction
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 
 verdict: failed when a gate (or a check, stages.parity.checks) fails, else not verified when a gate has no value, else
@@ -28,8 +29,8 @@ def evaluate(
     """Hold each value against its limit.
 
     Args:
-        limits: ap50_95_drop_max, matched_fraction_min, extra_fraction_max, nonfinite_max.
-        values: ap50_95_drop, matched_fraction, extra_fraction, nonfinite; None or absent: not measured.
+        limits: ap50_95_drop_max, matched_fraction_min, extra_fraction_max, label_flips_max, nonfinite_max.
+        values: ap50_95_drop, matched_fraction, extra_fraction, label_flips, nonfinite; None or absent: not measured.
         reasons: by value name, why it was not measured.
         worst: by value name, the worst outputs first: {sample, output, error}.
 
@@ -42,6 +43,7 @@ def evaluate(
         ("ap50_95_drop_max", "ap50_95_drop", at_most, limits["ap50_95_drop_max"]),
         ("matched_fraction_min", "matched_fraction", at_least, limits["matched_fraction_min"]),
         ("extra_fraction_max", "extra_fraction", at_most, limits["extra_fraction_max"]),
+        ("label_flips_max", "label_flips", at_most, limits["label_flips_max"]),
         ("nonfinite_max", "nonfinite", at_most, limits["nonfinite_max"]),
     )
     gates = []

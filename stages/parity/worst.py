@@ -36,6 +36,16 @@ def missed_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     return _worst_first(items)
 
 
+def flipped_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Reference detections that became another class, the most confident first."""
+    items = []
+    for sample, ref, cand, matching in _matched_samples(reference, hop):
+        for r, c in matching.relabelled:
+            item = _item(sample, reference, ref, r, f"label became {_name(reference, cand, c)}")
+            items.append((float(ref.scores[r]), item))
+    return _worst_first(items)
+
+
 def extra_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     """Detections that the reference does not have, the most confident first."""
     items = []

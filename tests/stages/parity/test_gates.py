@@ -2,8 +2,9 @@ import pytest
 
 from stages.parity.gates import evaluate, verdict
 
-LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "nonfinite_max": 0}
-GOOD = {"ap50_95_drop": 0.001, "matched_fraction": 0.995, "extra_fraction": 0.002, "nonfinite": 0}
+LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
+LIMITS |= {"nonfinite_max": 0}
+GOOD = {"ap50_95_drop": 0.001, "matched_fraction": 0.995, "extra_fraction": 0.002, "label_flips": 0, "nonfinite": 0}
 
 
 def outcome(**changes):
@@ -21,6 +22,7 @@ def test_all_within_limits_passes():
         ("ap50_95_drop", 0.0051),
         ("matched_fraction", 0.9899),
         ("extra_fraction", 0.011),
+        ("label_flips", 1),
         ("nonfinite", 1),
         ("ap50_95_drop", float("nan")),
         ("matched_fraction", float("nan")),
