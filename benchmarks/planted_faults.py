@@ -7,7 +7,7 @@
 Six networks, five kinds of fault, one node each, drawn by the seed:
 
     overflow          weights of a layer times 2^k, those of the next one times 2^-k: the same function in FP32, Inf in
-                      FP16, converted without rules on ranges
+                      FP16, converted without rules on ranges; both weights stay in float16's range
     wrong weight      the weight of one node in the FP16 file shuffled, negated or halved
     lost epsilon      the epsilon of one LayerNormalization or Clip set to 0 in the FP16 file; before a
                       LayerNormalization, both files scale the input so that its variance is about epsilon
@@ -97,13 +97,13 @@ class Fault:
 
     Attributes:
         reference, candidate: FP32, and FP16 with the fault.
-        healthy: FP16 without it; None where FP32 is the only file without it.
+        healthy: FP16 without it.
         node: its name.
     """
 
     reference: ir.Model
     candidate: ir.Model
-    healthy: ir.Model | None
+    healthy: ir.Model
     node: str
     detail: str
 
@@ -130,7 +130,8 @@ def overflow(network: Network, rng: np.random.Generator) -> Fault:
     reference = network.model.clone()
     move = _moved_scale(reference, network.check, rng, 18.0)
     candidate = halved(reference, network.sample, **_NO_RULES)
-    return Fault(reference, candidate, None, move.first, f"2^{move.power}, taken back by {move.last}")
+    healthy = halved(network.model, network.sample, **_NO_RULES)  # computes the same: the scale is a power of 2
+    return Fault(reference, candidate, healthy, move.first, f"2^{move.power}, taken back by {move.last}")
 
 
 def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
@@ -250,9 +251,17 @@ def _moved_scale(model: ir.Model, feeds: Mapping[str, np.ndarray], rng: np.rando
     for node in (path[0], *(node for node in path[1:-1] if node.op_type == "Add")):
         for i, value in enumerate(node.inputs):
             if value is not None and value.const_value is not None and (node.op_type == "Add" or i >= 1):
-                _replace_constant(model.graph, node, i, lambda array: array * np.float32(2.0**power))
-    _replace_constant(model.graph, path[-1], 1, lambda array: array * np.float32(2.0**-power))
+                _replace_constant(model.graph, node, i, lambda array: _scaled(array, power))
+    _replace_constant(model.graph, path[-1], 1, lambda array: _scaled(array, -power))
     return Move(str(path[0].name), str(path[-1].name), power, path)
+
+
+def _scaled(array: np.ndarray, power: int) -> np.ndarray:
+    scaled: np.ndarray = array * np.float32(2.0**power)
+    largest = float(np.abs(scaled).max())
+    if largest and not 2.0**-14 <= largest <= MAX:
+        raise NoSite("float16 would lose the scaled weights: another fault, of another node")
+    return scaled
 
 
 def _paths(model: ir.Model) -> Iterator[list[ir.Node]]:
@@ -381,10 +390,9 @@ def draw(network: Network, kind: str, seed: int) -> tuple[Fault, float, int]:
         effect = outputs_apart(expected, EmulatedSession(fault.candidate).run(network.check))
         if effect < LEAST_EFFECT:
             continue
-        if fault.healthy is not None:
-            healthy = outputs_apart(expected, EmulatedSession(fault.healthy).run(network.check))
-            if effect < LEAST_RATIO * healthy:
-                continue
+        healthy = outputs_apart(expected, EmulatedSession(fault.healthy).run(network.check))
+        if effect < LEAST_RATIO * healthy:
+            continue
         return fault, effect, attempt
     raise RuntimeError(f"{network.name}, {kind}, seed {seed}: no draw of {_ATTEMPTS} has an effect")
 
