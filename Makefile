@@ -36,12 +36,18 @@ report: setup ## draw reports/report.html again
 
 MODELS := benchmarks/build/models
 
-bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about two hours)
+bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about four hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)
 	.venv-lightly/bin/python -P benchmarks/lightly.py $(MODELS)
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
 	$(BIN)/python -m benchmarks.backend_nodes
 	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
+	$(BIN)/python -m benchmarks.emulation $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx --networks
+	$(BIN)/python -m benchmarks.emulation $(MODELS)/nano_dfine.onnx $(MODELS)/nano_rtdetrv2.onnx --subjects fp32 emulated pessimistic
+	$(BIN)/python -m benchmarks.emulation_nodes
+	$(BIN)/python -m benchmarks.blind_spot
+	$(BIN)/python -m benchmarks.sensitivity $(MODELS)/nano_dfine.onnx
+	$(BIN)/python -m benchmarks.planted_faults $(MODELS)
 	$(BIN)/python -m benchmarks.readme
 
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with

@@ -10,13 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import backend_nodes, converters, placing
+from benchmarks import backend_nodes, blind_spot, converters, emulation, placing, planted_faults, sensitivity
 
 README = Path(__file__).resolve().parent / "README.md"
 TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "converters": (converters.RESULTS, converters.tables),
     "backend_nodes": (backend_nodes.RESULTS, backend_nodes.table),
     "placing": (placing.RESULTS, placing.table),
+    "emulation": (emulation.RESULTS, lambda found: emulation.markdown(found["models"])),
+    "networks": (emulation.RESULTS, lambda found: emulation.networks_markdown(found["networks"])),
+    "blind_spot": (blind_spot.RESULTS, blind_spot.table),
+    "sensitivity": (sensitivity.RESULTS, sensitivity.table),
+    "planted_faults": (planted_faults.RESULTS, planted_faults.table),
 }
 
 
