@@ -1,0 +1,31 @@
+"""Pins as an argument of `python -m pipeline` that a shell and the configuration read as they were meant.
+
+An override of a list replaces the list, so what is in force is written again, before what is new. Two readers must get
+through: the configuration's override grammar, in which a quoted text ends at its quote, and the shell, which takes away
+one layer of quotes and reads $ and \\ in double ones.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+
+def pins_argument(key: str, new: Sequence[str], pinned: Sequence[str] = ()) -> str:
+    """'precision.<key>=["<pinned>", ..., "<new>", ...]', quoted for a POSIX shell, each entry once.
+
+    Args:
+        key: of the list, such as "node_block_list".
+        new, pinned: entries; those in force come first.
+    """
+    entries = ",".join(_quoted(entry) for entry in dict.fromkeys([*pinned, *new]))
+    return shlex.quote(f"precision.{key}=[{entries}]")
+
+
+def _quoted(entry: str) -> str:
+    """In double quotes; backslashes speak for themselves, but before a quote and before what would be filled in."""
+    return '"' + re.sub(r'(\\*)("|\$\{|$)', lambda found: found[1] * 2 + _ESCAPED[found[2]], entry) + '"'
+
+
+_ESCAPED = {'"': '\\"', "${": "\\${", "": ""}
