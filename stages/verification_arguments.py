@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from stages.parity.report_text import report_text
 
 EXIT_CODES = {PASSED: 0, FAILED: 1, NOT_VERIFIED: 3}
 BAD_INPUT = 2  # argparse's, too
+STOPPED = 130
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 
 
@@ -65,15 +69,40 @@ def compare_from_shell(argv: list[str]) -> int:
     options, json_path = arguments(argv)
     try:
         if json_path is not None:
-            check_writable(json_path)
+            _check_report_path(json_path, options)
         report = compare(**options)
-        print(report_text(report, options["reference"], options["candidate"]))
         if json_path is not None:
             write_json(json_path, report.as_dict())
     except StageError as error:
-        print(f"verify: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _end(str(error), BAD_INPUT)
     except OSError as error:
-        print(f"verify: {explain(error)}", file=sys.stderr)
-        return BAD_INPUT
+        return _end(explain(error), BAD_INPUT)
+    except KeyboardInterrupt:
+        return _end("stopped; nothing was compared to the end", STOPPED)
+    except Exception as error:  # a fault of ours; 1 would say that the candidate failed
+        traceback.print_exc()
+        return _end(f"{type(error).__name__}: {error}", BAD_INPUT)
+    try:
+        print(report_text(report, options["reference"], options["candidate"]), flush=True)
+    except BrokenPipeError:  # whoever read the table wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_CODES[report.verdict]
+
+
+def _check_report_path(path: Path, options: Mapping[str, Any]) -> None:
+    """Refuse a report that would replace what is compared, or what is no file.
+
+    Raises:
+        StageError: when it would, or when it cannot be written.
+    """
+    for name in ("reference", "candidate", "inputs", "spec", "preprocessing"):
+        if name in options and path.exists() and path.samefile(options[name]):
+            raise StageError(f"--json {path} would replace the {name}; expected a file of its own")
+    if path.exists() and not path.is_dir() and not path.is_file():
+        raise StageError(f"--json {path} is no regular file; expected a name for one")
+    check_writable(path)
+
+
+def _end(message: str, code: int) -> int:
+    print(f"verify: {message}", file=sys.stderr)
+    return code

@@ -13,6 +13,7 @@ from stages.io import StageError
 if TYPE_CHECKING:
     from PIL import Image
 
+_EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV")
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -52,12 +53,15 @@ def open_picture(path: Path) -> Image.Image:
     """A picture in RGB, whole in memory, turned as its EXIF says.
 
     Raises:
-        StageError: naming the file when Pillow cannot read it.
+        StageError: naming the file when Pillow cannot read it, or when it has more than 8 bits a channel, which Pillow
+            would cut off at white.
     """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as opened:
+            if opened.mode not in _EIGHT_BITS:
+                raise ValueError(f"its mode is {opened.mode}; expected 8 bits a channel")
             return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise StageError(

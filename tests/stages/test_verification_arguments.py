@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +15,10 @@ import onnx
 import onnx.parser
 import pytest
 
+from stages import verification_arguments as module
 from stages.parity.compare import compare as door
 from stages.verification_arguments import arguments, compare_from_shell
+from tests.conftest import ROOT
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -85,6 +91,35 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work(
     assert shell(files, "good", "--json", str(tmp_path / "file" / "report.json")) == 2
     assert shell(files, "good", "--json", str(tmp_path)) == 2
     assert "is a folder; expected the name of a file to write" in capsys.readouterr().err
+
+
+def test_a_report_never_replaces_what_is_compared(
+    files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(files["good"]).read_bytes()
+    assert shell(files, "good", "--json", files["good"]) == 2
+    assert "would replace the candidate" in capsys.readouterr().err
+    assert Path(files["good"]).read_bytes() == before
+    os.mkfifo(tmp_path / "pipe")
+    assert shell(files, "good", "--json", str(tmp_path / "pipe")) == 2
+    assert "is no regular file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("fault", "code"), [(KeyboardInterrupt(), 130), (RuntimeError("a fault of ours"), 2)])
+def test_what_stops_it_is_no_failure_of_the_candidate(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch, fault: BaseException, code: int
+) -> None:
+    def compare(**options: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(module, "compare", compare)
+    assert shell(files, "good") == code
+
+
+def test_a_reader_that_goes_away_is_no_fault(files: dict[str, str]) -> None:
+    line = [sys.executable, "-m", "stages.verify", files["fp32"], files["good"], "--inputs", files["samples"]]
+    done = subprocess.run(f"{shlex.join(line)} | true", shell=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr == ""
 
 
 def test_a_disk_that_fills_up_is_said(

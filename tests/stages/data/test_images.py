@@ -32,6 +32,13 @@ def test_every_mode_becomes_rgb_in_0_to_1(tmp_path: Path, mode: str) -> None:
     assert read.shape == (3, 8, 16) and read.dtype == np.float32 and read.min() >= 0 and read.max() <= 1
 
 
+def test_more_than_8_bits_a_channel_is_refused(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 200).astype(np.uint16).reshape(10, 20)
+    Image.fromarray(ramp).save(tmp_path / "thermal.png")
+    with pytest.raises(StageError, match=r"thermal.png cannot be read .*its mode is I;16; expected 8 bits a channel"):
+        read_image(tmp_path / "thermal.png", height=8, width=16)
+
+
 def test_exif_orientation_is_honoured(tmp_path: Path) -> None:
     image = Image.new("RGB", (20, 10))
     image.paste((255, 255, 255), (0, 0, 10, 10))  # left half white
