@@ -69,9 +69,9 @@ def _usable(logits: np.ndarray) -> np.ndarray:
 def _divergence(reference: np.ndarray, other: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """KL(p || q) of each sample, float64 [samples]; anything where not usable."""
     p, q = (_log_softmax(np.where(usable[:, None], each, 0.0)) for each in (reference, other))
+    weights = np.exp(p)
     with np.errstate(invalid="ignore"):
-        terms = np.exp(p) * (p - q)
-    terms = np.where(np.isneginf(p), 0.0, terms)  # 0 log 0 = 0
+        terms = np.where(weights == 0, 0.0, weights * (p - q))  # 0 log 0 = 0, also where exp(p) underflows
     return np.asarray(np.maximum(terms.sum(axis=1), 0.0))
 
 

@@ -63,6 +63,12 @@ def test_a_class_that_cannot_be() -> None:
     assert classification_metrics(LOGITS, never)["kl_max"] == np.inf
 
 
+def test_a_class_too_unlikely_for_a_number_adds_nothing() -> None:
+    """exp(-800) is 0, and 0 * Inf would be NaN."""
+    result = classification_metrics(np.array([[0.0, -800.0]]), np.array([[0.0, -np.inf]]))
+    assert result["kl_mean"] == result["kl_max"] == 0.0
+
+
 def test_no_sample_and_wrong_shapes() -> None:
     empty = classification_metrics(LOGITS[:0], LOGITS[:0])
     assert empty["samples"] == 0 and empty["top1_agreement"] is None
