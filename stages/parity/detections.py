@@ -1,14 +1,15 @@
 """Detections: from raw outputs to scored boxes, matching one to one, and average precision by a library.
 
 DETR outputs come in the order of their scores, so a rounding error moves whole rows: elementwise comparison says
-nothing. What is compared is which objects were found. For score threshold t, overlap threshold u and floor f = 0.8 t:
+nothing. What is compared is which objects were found. For score threshold t and overlap threshold u, two detections of
+the same class with IoU >= u are the same one when both scores are >= t, or differ by at most 0.05:
 
-    found again: a reference detection with score >= t, paired with a candidate of the same class, IoU >= u, score >= f
+    found again: a reference detection with score >= t and a candidate that is the same one
     missed:      a reference detection with score >= t and no partner
-    extra:       a candidate with score >= t and no partner among the reference detections with score >= f
+    extra:       a candidate with score >= t and no partner among the reference detections, of whatever score
 
-Pairs are one to one, as many as possible, and among those the best in overlap and score. The floor keeps 0.501 against
-0.499 from being a miss and an extra; a detection that falls below it is lost for whoever uses the threshold.
+Pairs are one to one, as many as possible, and among those the best in overlap and score. The slack keeps 0.501 against
+0.499 from being a miss and an extra; a detection that falls further below t is lost for whoever uses the threshold.
 
     rank change: two reference detections that were found again, the one scored higher there strictly lower now
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-SCORE_FLOOR = 0.8  # of the score threshold: the least score of a partner
+SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Matching:
         score_error: float64 [m], candidate minus reference.
         relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
         moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
-        gone: missed, and nothing of the kind was left.
+        gone: missed, and nothing of the kind was left above the threshold.
         extra: candidates without partner.
         rank_changes: two of `pairs` of which the reference scores one higher and the candidate the other.
     """
@@ -284,7 +285,7 @@ def match(
     A detection that is missed is `relabelled`, `moved` or `gone`, so a swapped label counts once as missed, and the
     candidate that carries the wrong label once as extra.
     """
-    floor = SCORE_FLOOR * score_threshold
+    floor = score_threshold - SCORE_SLACK
     pool_r = np.flatnonzero(reference.scores >= floor)
     pool_c = np.flatnonzero(candidate.scores >= floor)
     counts_r = reference.scores[pool_r] >= score_threshold
@@ -294,7 +295,9 @@ def match(
     score_error = candidate.scores[pool_c][None, :].astype(np.float64) - reference.scores[pool_r][:, None]
     likeness = iou - np.abs(score_error)
 
-    found = _assign(likeness, same & (iou >= iou_threshold))
+    near = (counts_r[:, None] & counts_c[None, :]) | (np.abs(score_error) <= SCORE_SLACK)
+
+    found = _assign(likeness, same & near & (iou >= iou_threshold))
     free_r, free_c = counts_r.copy(), np.ones(len(pool_c), bool)
     for r, c in found:
         free_r[r], free_c[c] = False, False
@@ -302,7 +305,7 @@ def match(
     still_r, still_c = free_r.copy(), free_c.copy()
     for r, c in relabelled:
         still_r[r], still_c[c] = False, False
-    moved = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0))
+    moved = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0) & (iou < iou_threshold))
     for r, _ in moved:
         still_r[r] = False
 

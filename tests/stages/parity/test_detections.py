@@ -108,6 +108,14 @@ def test_a_score_far_below_the_threshold_is_a_miss():
     assert match(REFERENCE, edited(0, score=0.35)).gone == [0]
 
 
+def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_an_extra():
+    high, low = edited(0, score=0.95), edited(0, score=0.46)
+    assert match(high, low).gone == [0]
+    assert match(low, high).extra == [0]
+    assert match(edited(0, score=0.53), edited(0, score=0.49)).missed == 0
+    assert match(edited(0, score=0.56), edited(0, score=0.49)).gone == [0]
+
+
 def test_candidate_in_an_empty_picture_is_extra():
     found = match(detections(), detections((10, 10, 50, 60, 3, 0.9)))
     assert found.extra == [0] and found.reference == 0 and found.missed == 0
