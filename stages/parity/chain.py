@@ -28,7 +28,7 @@ from stages.onnx_files import load_model
 from stages.parity import gates, plots
 from stages.parity.adversarial import measure_adversarial
 from stages.parity.batches import measure_batches
-from stages.parity.checks import NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
+from stages.parity.checks import NAMED, NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
 from stages.parity.detections import Detections
 from stages.parity.hops import (
     FP32_CPU,

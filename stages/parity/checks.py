@@ -19,6 +19,7 @@ from conf.schema import Evaluation, GatesConfig
 from stages.parity.detections import Matching, summarize
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
+NAMED = 10  # nodes of a sentence; details.json has all
 _GATES = {
     "detections": ("matched_fraction", "extra_fraction", "label_flips"),
     "average_precision": ("ap50_95_drop",),
@@ -30,12 +31,12 @@ def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> l
 
     Args:
         gates: see stages.parity.gates.evaluate.
-        facts: of the final hop, with `batches` and `adversarial`.
+        facts: of the final hop: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
     """
     rows = [_by_gates(name, [gate for gate in gates if gate["measures"] in what]) for name, what in _GATES.items()]
     for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
         rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})
-    return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"])]
+    return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"], facts["not_split"])]
 
 
 def failures(checks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -79,7 +80,16 @@ def _by_gates(name: str, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"check": name, "state": VERIFIED, "reason": "; ".join(gate["reason"] for gate in gates)}
 
 
-def _accumulation(evaluation: str) -> dict[str, Any]:
+def sums_not_rounded(not_split: Mapping[str, str]) -> str:
+    """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
+    named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
+    more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
+    return f"kernels that add up in FP16: the sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+
+
+def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> dict[str, Any]:
+    if not_split:
+        return {"state": NOT_VERIFIED, "reason": sums_not_rounded(not_split)}
     if evaluation == Evaluation.emulated_fp16.value:
         reason = (
             "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "

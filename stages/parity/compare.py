@@ -28,6 +28,7 @@ from conf.schema import Evaluation
 from stages.io import StageError, defaults
 from stages.models.source import SPEC_KEY
 from stages.parity import gates
+from stages.parity.checks import sums_not_rounded
 from stages.parity.comparison import Comparison
 from stages.parity.output_errors import OutputErrors
 from stages.parity.outputs import DETECTIONS, TENSORS, check_spec, task_of
@@ -276,6 +277,8 @@ def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]
         yield _NO_LABELS
     if report.evaluation == Evaluation.emulated_fp16.value:
         yield _ACCUMULATION
+    if files.not_split:
+        yield sums_not_rounded(files.not_split)
     if nodes := files.cpu_nodes:
         named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
         yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"

@@ -25,7 +25,7 @@ from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.detections import Detections, Matching, average_precision, match, self_ap, summarize
 from stages.parity.histograms import error_histogram
-from stages.parity.outputs import detections_of
+from stages.parity.outputs import confident_queries, detections_of
 from stages.parity.reference import Outputs, Reference, groups, joined
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
@@ -131,7 +131,8 @@ def measure_file(
         opened: the file, where it is open already.
 
     `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
-    that computed floats on the CPU provider beside CUDA, None for other evaluations.
+    that computed floats on the CPU provider beside CUDA, None for other evaluations; not_split, the nodes whose inner
+    sums a pessimistic emulation does not round, each with the reason.
     """
     session, evaluation = opened or open_file(path, options.evaluation.value)
     outputs = run_file(session, path, reference.samples[:count], options.batch)
@@ -141,6 +142,7 @@ def measure_file(
         "provider": session.provider,
         "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
         "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
+        "not_split": session.not_split if isinstance(session, EmulatedSession) else {},
     }
     return replace(hop, facts=run | hop.facts)
 
@@ -162,7 +164,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     names = query_outputs(reference.spec)
     rows = pair_queries(expected, outputs, names)
     paired = outputs | {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
-    confident = _confident_queries(expected, reference.spec, options.score_threshold)
+    confident = confident_queries(expected, reference.spec, options.score_threshold)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
     found = detections_of(outputs, reference.spec)
@@ -201,14 +203,6 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return Hop(facts, outputs, found, matchings)
-
-
-def _confident_queries(outputs: Outputs, spec: Mapping[str, Any], threshold: float) -> np.ndarray:
-    """bool [pictures, queries]: the best score reaches the threshold."""
-    from scipy.special import expit
-
-    logits = next(outputs[output["name"]] for output in spec["outputs"] if output.get("kind") == "logits")
-    return np.asarray(expit(logits.max(axis=2)) >= threshold)
 
 
 def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:

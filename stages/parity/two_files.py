@@ -83,6 +83,11 @@ class TwoFiles:
         """Nodes of a candidate on CUDA that computed floats on the CPU provider, after the first run."""
         return list(getattr(self._open[CANDIDATE][0], "cpu_nodes", None) or [])
 
+    @property
+    def not_split(self) -> dict[str, str]:
+        """FP16 nodes of a candidate whose inner sums a pessimistic emulation does not round, each with the reason."""
+        return dict(getattr(self._open[CANDIDATE][0], "not_split", None) or {})
+
     def run(
         self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, picture: tuple[str, str] | None = None
     ) -> Iterator[Run]:

@@ -348,6 +348,24 @@ def test_a_cast_to_fp16_alone_is_recognised():
     assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))
 
 
+def test_nodes_whose_inner_sums_are_not_rounded_leave_accumulation_unverified(tmp_path):
+    pessimistic = replace(OPTIONS, evaluation=Evaluation.emulated_fp16_pessimistic)
+    good = verified(tmp_path / "good", write(tmp_path / "final" / "model.onnx", FP16), options=pessimistic)
+    assert state(good, "accumulation")["state"] == "verified"
+    lrn = FP16.replace(
+        "half_means = Cast <to = 10> (means)",
+        "half_raw = Cast <to = 10> (means)\n    half_four = Unsqueeze (half_raw, axes)\n"
+        "    [lrn] half_near = LRN <alpha = 1e-6, size = 1> (half_four)\n    half_means = Squeeze (half_near, axes)",
+    )
+    final = write(tmp_path / "lrn" / "model.onnx", lrn, extra={"axes": np.array([2, 3])})
+    report = verified(tmp_path, final, options=pessimistic)
+    assert report["verdict"] == "passed" and state(report, "accumulation")["state"] == "not verified"
+    assert "lrn: " in state(report, "accumulation")["reason"]
+    assert state(report, "accumulation")["reason"] in report["not_verified"]
+    required = verified(tmp_path, final, options=replace(pessimistic, require=["accumulation"]))
+    assert required["verdict"] == "failed"
+
+
 # --- batches, adversarial pictures, what must be verified -------------------------------------------------------------
 
 # Subtracts the mean of the batch: right for one sample at a time, wrong for two different ones.

@@ -308,6 +308,14 @@ def test_what_emulation_does_not_say_is_said(tmp_path: Path) -> None:
     assert any("the reference holds FP16 itself" in item for item in report.not_verified)
 
 
+def test_sums_that_a_pessimistic_run_does_not_round_are_said(tmp_path: Path) -> None:
+    lrn = "(float[2,3,1,1] x) => (float[2,3,1,1] y) { [lrn] y = LRN <size = 1> (x) }"
+    x = {"x": X[:2].reshape(2, 3, 1, 1)}
+    for evaluation, said in (("emulated-fp16-pessimistic", True), ("emulated-fp16", False)):
+        report = held(tmp_path, lrn, lrn.replace("float[", "float16["), x, evaluation=evaluation)
+        assert report.passed and any("not rounded (lrn: " in item for item in report.not_verified) is said
+
+
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
 MEANS = "(float[N,3,8,8] images) => (float[N,3] y) { y = ReduceMean <axes = [2, 3], keepdims = 0> (images) }"
