@@ -4,7 +4,8 @@
     Gemm(A, B, C)              ->  the same, + beta * C
     Conv(X, W, B)              ->  Conv(X[:, 0:k], W[:, 0:k]) + Conv(X[:, k:2k], W[:, k:2k]) + ... + B,
     ConvTranspose(X, W, B)         k channels of each group so that k * kernel is at most 128, but at least one
-    Einsum                     ->  cut along the longest letter that is summed, where there are at most two operands
+    Einsum                     ->  cut along the letters that are summed, where there are at most two operands; the
+                                   shortest stay whole as far as they fit a block, the next is cut to fit, others to 1
 
 A node whose sum is no longer than a block is left as it is. A MatMul whose inner axis has a length that only a run
 knows becomes a Scan over blocks.
@@ -13,12 +14,14 @@ knows becomes a Scan over blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from stages.graph.half_nodes import BLOCK, HalfNodes, NotSplitError, dims_of, known
+
+_MOST_BLOCKS = 4096  # of an Einsum: more would make a graph that nobody can load
 
 
 def matmul(build: HalfNodes) -> list[ir.Value] | None:
@@ -115,17 +118,35 @@ def einsum(build: HalfNodes) -> list[ir.Value] | None:
     summed = {letter: known(lengths[letter], f"the length of {letter!r}") for letter in lengths if letter not in result}
     if math.prod(summed.values()) <= BLOCK:
         return None
-    letter = max(summed, key=lambda one: summed[one])
-    block = max(1, BLOCK * summed[letter] // math.prod(summed.values()))
-    cut = [
-        build.pieces(value, term.index(letter), summed[letter], block) if letter in term else None
-        for term, value in zip(terms, operands, strict=True)
-    ]
-    count = math.ceil(summed[letter] / block)
-    parts = [
-        [value if found is None else found[i] for value, found in zip(operands, cut, strict=True)] for i in range(count)
-    ]
-    return [build.added([build.op("Einsum", *part, equation=equation) for part in parts])]
+    cuts = _cuts(summed)
+    blocks = math.prod(math.ceil(length / block) for _, length, block in cuts)
+    if blocks > _MOST_BLOCKS:
+        count = math.prod(summed.values())
+        raise NotSplitError(f"an Einsum that adds up {count} terms: {blocks} blocks; at most {_MOST_BLOCKS} are made")
+    parted = [_parted(build, term, value, cuts) for term, value in zip(terms, operands, strict=True)]
+    return [build.added([build.op("Einsum", *part, equation=equation) for part in zip(*parted, strict=True)])]
+
+
+def _cuts(summed: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Letters to cut, with their lengths and into pieces of how many, so that a block has at most BLOCK terms."""
+    cuts, fitting = [], BLOCK
+    for letter in sorted(summed, key=lambda one: summed[one]):
+        block = max(1, min(fitting, summed[letter]))
+        if block < summed[letter]:
+            cuts.append((letter, summed[letter], block))
+        fitting //= block
+    return cuts
+
+
+def _parted(build: HalfNodes, term: str, value: ir.Value, cuts: Sequence[tuple[str, int, int]]) -> list[ir.Value]:
+    """The piece of an operand that each block reads, the last cut running fastest."""
+    found = [value]
+    for letter, length, block in cuts:
+        if letter in term:
+            found = [piece for one in found for piece in build.pieces(one, term.index(letter), length, block)]
+        else:
+            found = [one for one in found for _ in range(math.ceil(length / block))]
+    return found
 
 
 def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value]:

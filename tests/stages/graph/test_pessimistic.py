@@ -261,6 +261,44 @@ def test_a_count_that_half_does_not_hold_divides_exactly() -> None:
     assert pessimistic(model, x=x)["y"].item() == np.float16(14000 / 70001)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "equation", "blocks"),
+    [
+        (("2,20,30,10", "20,30,10,3"), "nabc,abco->no", 2 * 30),  # 10 whole, 20 by 12, 30 by 1
+        (("4,40,40", "4,40,40"), "nab,nba->n", 14),  # 40 whole, 40 by 3
+        (("4,200,300", "300"), "nab,b->n", 2 * 300),
+        (("16,40,24", "16,40,24"), "abc,abc->", 3 * 40),
+    ],
+)
+def test_every_summed_letter_of_an_einsum_is_cut(shapes: tuple[str, str], equation: str, blocks: int) -> None:
+    model = parsed(
+        f"""g (float16[{shapes[0]}] x, float16[{shapes[1]}] w) => (float16 y)
+        {{ z = Einsum<equation = "{equation}">(x, w)  y = ReduceMax<keepdims = 0>(z) }}"""
+    )
+    feeds = {name: np.abs(array) for name, array in feeds_of(model, 0.1).items()}
+    split = split_sums(model)
+    proto = onnx.shape_inference.infer_shapes(ir.to_proto(split), data_prop=True)
+    shape = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*proto.graph.value_info, *proto.graph.input)
+    }
+    left, right = equation.split("->")
+    parts = [node for node in proto.graph.node if node.op_type == "Einsum"]
+    assert len(parts) == blocks
+    for node in parts:
+        lengths = dict(zip(left.replace(",", ""), [n for name in node.input for n in shape[name]], strict=True))
+        assert np.prod([length for letter, length in lengths.items() if letter not in right]) <= BLOCK
+    np.testing.assert_allclose(pessimistic(model, **feeds)["y"], run(model, **feeds)["y"], rtol=2e-2)
+
+
+def test_an_einsum_of_too_many_blocks_is_listed() -> None:
+    text = (
+        """g (float16[1024,1024] x, float16[1024,1024] w) => (float16 y) { y = Einsum<equation = "ab,ab->">(x, w) }"""
+    )
+    why = "an Einsum that adds up 1048576 terms: 8192 blocks; at most 4096 are made"
+    assert split_sums(parsed(text)).meta[NOT_SPLIT] == {"Einsum -> y": why}
+
+
 def test_bodies_are_split_and_short_sums_stay() -> None:
     model = parsed(
         """g (float16[2,300] x, float16[300,4] w, bool c) => (float16[2,4] y) {
