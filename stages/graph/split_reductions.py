@@ -1,4 +1,4 @@
-"""Reductions, pools, running sums and Softmax, spelt out in smaller FLOAT16 nodes (the table is in pessimistic.py)."""
+"""Sums, reductions, pools, running sums and Softmax, in smaller FLOAT16 nodes (the table is in pessimistic.py)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from typing import Any
 import onnx_ir as ir
 
 from stages.graph.half_nodes import HalfNodes, NotSplitError, known, source_of
+
+
+def add(build: HalfNodes) -> list[ir.Value] | None:
+    """Sum and Mean: their inputs one after the other."""
+    values = [value for value in build.node.inputs if value is not None]
+    if len(values) < 2:
+        return None
+    total = build.added(values)
+    return [build.divided(total, len(values)) if build.node.op_type == "Mean" else total]
 
 
 def reduce(build: HalfNodes) -> list[ir.Value] | None:
