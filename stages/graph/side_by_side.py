@@ -8,8 +8,8 @@ For every reference tensor t that is aligned with a tensor c of the candidate, t
 
 so alone/c - t is the error that this node makes, and own/c - t what it makes and inherits. What a node reads of the
 reference is rounded where the candidate holds it in float16, and cut to +-65504: that a tensor overflows is the fault
-of who writes it. Weights are the candidate's own. Nodes between two aligned tensors (casts, moves, the parts of an
-operator that the other file fuses) go along with the one that writes the aligned tensor.
+of who writes it. Weights are the candidate's own, one for both of its copies. Nodes between two aligned tensors (casts,
+moves, the parts of an operator that the other file fuses) go along with the one that writes the aligned tensor.
 """
 
 from __future__ import annotations
@@ -71,23 +71,27 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
     reference, candidate = _alike(reference, candidate)
     halves = {str(value.name) for value in _values(candidate) if value.dtype == _HALF}
     emulated = emulate(candidate)
-    own, alone = emulated.clone(), emulated.clone()
+    own, alone = emulated, emulated.clone()
     prefixes = _free_prefix(reference, "own"), _free_prefix(reference, "alone")
     merge = _Merge(reference, prefixes[1])
     results = [str(value.name) for value in emulated.graph.outputs]
     renamed = [merge.take(model, prefix) for model, prefix in zip((own, alone), prefixes, strict=True)]
+    merge.share(*renamed)
     pairs = []
     for tensor, name in aligned.items():
         ours, theirs = merge.values.get(tensor), renamed[1].get(name)
         if ours is None or theirs is None or ours.dtype != theirs.dtype or theirs.producer() is None:
             continue
+        if not isinstance(ours.type, ir.TensorType):  # sequences hold tensors that have nodes of their own
+            continue
         merge.cut(theirs, ours, name in halves)
         pairs.append((ours, renamed[0][name], theirs, name))
-    merge.finish(pairs, [renamed[0][name] for name in results])
+    outputs = {name: merge.output(renamed[0][name], f"{prefixes[0]}.output/{name}") for name in results}
+    merge.finish(pairs, list(outputs.values()))
     return SideBySide(
         reference,
         [Pair(str(a.name), name, str(b.name), str(c.name)) for a, b, c, name in pairs],
-        {name: str(renamed[0][name].name) for name in results},
+        {name: str(value.name) for name, value in outputs.items()},
         prefixes,
     )
 
@@ -143,15 +147,17 @@ class _Merge:
         """Prefix the names of a copy of the candidate, feed it with the reference's inputs; its values by old name."""
         found = {str(value.name): value for value in _values(model)}
         model.graph.outputs.clear()
-        inputs = [value for value in model.graph.inputs if str(value.name) in self.values]
-        for value in model.graph.inputs:
-            if value not in inputs and not value.is_initializer():
+        inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+        for value in inputs:
+            if str(value.name) not in self.values:
                 known = ", ".join(repr(str(each.name)) for each in self.graph.inputs)
                 raise StageError(
                     f"the candidate has an input {value.name!r}; the reference has {known}; expected the same"
                 )
         for value in inputs:
+            found[str(value.name)] = self.values[str(value.name)]
             ir.convenience.replace_all_uses_with(value, self.values[str(value.name)])
+        model.graph.inputs.clear()
         number = 0
         for graph in model.graphs():
             for node in graph:
@@ -165,6 +171,21 @@ class _Merge:
         for domain, version in model.graph.opset_imports.items():
             self.graph.opset_imports.setdefault(domain, version)
         return found
+
+    def share(self, own: Mapping[str, ir.Value], alone: Mapping[str, ir.Value]) -> None:
+        """One constant for both copies of the candidate."""
+        for name, value in alone.items():
+            if value is not own[name] and ir.convenience.get_const_tensor(value) is not None:
+                ir.convenience.replace_all_uses_with(value, own[name])
+
+    def output(self, value: ir.Value, name: str) -> ir.Value:
+        """The value itself, or a copy of an input or a weight: they belong to the graph already, or to nothing yet."""
+        if value.producer() is not None:
+            return value
+        node = ir.node("Identity", [value], name=name)
+        copy = node.outputs[0]
+        copy.name, copy.type, copy.shape = name, value.type, value.shape
+        return copy
 
     def cut(self, theirs: ir.Value, ours: ir.Value, half: bool) -> None:
         """Readers of `theirs` read the reference's tensor, rounded where it is a float16 one."""

@@ -54,11 +54,12 @@ class Comparer:
     def __init__(self, side: SideBySide, **options: Any) -> None:
         graph = Instrumented(side.model)
         self._side, self._options = side, options
-        self.pairs = [pair for pair in side.pairs if graph.value(pair.reference).dtype in _COUNTED]
+        self.pairs = [pair for pair in side.pairs if _is_counted(graph.value(pair.reference))]
         self._outputs = [str(value.name) for value in side.model.graph.outputs]
         for pair in self.pairs:
             _report(graph, pair)
         self._session: ReportingSession = graph.open(self._outputs, **options)
+        self._whole: tuple[set[int], ReportingSession | None] = set(), None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
         """Errors on one batch.
@@ -82,12 +83,22 @@ class Comparer:
 
     def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
         """Growth, error and largest |t| of some pairs, whose tensors leave a session of their own."""
-        names = [[pair.reference, pair.alone, pair.own] for pair in (self.pairs[i] for i in masked)]
-        if not names:
+        if not masked:
             return []
-        session = Instrumented(self._side.model).open([name for each in names for name in each], **self._options)
-        values, _ = session.run(feeds)
-        return [_exact(*(values[name].astype(np.float64) for name in each)) for each in names]
+        names = {i: [self.pairs[i].reference, self.pairs[i].alone, self.pairs[i].own] for i in masked}
+        values = self._opened(set(masked)).run(feeds)[0]
+        return [_exact(*(values[name].astype(np.float64) for name in names[i])) for i in masked]
+
+    def _opened(self, masked: set[int]) -> ReportingSession:
+        """The session that puts out the tensors of these pairs; opened again only where feeds ask for further ones."""
+        known, session = self._whole
+        if session is None or not masked <= known:
+            known = known | masked
+            pairs = [self.pairs[i] for i in sorted(known)]
+            names = [name for pair in pairs for name in (pair.reference, pair.alone, pair.own)]
+            session = Instrumented(self._side.model).open(names, **self._options)
+            self._whole = known, session
+        return session
 
 
 class Switched:
@@ -113,6 +124,10 @@ def _exact(t: np.ndarray, alone: np.ndarray, own: np.ndarray) -> tuple[float, fl
         norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, alone - t, own - t)]
         growth, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
     return float(growth), float(error), float(norms[0][1])
+
+
+def _is_counted(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.TensorType) and value.dtype in _COUNTED
 
 
 _KEYS = ("t2", "t", "alone2", "alone", "own2", "own")

@@ -10,6 +10,7 @@ import pytest
 
 from stages.graph.side_by_side import side_by_side
 from stages.io import StageError
+from stages.ort.instrument import Instrumented
 from stages.ort.side_by_side import Comparer, Errors, Switched
 from stages.parity.align import align
 
@@ -76,6 +77,27 @@ def test_masks_do_not_count() -> None:
     found = compared(model(text), model(half), {"x": np.float32([[0.1, 0.2, 0.3]])})
     assert 0 < found["s"][0] < 1e-3
     assert 0 < found["y"][0] < 1e-3
+
+
+def test_tensors_with_masks_leave_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many batches are run; opened again only for tensors that held no mask before."""
+    text = """g (float[1,3] x, float[1,3] m) => (float[1,3] y)
+    { s = Add(x, m)  t = Sub(x, m)  u = Min(s, x)  y = Add(t, u) }"""
+    comparer = Comparer(side_by_side(model(text), model(text), {name: name for name in "stuy"}))
+    opened: list[list[str]] = []
+    before = Instrumented.open
+
+    def counted(graph: Instrumented, outputs: list[str], **options: object) -> object:
+        opened.append(list(outputs))
+        return before(graph, outputs, **options)
+
+    monkeypatch.setattr(Instrumented, "open", counted)
+    masked = {"x": np.ones((1, 3), np.float32), "m": np.float32([[0, 0, -1e38]])}
+    for _ in range(3):
+        assert (comparer.run(masked).growth == 0).all()
+    assert len(opened) == 1 and opened[0][0] == "s"
+    assert (comparer.run(masked | {"x": np.zeros((1, 3), np.float32), "m": masked["m"] * 0}).growth == 0).all()
+    assert len(opened) == 1
 
 
 def test_of_nothing_anything_is_all() -> None:
