@@ -7,13 +7,15 @@ other places (a Relu as max(x, 0)). `first_nonfinite` looks at every tensor, so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
 from stages.graph.emulate import before_rounding, emulate
+from stages.graph.pessimistic import split_sums
+from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.instrument import main_values
 from stages.ort.nonfinite import nonfinite_constants, nonfinite_tensors, origins
@@ -34,6 +36,7 @@ class Nonfinite:
         reference_finite: whether the tensor of this name (for a Cast: of its source's) is finite in the FP32 graph;
             None when there is none.
         reaches_output: whether an output of the graph is not finite because of it. A mask of -Inf does not reach one.
+        inside: of pessimistic runs: the numbers are those of a partial sum inside the node, of which `tensor` comes.
     """
 
     node: str
@@ -46,12 +49,15 @@ class Nonfinite:
     unrounded_absmax: float | None
     reference_finite: bool | None
     reaches_output: bool
+    inside: bool = False
 
 
 def first_nonfinite(
     model: Path | str | ir.Model,
     feeds: Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]],
     reference: Path | str | ir.Model | None = None,
+    *,
+    pessimistic: bool = False,
 ) -> list[Nonfinite]:
     """Where NaN and Inf first appear in emulated runs, in graph order; empty when every tensor is finite.
 
@@ -60,13 +66,15 @@ def first_nonfinite(
         feeds: one batch, or several, each of which is run; counts are of all of them, extremes of those runs in which
             the tensor is the first that is not finite.
         reference: the FP32 model it was made from, with the same tensor names.
+        pessimistic: round the sums inside FP16 nodes, too (stages.graph.pessimistic).
 
     Only tensors of the main graph are looked at: an If, Loop or Scan counts as one node.
 
     Raises:
         StageError: when a model cannot be loaded, emulated or run.
     """
-    mixed = _loaded(model)
+    whole = _loaded(model)
+    mixed = split_sums(whole) if pessimistic else whole
     emulated = emulate(mixed)
     batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
     halves = [str(value.name) for value in mixed.graph.inputs if value.dtype == ir.DataType.FLOAT16]
@@ -88,24 +96,47 @@ def first_nonfinite(
     counts = _exact_counts(emulated, batches, (str(value.name) for value in found if value.name in looks[0].absmax))
     result = []
     for value in found:
+        origin = _origin(value, whole) if pessimistic else value
         name, node = str(value.name), value.producer()
         count = counts[name] if name in counts else _counts_of_constant(value)
         there = [look for look, each in zip(looks, first, strict=True) if value in each]
+        author = origin.producer()
         result.append(
             Nonfinite(
-                node=(node.name or "") if node else "",
-                op_type=node.op_type if node else "Initializer" if value.is_initializer() else "Input",
-                tensor=name,
+                node=(author.name or "") if author else "",
+                op_type=author.op_type if author else "Initializer" if origin.is_initializer() else "Input",
+                tensor=str(origin.name),
                 nan=count.nan,
                 posinf=count.posinf,
                 neginf=count.neginf,
                 inputs_absmax=_largest(_inputs_absmax(node, look) for look in there),
                 unrounded_absmax=unrounded.get(name),
-                reference_finite=_finite_in_reference(value, in_reference),
+                reference_finite=_finite_in_reference(origin, in_reference),
                 reaches_output=value in reaching,
+                inside=name != origin.name,
             )
         )
-    return result
+    return _once(result)
+
+
+def _origin(value: ir.Value, whole: ir.Model) -> ir.Value:
+    """The value of the graph before its sums were split that a value was made for: the first on the way down."""
+    known = main_values(whole)
+    waiting = [value]
+    for each in waiting:
+        if str(each.name) in known:
+            return known[str(each.name)]
+        waiting += [output for reader in each.consumers() for output in reader.outputs if output.name]
+    raise StageError(f"tensor {value.name!r} of a split sum leads to no tensor of the graph before; expected one")
+
+
+def _once(found: Iterable[Nonfinite]) -> list[Nonfinite]:
+    """One of each tensor, the first; it reaches an output when one of them does."""
+    kept: dict[str, Nonfinite] = {}
+    for item in found:
+        first = kept.setdefault(item.tensor, item)
+        kept[item.tensor] = replace(first, reaches_output=first.reaches_output or item.reaches_output)
+    return list(kept.values())
 
 
 @dataclass(frozen=True)

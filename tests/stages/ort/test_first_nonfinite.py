@@ -82,3 +82,29 @@ def test_many_non_finite_tensors_are_located_at_once() -> None:
     text = f'<ir_version: 9, opset_import: ["" : 17]> g (float16[1] x) => (float16[1] t399) {{ t0 = Mul(x, x){chain} }}'
     found = first_nonfinite(ir.from_proto(onnx.parser.parse_model(text)), {"x": np.float16([300])})
     assert [item.tensor for item in found] == ["t0"]
+
+
+SUMS = """g (float16[1,600] x) => (float16[1,600] z, float16[1,1] s)
+{
+    [squares] s = ReduceSumSquare<axes = [1], keepdims = 1>(x)
+    [soft] p = Softmax(x)
+    [mean] m = ReduceMean<axes = [1], keepdims = 1>(x)
+    [less] d = Sub(x, m)
+    [last] z = Mul(d, p)
+}"""
+
+
+def test_a_sum_that_overflows_inside_a_node_is_that_nodes(tmp_path: Path) -> None:
+    """600 terms of 200 add up to 120000; their mean is 200, which only a kernel with an FP16 sum does not find."""
+    path = saved(tmp_path / "m.onnx", SUMS)
+    feeds = {"x": np.full((1, 600), 200, np.float32)}
+    plain = [item.node for item in first_nonfinite(path, feeds)]
+    assert plain == ["squares"]
+    found = first_nonfinite(path, feeds, pessimistic=True)
+    assert [(item.node, item.op_type, item.tensor, item.inside) for item in found] == [
+        ("squares", "ReduceSumSquare", "s", True),
+        ("mean", "ReduceMean", "m", True),
+    ]
+    assert [item.reaches_output for item in found] == [True, True]
+    assert found[1].posinf == 1
+    assert found[1].unrounded_absmax is not None and 65520 <= found[1].unrounded_absmax <= 120000
