@@ -34,7 +34,8 @@ class Suggestion:
     Attributes:
         node_block_list: entries for precision.node_block_list, each the whole name of one node.
         scope_block_list: entries for precision.scope_block_list: modules of which every node is needed.
-        nodes: the nodes that both lists pin, in graph order; empty when the gates hold as it is.
+        nodes: the nodes that both lists pin, in graph order; empty when the gates hold as it is (minimal), and when the
+            runs were used up before it was known whether any pin helps (not minimal).
         minimal: no entry can be dropped; False when the runs were used up before that was known.
         runs: of the switchboard.
     """
@@ -62,7 +63,7 @@ def suggest(
         board, feeds, base, error, checkpoint: as stages.parity.sensitivity.sensitivity.
         gates_hold: whether a run's outputs are good enough.
         runs: how many runs may be used: up to a quarter of them measure, the others search. When they are used up, the
-            best list so far is returned.
+            best list so far is returned, which may be empty.
 
     Raises:
         StageError: when a run fails, or `base` names a node that the model does not have.
@@ -72,7 +73,7 @@ def suggest(
         return Suggestion([], [], [], minimal=True, runs=trial.used)
     free = [node for node in board.nodes if node not in trial.base]
     if not trial.holds(free):
-        return None
+        return Suggestion([], [], [], minimal=False, runs=trial.used) if trial.refused else None
     measured = sensitivity(board, feeds, base, error, runs=max(2, runs // 4), checkpoint=checkpoint)
     trial.used += measured.runs
     whole = grouped(board, base)

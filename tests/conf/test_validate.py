@@ -192,5 +192,5 @@ def test_what_must_be_verified_is_known_by_name() -> None:
     (error,) = errors_of("verify.require=[detections,latency]")
     assert error.startswith("verify.require[1]: expected one of detections, average_precision, batch, adversarial")
     assert error.endswith("got 'latency'")
-    (error,) = errors_of("verify.suggest_runs=0")
-    assert error == "verify.suggest_runs: expected 1 or more, got 0"
+    (error,) = errors_of("verify.suggest_runs=9")
+    assert error == "verify.suggest_runs: expected 10 or more, got 9"

@@ -100,6 +100,12 @@ def test_nothing_to_do_and_nothing_that_helps() -> None:
     assert found(NODES, lambda fp32: 1.0) is None
 
 
+def test_runs_that_are_used_up_are_no_proof_that_nothing_helps() -> None:
+    assert found(NODES, needs({"/m.0/attn/a"}), runs=1) == Suggestion([], [], [], minimal=False, runs=1)
+    assert found(NODES, lambda fp32: 1.0, runs=1) == Suggestion([], [], [], minimal=False, runs=1)
+    assert found(NODES, lambda fp32: 1.0, runs=2) is None, "every node in FP32 was tried"
+
+
 def test_when_the_runs_are_used_up_the_list_still_holds() -> None:
     formula = needs({"/m.0/attn/a", "/m.3/mlp/d"})
     result = found(NODES, formula, runs=16)
