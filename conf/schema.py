@@ -198,6 +198,7 @@ class VerifyConfig:
     evaluation: Evaluation
     gates: GatesConfig
     pictures: int
+    profile: bool
     require: list[str]
     skip_corrupt: bool
     suggest: bool

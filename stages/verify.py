@@ -55,6 +55,7 @@ def run(stage: Stage) -> dict[str, Any]:
         batch_sizes=batch_sizes(config),
         decisions=read_json(decisions) if decisions.exists() else None,
         left_out=left_out,
+        pinned=config.precision.node_block_list,
         conversion=_conversion(stage) if config.verify.suggest else None,
     )
     stage.publish(stage.out() / PAGE)

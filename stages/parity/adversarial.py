@@ -14,7 +14,7 @@ import numpy as np
 from conf.schema import VerifyConfig
 from stages.io import StageError
 from stages.parity.checks import FAILED, NOT_VERIFIED, same_detections
-from stages.parity.hops import OpenFile, max_abs, measure, run_file
+from stages.parity.hops import Hop, OpenFile, max_abs, measure, run_file
 from stages.parity.reference import Outputs, Reference
 
 
@@ -27,8 +27,7 @@ def measure_adversarial(
         reference: the frozen outputs on them, or the reason why there are none.
 
     Returns:
-        state, reason; and where it ran samples, nonfinite, max_abs_error by output, matched_fraction, extra, and
-        pictures: {sample, nonfinite} each.
+        state, reason; and where it ran samples, nonfinite, max_abs_error by output, matched_fraction, extra.
     """
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}
@@ -42,13 +41,18 @@ def measure_adversarial(
         "nonfinite": hop.facts["nonfinite"],
         "max_abs_error": max_abs(hop.facts["confident_tensors"] or hop.facts["tensors"]),
     }
+    return facts | judged(reference, hop, options)
+
+
+def judged(reference: Reference, hop: Hop, options: VerifyConfig) -> dict[str, Any]:
+    """{state, reason, ...} of a file measured on adversarial samples."""
     if hop.facts["nonfinite"] > options.gates.nonfinite_max:
-        bad = [name for i, name in enumerate(reference.names) if not _finite(outputs, i)]
+        bad = [name for i, name in enumerate(reference.names) if not _finite(hop.outputs, i)]
         reason = f"{hop.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
-        return facts | {"state": FAILED, "reason": reason}
+        return {"state": FAILED, "reason": reason}
     if reference.unusable:
-        return facts | {"state": NOT_VERIFIED, "reason": f"all outputs are finite, and {reference.unusable}"}
-    return facts | same_detections(hop.matchings, options.gates)
+        return {"state": NOT_VERIFIED, "reason": f"all outputs are finite, and {reference.unusable}"}
+    return same_detections(hop.matchings, options.gates)
 
 
 def _finite(outputs: Outputs, sample: int) -> bool:

@@ -38,7 +38,8 @@ def measure_batches(
 
     Returns:
         state: "verified" when every size is, "failed" when one fails, else "not verified", with reason; sizes: for each
-        size {batch, state, reason, matched_fraction, extra, nonfinite, max_abs_error by output}.
+        size {batch, state, reason, matched_fraction, extra, nonfinite, nonfinite_before}, and of a failed one samples:
+        the names of those in its first run that fails.
     """
     fixed = fixed_batch(load_model(path), path)
     busiest = _busiest(reference, len(hop.found), options.score_threshold)
@@ -71,11 +72,13 @@ def _measure(
     try:
         outputs = run_file(opened[0], path, [reference.samples[i] for i in rows], size)
     except StageError as error:
-        return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"}
+        run = {"samples": _names(reference, rows[:size])}
+        return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"} | run
     facts = {"batch": size} | _facts(outputs, hop, rows)
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
-        return facts | {"state": FAILED, "reason": reason}
+        differs = [_nonfinite(outputs, k) != _nonfinite(hop.outputs, i) for k, i in enumerate(rows)]
+        return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
     if facts["nonfinite_before"]:
         return facts | {"state": NOT_VERIFIED, "reason": "the outputs are not finite: nothing was compared"}
     if reference.unusable:
@@ -86,7 +89,24 @@ def _measure(
     same = same_detections(matchings, options.gates)
     if same["state"] == VERIFIED and not same["reference"]:
         return facts | same | {"state": NOT_VERIFIED, "reason": "the file finds nothing: nothing was compared"}
+    if same["state"] == FAILED:
+        differs = [bool(one.missed or len(one.extra)) for one in matchings]
+        same["samples"] = _first_run(reference, rows, size, differs)
     return facts | same
+
+
+def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:
+    """The samples of the first run that holds a row which differs."""
+    start = differs.index(True) // size * size
+    return _names(reference, rows[start : start + size])
+
+
+def _names(reference: Reference, rows: Sequence[int]) -> list[str]:
+    return [reference.names[i] for i in rows]
+
+
+def _nonfinite(outputs: Outputs, row: int) -> int:
+    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 
 def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:

@@ -6,7 +6,8 @@
     cast_cleanup   the final file, what ships    holds FP16                                   all
     engine         not this stage's: "not verified"
 
-Every file runs on the adversarial samples, too, and at batch 1 and at opt and max of the engine's profiles.
+Every file runs on the adversarial samples, too, and at batch 1; the final one also at opt and max of the engine's
+profiles.
 
 ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
 recorded (`cpu_provider_claims`), for the difference. The gates and checks hold the final file alone.
@@ -14,22 +15,23 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from conf.schema import VerifyConfig
+from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import stacked
-from stages.io import write_json, write_text
+from stages.io import StageError, write_json, write_text
 from stages.onnx_files import load_model
 from stages.parity import gates, plots
 from stages.parity.adversarial import measure_adversarial
 from stages.parity.batches import measure_batches
 from stages.parity.checks import NAMED, NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
 from stages.parity.detections import Detections
+from stages.parity.failing import failing_of, place_of
 from stages.parity.hops import (
     FP32_CPU,
     Hop,
@@ -41,7 +43,7 @@ from stages.parity.hops import (
     open_file,
     sample_facts,
 )
-from stages.parity.locate import error_profile, locate
+from stages.parity.locate import error_profile
 from stages.parity.page import render
 from stages.parity.pins import suggested_pins
 from stages.parity.plot_data import write_data
@@ -60,9 +62,10 @@ HOPS = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = HOPS[-1]
 SUBSET = 64  # samples for the hops before the final file
 _PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
-NAMED = 10  # nodes of a sentence; details.json has all
 PAGE = "verify.html"
 NO_ENGINE = "this stage judges the ONNX file"
+_PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
+T = TypeVar("T")
 NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
 _SAID = {
     "detections": "detections: ",
@@ -82,6 +85,7 @@ def verify(
     batch_sizes: Sequence[int] = (1,),
     decisions: Sequence[Mapping[str, Any]] | None = None,
     left_out: Sequence[str] = (),
+    pinned: Sequence[str] = (),
     conversion: Conversion | None = None,
 ) -> dict[str, Any]:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
@@ -90,53 +94,62 @@ def verify(
         reference: see stages.parity.reference.freeze.
         files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
         out: folder for verdict.json, details.json, verify.html and plots/.
-        options: thresholds, evaluation, gates, what must be verified.
+        options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
         models: graph facts by hop, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
-        batch_sizes: numbers of samples in a run at which every file must find the same.
+        batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
         left_out: what is wrong with each sample that was left out.
+        pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
 
     Returns:
-        The report: verdict, flat metrics of the final file, the hops in short, what was not verified.
+        The report: verdict, flat metrics of the final file, the hops in short, what was not verified. What is looked
+        for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
+        verdict away, and is said among what was not verified.
     """
     total = len(reference.names)
     subset = min(SUBSET, total)
 
-    def measured(path: Path, count: int) -> Hop:
+    def measured(path: Path, count: int, sizes: Sequence[int]) -> Hop:
         opened = open_file(path, options.evaluation.value)
         hop = measure_file(path, reference, count, options, opened)
         facts = {
             "adversarial": measure_adversarial(opened, path, adversarial, options),
-            "batches": measure_batches(opened, path, reference, hop, batch_sizes, options),
+            "batches": measure_batches(opened, path, reference, hop, sizes, options),
         }
         return replace(hop, facts=hop.facts | facts)
 
-    def verify_again(path: Path) -> tuple[str, list[str]]:
-        again = judge(reference, measured(path, total), options)
-        return again["verdict"], again["reasons"]
+    def verify_again(path: Path) -> dict[str, Any]:
+        return judge(reference, measured(path, total, batch_sizes), options)
 
-    hops = {name: measured(path, total if name == FINAL else subset) for name, path in files.items()}
-    final = hops[FINAL]
+    def gates_of_hop(part: Reference, hop: Hop) -> list[dict[str, Any]]:
+        return gates_of(part, hop, options)
+
+    hops = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
+    final = hops[FINAL] = measured(files[FINAL], total, batch_sizes)
     verdict = judge(reference, final, options)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
     verdict["not_verified"] += [f"a sample that was left out: {what}" for what in left_out]
-    if any(gate["passed"] is False for gate in verdict["gates"]):
-        verdict["place"] = locate(files[FINAL], files["slim"], reference, final, decisions)
-        verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
-        if options.suggest and conversion is not None and final.facts["evaluation"] != FP32_CPU:
-            rows = decisions or []
-            verdict["suggestion"] = suggested_pins(
-                files["slim"],
-                reference,
-                final,
-                options,
-                conversion,
-                rows,
-                lambda part, hop: gates_of(part, hop, options),
-                verify_again,
+    unknown = verdict["not_verified"]
+    if verdict["verdict"] == gates.FAILED:
+        failing = _tried(
+            _PLACE,
+            unknown,
+            lambda: failing_of(files[FINAL], reference, final, verdict, adversarial, options, gates_of_hop),
+        )
+        if failing is not None:
+            verdict["place"] = _tried(
+                _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], decisions, pinned)
             )
+            verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
+        if failing is not None and options.suggest and conversion is not None and final.facts["evaluation"] != FP32_CPU:
+            verdict["suggestion"] = _tried(
+                _PINS,
+                unknown,
+                lambda: suggested_pins(files["slim"], failing, options, conversion, decisions or [], verify_again),
+            )
+    profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
     details = {
         "hops": {name: hop.facts for name, hop in hops.items()},
@@ -145,12 +158,40 @@ def verify(
         "samples": sample_facts(reference, final),
     }
     report = report_of(verdict, hops, claims) | {"left_out": list(left_out)}
-    profile = profile_of(files, reference, final)
     write_json(out / "verdict.json", verdict)
-    write_json(out / "details.json", details | {"profile": profile})
-    write_data(out / "plots", final.facts["histograms"], profile)
-    write_text(out / PAGE, render(report, verdict, details, out, profile=profile, decisions=decisions))
+    write_json(out / "details.json", details | {"profile": profile or []})
+    write_data(out / "plots", final.facts["histograms"], profile or [])
+    write_text(
+        out / PAGE,
+        render(
+            report,
+            verdict,
+            details,
+            out,
+            profile=profile or [],
+            no_profile=_why_none(profile, final, options),
+            pinned=pinned,
+            decisions=decisions,
+        ),
+    )
     return report
+
+
+def _tried(what: str, unknown: list[str], search: Callable[[], T]) -> T | None:
+    """What a search finds; None when it ends with an error of any kind: the verdict stands, `unknown` says it."""
+    try:
+        return search()
+    except Exception as error:
+        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        unknown.append(f"{what}: {said}")
+        return None
+
+
+def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyConfig) -> str:
+    """Why there is no error of every node; empty where there is, and for a file without FP16."""
+    if final.facts["evaluation"] == FP32_CPU or profile is not None:
+        return ""
+    return "verify.profile is false" if not options.profile else "it ended with an error, see above"
 
 
 def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
@@ -218,7 +259,8 @@ def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> l
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
     feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
-    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds)]
+    pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
+    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
 
 
 def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:

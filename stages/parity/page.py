@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.parity.drawings import BLUE, ORANGE, error_growth, histogram
+from stages.parity.pinning import pins_argument
 
 _TEMPLATE = "verify.html.j2"
 _LISTED = 300  # nodes that stay FP32
@@ -37,6 +38,8 @@ def render(
     folder: Path,
     *,
     profile: Sequence[Mapping[str, Any]] = (),
+    no_profile: str = "",
+    pinned: Sequence[str] = (),
     decisions: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     """The page.
@@ -46,6 +49,8 @@ def render(
         folder: where the pictures lie that `details` names.
         profile: in graph order {node, op_type, tensor, precision, growth, error} of the final file; None: not
             finite.
+        no_profile: why there is none, where there might be one.
+        pinned: entries of precision.node_block_list in force.
         decisions: rows of the conversion: {node, op, precision, rule, reason}; None where there are none.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -67,7 +72,8 @@ def render(
         hops=hops,
         outputs=sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         histograms=_histograms(details["hops"]),
-        growth=_growth(profile),
+        growth=_growth(profile, pinned),
+        no_profile=no_profile,
         suspects=(verdict.get("place") or {}).get("suspects", []),
         suggestion=verdict.get("suggestion"),
         pictures=[_picture(folder, item) for item in details["pictures"]],
@@ -82,16 +88,16 @@ def worst_nodes(profile: Sequence[Mapping[str, Any]]) -> list[int]:
     return sorted(made, key=lambda i: -_error(profile[i]["growth"]))[:WORST_NODES]
 
 
-def selector(row: Mapping[str, Any]) -> str:
-    """What pins a node, ready for the command line; empty for a node without a name of its own."""
+def selector(row: Mapping[str, Any], pinned: Sequence[str] = ()) -> str:
+    """What pins a node beside `pinned`, for the command line; empty for a node without a name of its own."""
     import re
 
     if not row["node"] or " -> " in row["node"]:
         return ""
-    return f"precision.node_block_list=['^{re.escape(row['node'])}$']"
+    return pins_argument("node_block_list", [f"^{re.escape(row['node'])}$"], pinned)
 
 
-def _growth(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _growth(profile: Sequence[Mapping[str, Any]], pinned: Sequence[str]) -> dict[str, Any] | None:
     from markupsafe import Markup
 
     rows = [dict(row) | {key: _error(row[key]) for key in ("growth", "error")} for row in profile]
@@ -101,7 +107,7 @@ def _growth(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {
         "wide": Markup(error_growth(rows, worst, 1080, 380, titles=True)),
         "narrow": Markup(error_growth(rows, worst, 400, 320, titles=False)),
-        "worst": [rows[i] | {"position": i, "selector": selector(rows[i])} for i in worst],
+        "worst": [rows[i] | {"position": i, "selector": selector(rows[i], pinned)} for i in worst],
         "nodes": len(rows),
         "exact": sum(row["growth"] == 0 for row in rows),
         "nonfinite": sum(not math.isfinite(row["error"]) for row in rows),

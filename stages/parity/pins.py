@@ -1,6 +1,7 @@
 """verify.suggest: further pins that bring a failed file inside the gates, found on a switchboard and then confirmed.
 
-    search     on the worst samples, one run for each question (stages.parity.suggest), within verify.suggest_runs
+    search     on the samples that fail, the worst of them (stages.parity.failing), one run for each question
+               (stages.parity.suggest), within verify.suggest_runs
     confirm    the FP32 file is converted anew with the pins, and that file is verified on all samples as the final one
 
 Nothing is applied: the pins are printed and stored, ready for the command line.
@@ -17,10 +18,13 @@ import numpy as np
 
 from conf.schema import VerifyConfig
 from stages.data.samples import stacked
+from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.switchboard import Switchboard
 from stages.parity import gates
-from stages.parity.hops import Hop, filled, fixed_batch, measure, sample_facts
+from stages.parity.failing import Failing
+from stages.parity.hops import filled, fixed_batch, measure, sample_facts
+from stages.parity.pinning import pins_argument
 from stages.parity.reference import Outputs, Reference
 from stages.parity.suggest import Suggestion, as_dict, suggest
 from stages.parity.tensors import pair_queries, query_outputs
@@ -28,31 +32,31 @@ from stages.parity.worst import worst_samples
 from stages.reconversion import Conversion
 
 SAMPLES = 4  # the worst, on which the search runs
-Judge = Callable[[Reference, Hop], list[dict[str, Any]]]
 
 
 def suggested_pins(
     fp32_path: Path,
-    reference: Reference,
-    final: Hop,
+    failing: Failing,
     options: VerifyConfig,
     conversion: Conversion,
     decisions: Sequence[Mapping[str, Any]],
-    judge: Judge,
-    verify_again: Callable[[Path], tuple[str, list[str]]],
+    verify_again: Callable[[Path], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Search pins and confirm them.
 
     Args:
         fp32_path: the file before the conversion.
-        final: the failed file, measured.
+        failing: the samples of the final file that fail, and the rule.
         decisions: rows of its conversion, {node, precision, ...}.
-        judge: the gates of a hop (stages.parity.gates.evaluate).
-        verify_again: (verdict, reasons) of a file, on all samples.
+        verify_again: {verdict, reasons, gates} of a file, on all samples.
 
     Returns:
         sentence; status "found", "not confirmed" or "none"; node_block_list, scope_block_list; selectors, the same for
-        the command line; nodes, minimal, runs, verdict and reasons of the confirmation.
+        the command line; nodes, minimal, runs, verdict (None where the new file cannot be made or run) and reasons of
+        the confirmation.
+
+    Raises:
+        StageError: when the search cannot run.
     """
     model = conversion.source(fp32_path)
     board = Switchboard(
@@ -62,7 +66,9 @@ def suggested_pins(
         keep_io_types=conversion.precision.keep_io_types,
         init_conversion_max_bytes=conversion.precision.init_conversion_max_bytes,
     )
-    worst = worst_samples(sample_facts(reference, final), SAMPLES)
+    reference, judge = failing.reference, failing.judge
+    facts_of_samples = sample_facts(reference, failing.final)
+    worst = list(range(len(facts_of_samples))) if failing.together else worst_samples(facts_of_samples, SAMPLES)
     size = fixed_batch(load_model(fp32_path), fp32_path) or len(worst)
     rows = worst[: max(1, len(worst) // size) * size]
     part = reference.subset(rows)
@@ -80,48 +86,61 @@ def suggested_pins(
 
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32"]
     found = suggest(board, feeds, base, error, gates_hold, runs=options.suggest_runs)
+    where = f"a run of {len(rows)} samples" if failing.together else f"the worst {len(rows)} samples"
     if found is None:
-        return {"status": "none", "selectors": "", "sentence": _NONE.format(samples=len(rows))}
+        return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
     facts = as_dict(found) | {"selectors": _selectors(found, conversion)}
     if not found.nodes:
-        return facts | {"status": "none", "sentence": _HOLDS.format(samples=len(rows))}
-    with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
-        path = Path(folder) / "model.onnx"
-        conversion.convert(fp32_path, path, found.node_block_list, found.scope_block_list)
-        verdict, reasons = verify_again(path)
-    confirmed = verdict != gates.FAILED
+        said = _HOLDS if found.minimal else _USED_UP
+        return facts | {"status": "none", "sentence": said.format(where=where, runs=found.runs)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
+            path = Path(folder) / "model.onnx"
+            conversion.convert(fp32_path, path, found.node_block_list, found.scope_block_list)
+            again = verify_again(path)
+    except StageError as fault:
+        again = {"verdict": None, "reasons": [str(fault)], "gates": []}
     return facts | {
-        "status": "found" if confirmed else "not confirmed",
-        "sentence": _sentence(found, len(rows), confirmed),
-        "verdict": verdict,
-        "reasons": reasons,
+        "status": "found" if again["verdict"] not in (None, gates.FAILED) else "not confirmed",
+        "sentence": f"{_found(found, where)} {confirmation(again)}",
+        "verdict": again["verdict"],
+        "reasons": again["reasons"],
     }
 
 
-_NONE = "No pins help: on the worst {samples} samples the gates do not hold with every node in FP32, either."
-_HOLDS = "No further pin is needed for the worst {samples} samples alone; what fails shows on all samples together."
+_NONE = "No pins help: on {where} the gates do not hold with every node in FP32, either."
+_HOLDS = "No further pin is needed for {where} alone: what fails does not show there."
+_USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.suggest_runs are used up."
 
 
-def _sentence(found: Suggestion, samples: int, confirmed: bool) -> str:
+def _found(found: Suggestion, where: str) -> str:
     count = len(found.node_block_list) + len(found.scope_block_list)
     short = "no entry can be dropped" if found.minimal else "the budget of runs was used up before it was the shortest"
-    said = (
-        f"{count} more {'entries' if count > 1 else 'entry'} ({len(found.nodes)} nodes), found in {found.runs} runs on "
-        f"the worst {samples} samples; {short}."
+    nodes = f"{len(found.nodes)} node{'s' if len(found.nodes) > 1 else ''}"
+    return (
+        f"{count} more {'entries' if count > 1 else 'entry'} ({nodes}), found in {found.runs} runs on {where}; {short}."
     )
-    if confirmed:
-        return f"{said} A file converted with them holds the gates on all samples. They were not applied."
-    return f"{said} A file converted with them does not hold the gates on all samples."
+
+
+def confirmation(again: Mapping[str, Any]) -> str:
+    """What a file converted with the pins does on all samples, by its {verdict, reasons, gates}."""
+    if again["verdict"] is None:
+        return f"A file converted with them could not be verified: {again['reasons'][0]}"
+    if again["verdict"] == gates.FAILED:
+        return f"A file converted with them fails on all samples: {again['reasons'][0]}."
+    unknown = [gate["gate"] for gate in again["gates"] if gate["passed"] is None]
+    if len(unknown) == len(again["gates"]):
+        return "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
+    if unknown:
+        said = "holds on all samples the gates that had a value"
+        return f"A file converted with them {said}; {', '.join(unknown)} had none. They were not applied."
+    return "A file converted with them holds the gates on all samples. They were not applied."
 
 
 def _selectors(found: Suggestion, conversion: Conversion) -> str:
     """Entries in force and new ones, as arguments of `python -m pipeline`."""
-    lines = []
-    for key, new in (("node_block_list", found.node_block_list), ("scope_block_list", found.scope_block_list)):
-        if new:
-            entries = ",".join(f"'{entry}'" for entry in [*getattr(conversion.precision, key), *new])
-            lines.append(f'"precision.{key}=[{entries}]"')
-    return " ".join(lines)
+    lists = {"node_block_list": found.node_block_list, "scope_block_list": found.scope_block_list}
+    return " ".join(pins_argument(key, new, getattr(conversion.precision, key)) for key, new in lists.items() if new)
 
 
 def _error(reference: Reference, outputs: Outputs) -> float:

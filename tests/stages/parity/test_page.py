@@ -3,6 +3,7 @@
 import base64
 import copy
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -128,6 +129,12 @@ def test_a_file_without_fp16_has_no_profile_and_no_islands(shown) -> None:
     assert "all 2 nodes that can be FP16 are" in words(shown(decisions=[DECISIONS[1]] * 2))
 
 
+def test_a_profile_that_was_not_measured_says_why(shown) -> None:
+    assert "Error along the graph Not measured: verify.profile is false." in words(
+        shown(profile=[], no_profile="verify.profile is false")
+    )
+
+
 def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
     nothing = dict.fromkeys(HOP, None) | {"evaluation": "emulated-fp16", "samples": 4, "max_abs_error": {}}
     nothing |= {"batches": {"state": "not verified", "reason": "x", "sizes": {}}}
@@ -157,8 +164,8 @@ def test_the_worst_nodes_begin_with_what_is_not_finite() -> None:
 
 
 def test_a_selector_matches_its_node_alone() -> None:
-    found = selector(PROFILE[1])
-    pattern = re.fullmatch(r"precision\.node_block_list=\['(.*)'\]", found)
+    (found,) = shlex.split(selector(PROFILE[1], ["^/a$"]))
+    pattern = re.fullmatch(r'precision\.node_block_list=\["\^/a\$","(.*)"\]', found)
     assert pattern and re.search(pattern[1], "/b.1") and not re.search(pattern[1], "/bx1")
     assert selector(PROFILE[2]) == "", "a node without a name has no selector"
 
