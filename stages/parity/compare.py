@@ -32,6 +32,7 @@ from stages.parity.checks import sums_not_rounded
 from stages.parity.comparison import Comparison
 from stages.parity.output_errors import OutputErrors
 from stages.parity.outputs import DETECTIONS, TENSORS, check_spec, task_of
+from stages.parity.tensors import query_outputs
 from stages.parity.two_files import Run, TwoFiles
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Report:
         classification: see stages.parity.classification.classification_metrics; None for other tasks.
         not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
-            when nothing is wrong or was looked for.
+            when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
         suspects: stages.parity.locate.Suspect, the likeliest first.
         evaluation, provider: what ran the candidate; evaluation is "fp32-cpu" where it holds no FP16.
         reference_evaluation: "fp32-cpu", or "emulated-fp16" where the reference holds FP16.
@@ -179,7 +180,7 @@ def compare(
     said = [*judged.unknown, *judged.unjudged, *_said(report, files, by_samples, runs)]
     if locate == _ALWAYS or (locate and (not report.passed or judged.unjudged)):
         run, row = worst or (runs[0], 0)
-        report, why_not = _located(report, files, files.one_sample(feeds, run, row))
+        report, why_not = _located(report, files, files.one_sample(feeds, run, row), declared)
         said += why_not
     return replace(report, not_verified=said)
 
@@ -290,14 +291,20 @@ def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]
     yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
 
 
-def _located(report: Report, files: TwoFiles, feed: Mapping[str, np.ndarray]) -> tuple[Report, list[str]]:
+def _located(
+    report: Report, files: TwoFiles, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]
+) -> tuple[Report, list[str]]:
     from stages.parity.locate import find_suspects, first_bad_node
 
+    queries = query_outputs(spec) if spec.get("outputs") else None
+    pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
     try:
-        suspects = find_suspects(files.paths["reference"], files.paths["candidate"], feed)
+        suspects = find_suspects(
+            files.paths["reference"], files.paths["candidate"], feed, queries=queries, pessimistic=pessimistic
+        )
     except StageError as error:
         return report, [f"where it goes wrong: {error}"]
-    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects)), []
+    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []
 
 
 def _plain(value: Any) -> Any:

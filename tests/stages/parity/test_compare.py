@@ -277,7 +277,7 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
         return ["suspect"]
 
     monkeypatch.setattr("stages.parity.locate.find_suspects", find_suspects, raising=False)
-    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects: f"of {suspects}", raising=False)
+    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, **_: f"of {suspects}", raising=False)
     feeds = [{"x": X * 0.1}, {"x": np.full((1, 3), 60000, np.float32)}, {"x": X * 0.2}]
     report = held(tmp_path, SAME, OVERFLOW, feeds, locate=True)
     assert report.verdict == "failed" and report.evaluation == "emulated-fp16" and report.worst_sample == "feed[1]"
@@ -290,11 +290,11 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
 
 
 def test_a_search_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def find_suspects(*_: Any) -> list[Any]:
+    def find_suspects(*_: Any, **__: Any) -> list[Any]:
         raise StageError("no node of the candidate is one of the reference")
 
     monkeypatch.setattr("stages.parity.locate.find_suspects", find_suspects, raising=False)
-    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda _: None, raising=False)
+    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda *_, **__: None, raising=False)
     report = held(tmp_path, PLAIN, PLAIN.replace("Relu", "Neg"), locate=True)
     assert report.verdict == "failed" and report.first_bad_node is None
     assert "where it goes wrong: no node of the candidate is one of the reference" in report.not_verified
@@ -306,6 +306,27 @@ def test_what_emulation_does_not_say_is_said(tmp_path: Path) -> None:
     report = held(tmp_path, OVERFLOW, OVERFLOW, {"x": X})
     assert report.passed and report.reference_evaluation == "emulated-fp16"
     assert any("the reference holds FP16 itself" in item for item in report.not_verified)
+
+
+def test_a_file_that_passed_has_no_bad_node_but_where_rounding_does_not_explain_it(tmp_path: Path) -> None:
+    exp = "(float[4] x) => (float[4] y) { y = Exp (x) }"
+    x = {"x": np.full(4, 0.3, np.float32)}
+    report = held(tmp_path, exp, exp.replace("float[", "float16["), x, locate="always")
+    assert report.passed and report.suspects and report.first_bad_node is None
+    wrong = "(float[N,3] x) => (float[N,3] y) { [first] y = Abs (x) }"
+    report = held(tmp_path, wrong, wrong.replace("Abs", "Neg"), {"x": X}, tolerance=10.0, locate="always")
+    assert report.passed and report.first_bad_node == "first"
+
+
+def test_the_search_rounds_as_the_run_that_failed_did(tmp_path: Path) -> None:
+    """600 added up 128 times and taken away again: a partial sum overflows, the sum does not."""
+    total = "(float[1,256] x) => (float[1,1] y) { [total] y = ReduceSum <keepdims = 1> (x, axes) }"
+    half, axes = total.replace("float[", "float16["), np.array([1])
+    x = {"x": np.repeat(np.array([[600, -600]], np.float32), 128, axis=1)}
+    files = model(tmp_path / "fp32.onnx", total, axes=axes), model(tmp_path / "half.onnx", half, axes=axes)
+    assert compare(*files, x).passed
+    report = compare(*files, x, evaluation="emulated-fp16-pessimistic")
+    assert report.verdict == "failed" and report.first_bad_node == "total"
 
 
 def test_sums_that_a_pessimistic_run_does_not_round_are_said(tmp_path: Path) -> None:
