@@ -8,15 +8,17 @@
 
 Only the nodes with the largest error of their own (growth) are asked for their effect. Growth alone would put a dead
 signal that rounds to nothing before a wrong weight: what nobody reads at that scale has no effect. A network may hold
-hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect. Outputs
-are compared with their rows in order of size, because detectors put out queries in an order that rounding may change.
+hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect. Rows of
+queries are compared in order of size, because detectors put them out in an order that rounding may change; rows of
+anything else are compared as they stand, because there another order is a fault.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +27,17 @@ import numpy as np
 
 from conf.schema import FP16_MAX
 from stages.data.samples import stacked
+from stages.io import StageError
+from stages.models.source import SPEC_KEY
 from stages.onnx_files import load_model
+from stages.ort.emulated import EVALUATION, PESSIMISTIC
 from stages.ort.first_nonfinite import Nonfinite, first_nonfinite
 from stages.ort.side_by_side import Comparer, Switched
 from stages.parity.align import align, source_node
 from stages.parity.hops import FP32_CPU, Hop, fixed_batch, sample_facts
+from stages.parity.pinning import pins_argument
 from stages.parity.reference import Reference
+from stages.parity.tensors import query_outputs
 from stages.parity.worst import worst_samples
 
 if TYPE_CHECKING:
@@ -45,6 +52,8 @@ _PARTS = 8  # that they are asked in at first, where they are many
 _PASSED_OVER = 0.1  # of the effect of all: a part that has less has no fault in it
 _WRONG = 0.05  # relative error that rounding does not explain
 _FELT = 0.005  # effect, likewise
+_SINGLE = 1e-6  # effect: FP32 makes as much of another order of operations
+_NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less moved nothing
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -65,7 +74,7 @@ class Suspect:
         inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's own
             run, before rounding; for "error" in the reference.
         rule: the rule that let it into FP16 (or kept it out), where decisions are given.
-        selector: what keeps it FP32, ready for the command line.
+        selector: what keeps it FP32, beside the entries in force, quoted for the command line.
         sentence: all that in words.
     """
 
@@ -107,6 +116,9 @@ def find_suspects(
     *,
     decisions: Iterable[Mapping[str, Any]] | None = None,
     limit: int = _SUSPECTS,
+    queries: Collection[str] | None = None,
+    pinned: Sequence[str] = (),
+    pessimistic: bool = False,
 ) -> list[Suspect]:
     """The nodes of the candidate that may be at fault, the likeliest first.
 
@@ -116,50 +128,86 @@ def find_suspects(
         feeds: one batch, or several; errors are the largest of all.
         decisions: rows of decisions.json.
         limit: suspects at most.
+        queries: outputs [N, queries, values], whose rows may come in any order; None: those that the I/O spec in the
+            reference's metadata declares as such, and where there is no spec, those of three axes that depend on a
+            TopK.
+        pinned: entries of precision.node_block_list in force, which a selector repeats.
+        pessimistic: round the sums inside FP16 nodes, too, as the evaluation that failed did.
 
     Raises:
         StageError: when a model cannot be loaded, emulated or run, or their inputs differ.
     """
     batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    return _search(_Models(_loaded(reference), _loaded(candidate), decisions), batches, limit)[0]
+    models = _Models(_loaded(reference), _loaded(candidate), decisions, pinned, pessimistic)
+    return _search(models, batches, limit, queries)[0]
 
 
-def _search(models: _Models, batches: Sequence[Feeds], limit: int) -> tuple[list[Suspect], list[Nonfinite]]:
+def _search(
+    models: _Models, batches: Sequence[Feeds], limit: int, queries: Collection[str] | None
+) -> tuple[list[Suspect], list[Nonfinite]]:
     """The suspects, and what is not finite although it is in the reference."""
-    growths = _Growths(models, batches)
+    growths = _Growths(models, batches, _query_outputs(models.reference) if queries is None else queries)
     found: list[Nonfinite] = []
     if not np.isfinite(growths.error).all() or not growths.covers_outputs():
-        found = first_nonfinite(models.candidate, batches, reference=models.reference)
+        found = first_nonfinite(models.candidate, batches, reference=models.reference, pessimistic=models.pessimistic)
         found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
     origins = [item for item in found if item.reaches_output]
     symptoms = [item for item in origins if growths.inherited(item)]
     first = [_of_nonfinite(item, models, growths) for item in origins if item not in symptoms]
     errors = growths.by_effect()
-    wrong = [each for each in errors if _or_inf(each.growth) >= _WRONG and _or_inf(each.effect) >= _FELT]
+    wrong = [each for each in errors if _is_wrong(each)]
     later = [_of_nonfinite(item, models, growths) for item in symptoms]
-    rest = [each for each in errors if each not in wrong]
+    rest = _wrong_ones_first([each for each in errors if each not in wrong])
     suspects: dict[str, Suspect] = {}
     for each in [*first, *wrong, *later, *rest]:
         suspects.setdefault(each.node, each)
     return list(suspects.values())[:limit], found
 
 
-def first_bad_node(suspects: Sequence[Suspect]) -> str | None:
-    """The first suspect's node."""
-    return suspects[0].node if suspects else None
+def _is_wrong(suspect: Suspect) -> bool:
+    """Beyond what rounding explains, in its own output and in those of the graph."""
+    return _or_inf(suspect.growth) >= _WRONG and _or_inf(suspect.effect) >= _FELT
+
+
+def _wrong_ones_first(suspects: list[Suspect]) -> list[Suspect]:
+    """Those whose error rounding does not explain first, where their effect is no smaller than that of rounding."""
+    rounded = [_or_inf(each.effect) for each in suspects if _or_inf(each.growth) < _WRONG]
+    least = max(_NEXT_TO * max(rounded, default=0.0), _SINGLE)
+
+    def comes_later(each: Suspect) -> bool:
+        return _or_inf(each.growth) < _WRONG or _or_inf(each.effect) < least
+
+    return sorted(suspects, key=comes_later)
+
+
+def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str | None:
+    """The first suspect's node.
+
+    Args:
+        failed: whether the file is known to be wrong; else None where rounding explains the first suspect.
+    """
+    if not suspects or not (failed or suspects[0].cause == "nonfinite" or _is_wrong(suspects[0])):
+        return None
+    return suspects[0].node
 
 
 def error_profile(
-    reference: Path | ir.Model, candidate: Path | ir.Model, feeds: Feeds | Sequence[Feeds]
+    reference: Path | ir.Model,
+    candidate: Path | ir.Model,
+    feeds: Feeds | Sequence[Feeds],
+    *,
+    pessimistic: bool = False,
 ) -> list[NodeError]:
     """Errors of every node with a floating-point output, in graph order.
+
+    Args:
+        pessimistic: as find_suspects.
 
     Raises:
         StageError: as find_suspects.
     """
-    models = _Models(_loaded(reference), _loaded(candidate), None)
-    growths = _Growths(models, [feeds] if isinstance(feeds, Mapping) else list(feeds))
-    return growths.profile()
+    models = _Models(_loaded(reference), _loaded(candidate), None, (), pessimistic)
+    return _Growths(models, [feeds] if isinstance(feeds, Mapping) else list(feeds), ()).profile()
 
 
 def locate(
@@ -168,32 +216,36 @@ def locate(
     reference: Reference,
     final: Hop,
     decisions: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    pinned: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """Where a failed FP16 file goes wrong: {sample, sentence, nonfinite, suspects}, the last two the worst first.
 
-    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for). None for a file without
-    FP16.
+    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), by the emulation that
+    failed, and by the plain one where another machine ran the file. None for a file without FP16.
+
+    Args:
+        final: `path`, measured.
+        decisions, pinned: as find_suspects.
     """
-    if final.facts["evaluation"] == FP32_CPU:
+    evaluation = final.facts["evaluation"]
+    if evaluation == FP32_CPU:
         return None
     rows = sample_facts(reference, final)
     samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
     copies = fixed_batch(load_model(path), path) or fixed_batch(load_model(fp32_path), fp32_path) or 1
     batches = [stacked([sample] * copies) for sample in samples]
-    suspects, found = _search(_Models(load_model(fp32_path), load_model(path), decisions), batches, _SUSPECTS)
+    models = _Models(load_model(fp32_path), load_model(path), decisions, pinned, evaluation == PESSIMISTIC)
+    suspects, found = _search(models, batches, _SUSPECTS, query_outputs(reference.spec))
     found.sort(key=lambda item: not item.reaches_output)
     looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"
     if copies > 1:
         looked_at += f" (repeated {copies} times: the batch is fixed)"
-    if found:
-        sentence = _first_nonfinite_sentence(found[0], looked_at)
-    else:
-        sentence = f"on {looked_at} FP16 makes no NaN and no Inf"
-        if suspects:
-            sentence += f"; {suspects[0].sentence}"
+    if evaluation not in (EVALUATION, PESSIMISTIC):
+        looked_at += f", in emulated FP16 (the file failed on {evaluation})"
     return {
         "sample": samples[0].name,
-        "sentence": sentence,
+        "sentence": _sentence(suspects, [_blamed(item, models) for item in found], looked_at),
         "nonfinite": [asdict(item) for item in found[:5]],
         "suspects": [asdict(each) for each in suspects],
     }
@@ -205,7 +257,14 @@ def locate(
 class _Models:
     """Reference and candidate, which nodes of theirs are the same, and what was decided about them."""
 
-    def __init__(self, reference: ir.Model, candidate: ir.Model, decisions: Iterable[Mapping[str, Any]] | None) -> None:
+    def __init__(
+        self,
+        reference: ir.Model,
+        candidate: ir.Model,
+        decisions: Iterable[Mapping[str, Any]] | None,
+        pinned: Sequence[str],
+        pessimistic: bool,
+    ) -> None:
         from stages.graph.normalize import infer_types
         from stages.ort.instrument import main_values
 
@@ -215,6 +274,7 @@ class _Models:
         self.values = main_values(self.candidate)
         self._in_reference = {mine: ours for ours, mine in self.aligned.items()}
         self._reference_values = main_values(reference)
+        self.pessimistic, self._pinned = pessimistic, pinned
         self._decisions = {row["node"]: row for row in decisions or ()}
 
     def blamed(self, tensor: str) -> ir.Node | None:
@@ -247,12 +307,19 @@ class _Models:
                     return source_node(value)
         return None
 
+    def candidate_as_run(self) -> ir.Model:
+        """The candidate, with explicit sums where they are rounded; values keep their names."""
+        from stages.graph.pessimistic import split_sums
+
+        return split_sums(self.candidate) if self.pessimistic else self.candidate
+
     def decision(self, node: ir.Node) -> Mapping[str, Any] | None:
         original = self.original(node)
         return self._decisions.get(_name(original or node)) or self._decisions.get(node.name or "")
 
     def selector(self, node: ir.Node) -> str:
-        return f"precision.node_block_list=['^{re.escape(_name(self.original(node) or node))}$']"
+        name = _name(self.original(node) or node)
+        return pins_argument("node_block_list", [f"^{re.escape(name)}$"], self._pinned)
 
 
 def _loaded(model: Path | str | ir.Model) -> ir.Model:
@@ -274,21 +341,23 @@ def _label(node: ir.Node) -> str:
 class _Growths:
     """Errors of all nodes: the largest of all batches."""
 
-    def __init__(self, models: _Models, batches: Sequence[Feeds]) -> None:
+    def __init__(self, models: _Models, batches: Sequence[Feeds], queries: Collection[str]) -> None:
         from stages.graph.side_by_side import side_by_side
 
-        self._models = models
-        self._side = side_by_side(models.reference, models.candidate, models.aligned)
+        self._models, self._queries = models, queries
+        self._side = side_by_side(models.reference, models.candidate_as_run(), models.aligned)
         comparer = Comparer(self._side)
         runs = [comparer.run(feeds) for feeds in batches]
         self.pairs = comparer.pairs
         self.growth, self.error, self.absmax = (
             np.max([getattr(run, name) for run in runs], axis=0) for name in ("growth", "error", "absmax")
         )
-        worst = max(range(len(runs)), key=lambda i: outputs_apart(runs[i].reference, runs[i].own))
+        worst = max(range(len(runs)), key=lambda i: self._apart(runs[i].reference, runs[i].own))
         self._feeds, self._worst = batches[worst], runs[worst]
         self._by_tensor = {pair.candidate: i for i, pair in enumerate(self.pairs)}
-        self._absmax = {pair.reference: float(self.absmax[i]) for i, pair in enumerate(self.pairs)}
+
+    def _apart(self, reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+        return outputs_apart(reference, other, self._queries)
 
     def of(self, tensor: str) -> int | None:
         """Position of the pair of a candidate's tensor, or of what it was cast from."""
@@ -328,7 +397,7 @@ class _Growths:
         if not asked:
             return []
         effects = self._effects([groups[node] for node in asked])
-        whole = outputs_apart(self._worst.reference, self._worst.own)
+        whole = self._apart(self._worst.reference, self._worst.own)
         order = sorted(effects, key=lambda i: (-effects[i], i))
         return [self._suspect(asked[i], groups[asked[i]], effects[i], whole) for i in order]
 
@@ -337,7 +406,7 @@ class _Growths:
         switched = Switched(self._side, [[self.pairs[i] for i in positions] for positions in groups])
 
         def effect(part: Sequence[int]) -> float:
-            return outputs_apart(self._worst.reference, switched.run(self._feeds, part))
+            return self._apart(self._worst.reference, switched.run(self._feeds, part))
 
         in_order = sorted(range(len(groups)), key=lambda i: groups[i][0])
         if len(groups) <= _ASKED:
@@ -405,13 +474,22 @@ class _Growths:
         return rows
 
 
-def outputs_apart(reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
-    """Relative RMS difference of the worst output, rows in order of size; Inf where something ceases to be finite."""
+def outputs_apart(
+    reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], queries: Collection[str] | None = None
+) -> float:
+    """Relative RMS difference of the worst output; Inf where something ceases to be finite.
+
+    Args:
+        queries: outputs [N, queries, values] whose rows are put in order of size first, number by number; None: all of
+            three axes.
+    """
     worst = 0.0
     for name, ours in reference.items():
         if name not in other or ours.dtype.kind != "f" or ours.shape != other[name].shape:
             continue
-        a, b = (_in_order(each.astype(np.float64)) for each in (ours, other[name]))
+        a, b = (each.astype(np.float64) for each in (ours, other[name]))
+        if ours.ndim == 3 and (queries is None or name in queries):
+            a, b = np.sort(a, axis=1), np.sort(b, axis=1)
         counts = np.isfinite(a)
         if not np.isfinite(b[counts]).all():
             return float("inf")
@@ -420,21 +498,62 @@ def outputs_apart(reference: Mapping[str, np.ndarray], other: Mapping[str, np.nd
     return worst
 
 
-def _in_order(array: np.ndarray) -> np.ndarray:
-    """[samples, queries, ...] with the queries sorted, number by number; others as they are."""
-    return np.sort(array, axis=1) if array.ndim > 2 else array
+def _query_outputs(reference: ir.Model) -> list[str]:
+    """Outputs whose rows are queries: those that the I/O spec declares, or else those of three axes behind a TopK."""
+    text = reference.metadata_props.get(SPEC_KEY)
+    if text is not None:
+        try:
+            return query_outputs(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StageError(
+                f"{SPEC_KEY} in the reference's metadata: expected an I/O spec, got {text[:80]!r}"
+            ) from error
+    ranked = _behind_top_k(reference)
+    outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]
+    return [str(value.name) for value in outputs if value in ranked]
+
+
+def _behind_top_k(model: ir.Model) -> set[ir.Value]:
+    """The values of the main graph that depend on a TopK."""
+    from stages.ort.instrument import read_by
+
+    found: set[ir.Value] = set()
+    for node in model.graph:
+        if node.op_type == "TopK" or any(value in found for value in read_by(node)):
+            found.update(node.outputs)
+    return found
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
+def _sentence(suspects: Sequence[Suspect], found: Sequence[Nonfinite], looked_at: str) -> str:
+    """The first suspect, and the first non-finite node where it is another."""
+    if suspects and suspects[0].cause == "nonfinite":
+        first = next((item for item in found if item.tensor == suspects[0].tensor), None)
+        if first is not None:
+            return _first_nonfinite_sentence(first, looked_at)
+    if not found:
+        sentence = f"on {looked_at} FP16 makes no NaN and no Inf"
+        return f"{sentence}; {suspects[0].sentence}" if suspects else sentence
+    first_nonfinite = _first_nonfinite_sentence(found[0], None if suspects else looked_at)
+    if not found[0].reaches_output:
+        first_nonfinite += "; they reach no output"
+    return f"on {looked_at} {suspects[0].sentence}; {first_nonfinite}" if suspects else first_nonfinite
+
+
+def _blamed(item: Nonfinite, models: _Models) -> Nonfinite:
+    """With the node that it is the fault of."""
+    node = models.blamed(item.tensor)
+    return item if node is None else replace(item, node=_label(node), op_type=node.op_type)
+
+
 def _of_nonfinite(item: Nonfinite, models: _Models, growths: _Growths) -> Suspect:
     node = models.blamed(item.tensor)
     i = growths.of(item.tensor)
-    label = _label(node) if node is not None else f"{item.op_type} -> {item.tensor}"
-    written = replace(item, node=label, op_type=node.op_type) if node is not None else item
+    written = _blamed(item, models)
     suspect = Suspect(
-        node=label,
+        node=f"{item.op_type} -> {item.tensor}" if node is None else _label(node),
         op_type=written.op_type,
         tensor=item.tensor,
         scope=_scope(node, models) if node is not None else "",
@@ -460,6 +579,8 @@ def _with_decision(suspect: Suspect, row: Mapping[str, Any] | None) -> Suspect:
 
 def _first_nonfinite_sentence(first: Nonfinite, where: str | None) -> str:
     what = f"node {first.node!r} ({first.op_type})" if first.node else first.op_type.lower()
+    if first.inside:
+        what = f"a sum inside {what}"
     bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf"
     on = f" on {where}" if where else ""
     sentence = f"the first non-finite values{on} are those of {what}, tensor {first.tensor!r}: {bad}"

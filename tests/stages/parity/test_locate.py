@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
+import shlex
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,8 +18,14 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from benchmarks.planted_faults import Network, searched
+from stages.data.samples import Sample
+from stages.models.source import SPEC_KEY
 from stages.onnx_files import load_model
-from stages.parity.locate import Suspect, error_profile, find_suspects, first_bad_node
+from stages.parity.detections import Detections, match
+from stages.parity.hops import Hop
+from stages.parity.locate import Suspect, error_profile, find_suspects, first_bad_node, locate
+from stages.parity.pinning import pins_argument
+from stages.parity.reference import Reference
 from tests.stages.models.detectors import SIZE, detector, pictures
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
@@ -110,11 +120,16 @@ def test_decisions_and_selectors() -> None:
     found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "), decisions=rows)
     assert found[0].rule == "none"
     assert found[0].sentence.endswith("it runs in FP16: no rule keeps it FP32")
-    assert found[0].selector == "precision.node_block_list=['^second$']"
+    assert found[0].selector == pins_argument("node_block_list", ["^second$"])
     unnamed = find_suspects(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")), FEEDS)
     one = next(each for each in unnamed if each.tensor == "a")
     assert one.node == "Mul -> a"
-    assert one.selector == "precision.node_block_list=['^Mul_a$']"
+    assert one.selector == pins_argument("node_block_list", ["^Mul_a$"])
+
+
+def test_a_selector_repeats_what_is_in_force() -> None:
+    found = suspects(HALF, pinned=["^sum$", "/head/"])
+    assert found[0].selector == pins_argument("node_block_list", ["^sum$", "/head/", f"^{found[0].node}$"])
 
 
 def test_a_selector_is_read_as_it_was_meant() -> None:
@@ -127,7 +142,8 @@ def test_a_selector_is_read_as_it_was_meant() -> None:
             node.name = strange if node.outputs[0].name == "d" else node.name
     found = find_suspects(reference, candidate, FEEDS)
     selector = next(each.selector for each in found if each.node == strange)
-    value = OverridesParser.create().parse_override(selector).value()
+    (word,) = shlex.split(selector)
+    value = OverridesParser.create().parse_override(word).value()
     assert isinstance(value, list)
     pattern = getattr(value[0], "text", value[0])
     assert re.search(pattern, strange)
@@ -150,6 +166,135 @@ def test_the_profile_goes_along_the_graph() -> None:
     assert all(0 < row.growth < 1e-2 for row in rows if row.node != "dead" and row.growth is not None)
     overflowing = error_profile(model(REFERENCE), model(HALF), {"x": FEEDS["x"] * 40})
     assert overflowing[0].error is None
+
+
+def test_a_file_that_nothing_is_wrong_with_has_no_bad_node() -> None:
+    found = suspects(HALF)
+    assert found and first_bad_node(found) == found[0].node
+    assert first_bad_node(found, failed=False) is None
+    wrong = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "))
+    assert first_bad_node(wrong, failed=False) == "second"
+    overflowing = suspects(HALF, {"x": FEEDS["x"] * 40})
+    assert first_bad_node(overflowing, failed=False) == "up"
+
+
+@pytest.mark.parametrize("axes", ["4,4", "16"])
+def test_operands_that_change_places_are_an_error(axes: str) -> None:
+    """Outputs whose rows mean something by their place: channels, tokens."""
+    text = f"""g (float[1,2,{axes}] x) => (float[1,4,{axes}] z)
+    {{ [one] a = Sigmoid(x)  [two] b = Tanh(x)  [join] z = Concat<axis = 1>(a, b) }}"""
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 2, *map(int, axes.split(",")))).astype(np.float32)}
+    swapped = model(text.replace("float[", "float16[").replace("(a, b)", "(b, a)"))
+    first, *rest = find_suspects(model(text), swapped, feeds)
+    assert first.node == "join"
+    assert first.effect is not None and first.effect > 0.5
+    assert all(each.effect is not None and each.effect < 1e-3 for each in rest)
+
+
+RANKED = """g (float[1,40,2] x) => (float[1,10,2] z) <int64[1] ten = {10}>
+{
+    [scores] s = ReduceSum<keepdims = 0>(x, two)
+    [top] v, i = TopK(s, ten)
+    [index] j = Unsqueeze(i, two)
+    [wide] k = Expand(j, shape)
+    [take] z = GatherElements<axis = 1>(x, k)
+}""".replace("{10}>", "{10}, int64[1] two = {2}, int64[3] shape = {1, 10, 2}>")
+
+
+def test_queries_may_change_places() -> None:
+    """TopK from the smallest: other queries and another order; as queries what differs is less than row by row."""
+    shuffled = model(
+        RANKED.replace(
+            "[take] z = GatherElements<axis = 1>(x, k)",
+            "[take] r = GatherElements<axis = 1>(x, k)  [turn] z = Gather<axis = 1>(r, back)",
+        ).replace("{2},", "{2}, int64[10] back = {9,8,7,6,5,4,3,2,1,0},")
+    )
+    feeds = {"x": np.random.default_rng(0).normal(size=(1, 40, 2)).astype(np.float32)}
+
+    def effect(reference: ir.Model, **options: object) -> float | None:
+        found = find_suspects(reference, shuffled, feeds, **options)  # type: ignore[arg-type]
+        return next(each.effect for each in found if each.tensor == "z")
+
+    declared = model(RANKED)
+    declared.metadata_props[SPEC_KEY] = json.dumps({"outputs": [{"name": "z"}]})
+    assert effect(model(RANKED)) == 0
+    assert effect(model(RANKED), queries=["z"]) == 0
+    assert effect(model(RANKED), queries=[]) > 0.5  # type: ignore[operator]
+    assert effect(declared) > 0.5  # type: ignore[operator]
+    declared.metadata_props[SPEC_KEY] = json.dumps({"outputs": [{"name": "z", "kind": "boxes"}]})
+    assert effect(declared) == 0
+
+
+def test_a_wrong_node_comes_before_those_that_round() -> None:
+    """e is off by half, and moves the output by as much as rounding does."""
+    small = [text.replace("1e-9", "0.0005") for text in (REFERENCE, HALF)]
+    wrong = small[1].replace("{0.0005}", "{0.00075}")
+    found = find_suspects(model(small[0]), model(wrong), FEEDS)
+    effects = {each.node: each.effect or 0.0 for each in found}
+    assert max(effects, key=lambda node: effects[node]) != "dead"
+    assert effects["dead"] < 5e-3
+    assert found[0].node == "dead"
+
+
+SUMS = """g (float[1,600] x) => (float[1,600] z)
+{
+    [mean] m = ReduceMean<axes = [1], keepdims = 1>(x)
+    [less] d = Sub(x, m)
+    [last] z = Neg(d)
+}"""
+
+
+def test_sums_are_searched_where_they_failed() -> None:
+    reference, half = model(SUMS), model(SUMS.replace("float[", "float16["))
+    feeds = {"x": np.random.default_rng(0).uniform(150, 250, (1, 600)).astype(np.float32)}
+    assert find_suspects(reference, half, feeds)[0].cause == "error"
+    found = find_suspects(reference, half, feeds, pessimistic=True)
+    assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
+    assert "a sum inside node 'mean'" in found[0].sentence
+    assert {each.node for each in found} <= {"mean", "less", "last"}
+    profile = error_profile(reference, half, feeds, pessimistic=True)
+    assert [(row.node, row.growth is None) for row in profile] == [("mean", True), ("less", False), ("last", False)]
+
+
+# --- of a verification ------------------------------------------------------------------------------------------------
+
+
+def located(
+    tmp_path: Path, candidate: str, evaluation: str, x: np.ndarray, reference: str = REFERENCE
+) -> dict[str, Any]:
+    paths = [tmp_path / "fp32.onnx", tmp_path / "fp16.onnx"]
+    for path, text in zip(paths, (reference, candidate), strict=True):
+        ir.save(model(text), path)
+    nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
+    samples = [Sample("only", {"x": x}, None, None)]
+    frozen = Reference(samples, ["only"], [""], {}, {"outputs": [{"name": "y"}]}, [nothing], None, None)
+    place = locate(
+        paths[1], paths[0], frozen, Hop({"evaluation": evaluation}, {}, [nothing], [match(nothing, nothing)])
+    )
+    assert place is not None
+    return place
+
+
+def test_the_sentence_names_the_first_suspect_first(tmp_path: Path) -> None:
+    wrong = HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}")
+    place = located(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
+    first = place["suspects"][0]
+    assert (first["node"], first["cause"]) == ("up", "error")
+    assert place["sentence"].index("'up'") < place["sentence"].index(
+        "the first non-finite values are those of node 'first'"
+    )
+    overflow = located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
+    assert overflow["sentence"].startswith("the first non-finite values on sample only")
+    assert overflow["suspects"][0]["node"] == "up" and "'up'" in overflow["sentence"]
+
+
+def test_the_sentence_says_which_evaluation_was_searched(tmp_path: Path) -> None:
+    assert "in emulated FP16 (the file failed on cuda)" in located(tmp_path, HALF, "cuda", FEEDS["x"][0])["sentence"]
+    assert "cuda" not in located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0])["sentence"]
+    x = np.full(600, 200, np.float32)
+    sums = [SUMS.replace("float[", f"{kind}[").replace("[1,600]", "[2,600]") for kind in ("float", "float16")]
+    place = located(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
+    assert place["suspects"][0]["node"] == "mean" and place["nonfinite"][0]["inside"]
 
 
 # --- a detector -------------------------------------------------------------------------------------------------------
