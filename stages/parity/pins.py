@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from conf.schema import VerifyConfig
+from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import stacked
 from stages.io import StageError
 from stages.onnx_files import load_model
@@ -91,7 +91,7 @@ def suggested_pins(
         return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
     facts = as_dict(found) | {"selectors": _selectors(found, conversion)}
     if not found.nodes:
-        said = _HOLDS if found.minimal else _USED_UP
+        said = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
         return facts | {"status": "none", "sentence": said.format(where=where, runs=found.runs)}
     try:
         with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
@@ -110,7 +110,17 @@ def suggested_pins(
 
 _NONE = "No pins help: on {where} the gates do not hold with every node in FP32, either."
 _HOLDS = "No further pin is needed for {where} alone: what fails does not show there."
+_HOLDS_ELSEWHERE = (
+    "No pins were found: the search rounds what each node puts out, and so {{where}} hold the gates; the file failed "
+    "by evaluation {evaluation}."
+)
 _USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.suggest_runs are used up."
+
+
+def why_none_needed(evaluation: str) -> str:
+    """What is said, {where} to be filled in, when the samples that fail hold the gates on the switchboard as it is."""
+    plain = evaluation == Evaluation.emulated_fp16.value
+    return _HOLDS if plain else _HOLDS_ELSEWHERE.format(evaluation=evaluation)
 
 
 def _found(found: Suggestion, where: str) -> str:

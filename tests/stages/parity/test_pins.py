@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stages.parity.pins import confirmation
+from stages.parity.pins import confirmation, why_none_needed
 
 
 def gate(name: str, passed: bool | None) -> dict[str, Any]:
@@ -34,3 +34,9 @@ def test_a_confirmation_claims_no_more_than_was_measured(
     sentence = confirmation({"verdict": verdict, "reasons": reasons, "gates": gates})
     assert said in sentence
     assert ("holds the gates" in sentence and "is open" not in sentence) is (verdict == "passed")
+
+
+def test_a_search_that_rounds_less_than_the_run_that_failed_says_so() -> None:
+    assert "does not show there" in why_none_needed("emulated-fp16").format(where="here")
+    said = why_none_needed("emulated-fp16-pessimistic").format(where="the worst 4 samples")
+    assert "so the worst 4 samples hold the gates" in said and said.endswith("by evaluation emulated-fp16-pessimistic.")
