@@ -15,7 +15,8 @@ reductions) is added up in FP32, as tensor cores and FP32-accumulating kernels d
 overflow where this does not: stages.graph.pessimistic makes such sums nodes of their own. +, -, *, / and Sqrt give the
 bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice harmless.
 
-FP32, BF16 and FP64 parts stay as they are.
+FP32, BF16 and FP64 parts stay as they are. A Cast from FP64 to FP16 is rounded twice, for ONNX Runtime's goes by way of
+FP32: 1 + 2^-11 + 2^-40 becomes 1, and not the next number, which is nearer.
 """
 
 from __future__ import annotations
