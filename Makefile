@@ -35,6 +35,7 @@ report: setup ## draw reports/report.html again
 	$(BIN)/python -m pipeline.report
 
 MODELS := benchmarks/build/models
+VERIFICATION ?= # options, as in make bench VERIFICATION="--faults-in nano_dfine nano_rtdetrv2"
 
 bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about four hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)
@@ -42,12 +43,8 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
 	$(BIN)/python -m benchmarks.backend_nodes
 	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
-	$(BIN)/python -m benchmarks.emulation $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx --networks
-	$(BIN)/python -m benchmarks.emulation $(MODELS)/nano_dfine.onnx $(MODELS)/nano_rtdetrv2.onnx --subjects fp32 emulated pessimistic
 	$(BIN)/python -m benchmarks.emulation_nodes
-	$(BIN)/python -m benchmarks.blind_spot
-	$(BIN)/python -m benchmarks.sensitivity $(MODELS)/nano_dfine.onnx
-	$(BIN)/python -m benchmarks.planted_faults $(MODELS)
+	$(BIN)/python -m benchmarks.verification $(MODELS) $(VERIFICATION)
 	$(BIN)/python -m benchmarks.readme
 
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with
