@@ -18,8 +18,8 @@ graph: relative RMS of the worst output, rows in order of size; "Inf" where outp
                      the same with LayerNormalization and Softmax left in FP32, as block lists do, and not the layers
                      that overflow; the truth is torch in half precision with these two in FP32
 
-nano_dfine and nano_rtdetrv2 are the embedded detectors. There is no truth ("none") where torch's half module gives Inf
-or NaN without any scaling, as that of dfine640 does, whose weights are random; with its feed-forward parts scaled, no
+nano_dfine and nano_rtdetrv2 are the embedded detectors. dfine640 has no truth ("none"): its weights are random, and
+torch's half module of it gives NaN without any scaling (in most runs, not in all); with its feed-forward parts scaled, no
 Inf reaches its outputs in emulation. The blind spot has holes: where an overflowing node stands beside one that the
 provider runs in float16 (Reshape, Transpose and other moves), the tensor between them is stored as float16, and the
 provider sees the Inf: so it does with attention scaled in the embedded detectors.
@@ -132,7 +132,9 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     feeds = {"images": stacked(calibration_samples(config, CONF.parent)[:1])["images"]}
     images = torch.from_numpy(feeds["images"])
     names = ["logits", "boxes"]
-    trusted = all(np.isfinite(value).all() for value in _in_half(network, images, block_list))
+    trusted = name in EMBEDDED
+    if trusted:
+        assert all(np.isfinite(value).all() for value in _in_half(network, images, block_list)), f"{name} unscaled"
     if part == "attention":
         scale_attention_values(network, _GAIN_LOG2)
     else:
@@ -251,7 +253,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             errors = measure(Path(folder))
         if errors["truth"] is None:
-            by = f"{by} gives Inf by itself"
+            by = f"{by} gives NaN by itself"
         rows[name] = {"graph": name, "by": by} | {key: _stored(error) for key, error in errors.items()}
         print(json.dumps(rows[name]), flush=True)
     ordered = [rows[name] for name in GRAPHS if name in rows]
