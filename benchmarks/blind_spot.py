@@ -19,8 +19,8 @@ graph: relative RMS of the worst output, rows in order of size; "Inf" where outp
                      that overflow; the truth is torch in half precision with these two in FP32
 
 nano_dfine and nano_rtdetrv2 are the embedded detectors. dfine640 has no truth ("none"): its weights are random, and
-torch's half module of it gives NaN without any scaling (in most runs, not in all); with its feed-forward parts scaled, no
-Inf reaches its outputs in emulation. The blind spot has holes: where an overflowing node stands beside one that the
+torch's half module of it gives NaN without any scaling (in most runs, not in all); with its feed-forward parts scaled,
+no Inf reaches its outputs in emulation. The blind spot has holes: where an overflowing node stands beside one that the
 provider runs in float16 (Reshape, Transpose and other moves), the tensor between them is stored as float16, and the
 provider sees the Inf: so it does with attention scaled in the embedded detectors.
 
