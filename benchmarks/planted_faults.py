@@ -50,6 +50,7 @@ MODELS = ("nano_dfine", "nano_rtdetrv2", "dfine640", "rtdetrv2640", "vitt16_dfin
 KINDS = ("overflow", "wrong weight", "lost epsilon", "removed cast", "swapped operands")
 LEAST_EFFECT = 0.02
 LEAST_RATIO = 4.0
+_LEAST_WEIGHT = 2.0**-20  # 16 steps of a subnormal: of a weight that is scaled down enough must be left
 _ATTEMPTS = 40
 _NO_RULES = {"rules": "autocast", "data_max": None, "init_max": None}
 _LINEAR = ("MatMul", "Conv", "Gemm")
@@ -259,7 +260,7 @@ def _moved_scale(model: ir.Model, feeds: Mapping[str, np.ndarray], rng: np.rando
 def _scaled(array: np.ndarray, power: int) -> np.ndarray:
     scaled: np.ndarray = array * np.float32(2.0**power)
     largest = float(np.abs(scaled).max())
-    if largest and not 2.0**-14 <= largest <= MAX:
+    if largest and not _LEAST_WEIGHT <= largest <= MAX:
         raise NoSite("float16 would lose the scaled weights: another fault, of another node")
     return scaled
 

@@ -30,6 +30,7 @@ from stages.models.source import SPEC_KEY
 from stages.parity import gates
 from stages.parity.checks import sums_not_rounded
 from stages.parity.comparison import Comparison
+from stages.parity.hops import FP32_CPU
 from stages.parity.output_errors import OutputErrors
 from stages.parity.outputs import DETECTIONS, TENSORS, check_spec, task_of
 from stages.parity.tensors import query_outputs
@@ -159,6 +160,9 @@ def compare(
     runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
     judged, worst = seen.judged(), seen.worst_sample()
+    infinite, zero = _empty_comparisons(runs)
+    if len(infinite) == len(judged.outputs):
+        judged.unknown += infinite
     report = Report(
         verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
         reasons=judged.failures + judged.unknown,
@@ -177,7 +181,9 @@ def compare(
         left_out=pictures.left_out if pictures is not None else {},
         preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
     )
-    said = [*judged.unknown, *judged.unjudged, *_said(report, files, by_samples, runs)]
+    said = [
+        *dict.fromkeys([*judged.unknown, *judged.unjudged, *infinite, *zero, *_said(report, files, by_samples, runs)])
+    ]
     if locate == _ALWAYS or (locate and (not report.passed or judged.unjudged)):
         run, row = worst or (runs[0], 0)
         report, why_not = _located(report, files, files.one_sample(feeds, run, row), declared)
@@ -272,8 +278,10 @@ def _pictures(
 
 def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
     """What the comparison says nothing about, and why."""
-    if report.task == TENSORS and not report.passed:
+    if report.task == TENSORS:
         yield _NO_KINDS
+    if report.evaluation == FP32_CPU:
+        yield "FP16: the candidate holds none"
     if report.task == DETECTIONS:
         yield _NO_LABELS
     if report.evaluation == Evaluation.emulated_fp16.value:
@@ -283,12 +291,27 @@ def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]
     if nodes := files.cpu_nodes:
         named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
         yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"
-    if report.reference_evaluation != "fp32-cpu":
+    if report.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if by_samples:
         sizes = sorted({run.rows for run in runs if run.rows})
         yield f"batch sizes other than {', '.join(map(str, sizes))}"
     yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
+
+
+def _empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
+    """Outputs of which nothing finite was compared, where no file could fail; and those that are 0 in the reference."""
+    infinite, zero = [], []
+    for name in runs[0].reference if runs else ():
+        values = [np.asarray(run.reference[name]) for run in runs]
+        if values[0].dtype.kind != "f" or not any(value.size for value in values):
+            continue
+        finite = [value[np.isfinite(value)] for value in values]
+        if not any(value.size for value in finite):
+            infinite.append(f"output {name!r}: the reference puts out nothing finite on these inputs")
+        elif not any(value.any() for value in finite):
+            zero.append(f"output {name!r}: the reference puts out nothing but 0 on these inputs")
+    return infinite, zero
 
 
 def _located(

@@ -10,7 +10,7 @@ measured apart, for the difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
+_TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
 OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
 
@@ -68,18 +69,35 @@ def open_file(path: Path, evaluation: str) -> OpenFile:
 
 
 def holds_fp16(model: ir.Model) -> bool:
-    """Whether any value, initializer or Cast of the model is FLOAT16, subgraphs included."""
+    """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
+    node is told to make; in subgraphs and functions, too.
+    """
     import onnx_ir as ir
 
     half = ir.DataType.FLOAT16
-    for graph in model.graphs():
+    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
+    for graph in graphs:
         values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
         if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
             return True
-        casts = (node.attributes.get("to") for node in graph if node.op_type == "Cast")
-        if any(to is not None and to.as_int() == half for to in casts):
+        if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
             return True
     return False
+
+
+def _with_bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+    yield graph
+    yield from graph.subgraphs()
+
+
+def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
+    import onnx_ir as ir
+
+    if attribute.is_ref():
+        return False
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().dtype == dtype
+    return attribute.type == ir.AttributeType.INT and attribute.name in _TYPES and attribute.as_int() == dtype
 
 
 def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:

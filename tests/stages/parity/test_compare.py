@@ -57,6 +57,35 @@ def test_a_file_passes_against_itself(tmp_path: Path) -> None:
     assert report.first_bad_node is None and report.suspects == [] and report.worst_sample is None
 
 
+def test_float16_inside_a_function_is_emulated(tmp_path: Path) -> None:
+    """x * 4e4 * 4e4 is Inf in FP16, and x again behind the two divisions in FP32."""
+    function = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[N,3] x) => (float[N,3] y) { y = local.scaled (x) }
+        <domain: "local", opset_import: ["" : 17]> scaled (a) => (b) {
+            h = Cast <to = 10> (a)  large = Constant <value_float = 40000.0> ()  big = Cast <to = 10> (large)
+            p = Mul (h, big)  q = Mul (p, big)  r = Div (q, big)  s = Div (r, big)  b = Cast <to = 1> (s) }"""
+    reference = model(tmp_path / "fp32.onnx", "(float[N,3] x) => (float[N,3] y) { y = Identity (x) }")
+    onnx.save(onnx.parser.parse_model(function), tmp_path / "function.onnx")
+    report = compare(reference, tmp_path / "function.onnx", {"x": X}, locate=False)
+    assert (report.verdict, report.evaluation) == ("failed", "emulated-fp16") and report.outputs["y"].inf == X.size
+
+
+def test_a_comparison_of_nothing_is_no_pass(tmp_path: Path) -> None:
+    report = held(tmp_path, PLAIN, PLAIN, {"x": -np.abs(X)})
+    assert report.passed and any("nothing but 0" in said for said in report.not_verified)
+    infinite = "(float[N,3] x) => (float[N,3] y) { z = Sub (x, x) y = Log (z) }"
+    report = held(tmp_path, infinite, infinite)
+    assert report.verdict == "not verified" and "nothing finite" in report.reasons[0]
+
+
+def test_a_candidate_without_float16_is_said_and_cuda_is_never_the_cpu(tmp_path: Path) -> None:
+    assert "FP16: the candidate holds none" in held(tmp_path, PLAIN, PLAIN).not_verified
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        assert "CUDAExecutionProvider" in faults(tmp_path, PLAIN, PLAIN, evaluation="cuda")[0]
+
+
 def test_every_difference_of_the_interfaces_is_listed(tmp_path: Path) -> None:
     lines = faults(
         tmp_path,

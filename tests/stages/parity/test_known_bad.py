@@ -208,8 +208,8 @@ def test_what_no_gate_judges_is_said_and_looked_for(tmp_path: Path, monkeypatch:
     assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
     assert "values of output 'logits' beside what they detect" in report.not_verified[0]
     assert "p99 |d| 3, and the tensor rule allows 0.07" in report.not_verified[0]
-    monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_: ["the planted Add"])
-    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects: suspects[0])
+    monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_, **options: ["the planted Add"])
+    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
     assert compare(*files, outputs(), spec=SPEC).first_bad_node == "the planted Add"
     assert compare(files[0], files[0], outputs(), spec=SPEC).first_bad_node is None
