@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -181,9 +181,9 @@ def compare(
         left_out=pictures.left_out if pictures is not None else {},
         preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
     )
-    said = [
-        *dict.fromkeys([*judged.unknown, *judged.unjudged, *infinite, *zero, *_said(report, files, by_samples, runs)])
-    ]
+    said = [*judged.unknown, *judged.unjudged, *infinite, *zero]
+    said += _outside_range(feeds, entry) if pictures is None else []
+    said = [*dict.fromkeys([*said, *_said(report, files, by_samples, runs)])]
     if locate == _ALWAYS or (locate and (not report.passed or judged.unjudged)):
         run, row = worst or (runs[0], 0)
         report, why_not = _located(report, files, files.one_sample(feeds, run, row), declared)
@@ -297,6 +297,24 @@ def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]
         sizes = sorted({run.rows for run in runs if run.rows})
         yield f"batch sizes other than {', '.join(map(str, sizes))}"
     yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
+
+
+def _outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:
+    """Values that a model which normalises inside its graph was not made for."""
+    inside = (entry.get("normalization") or {}).get("where") == "inside the graph"
+    if not inside or len(entry.get("range") or ()) != 2:
+        return []
+    arrays = [array for feed in feeds if (array := feed.get(entry["name"])) is not None and array.size]
+    if not arrays:
+        return []
+    (low, high), least, most = entry["range"], min(a.min() for a in arrays), max(a.max() for a in arrays)
+    slack = 1e-3 * (high - low)
+    if least >= low - slack and most <= high + slack:
+        return []
+    return [
+        f"inputs as the model expects them: {entry['name']!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
+        f"declares {low:g} to {high:g}"
+    ]
 
 
 def _empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:

@@ -78,6 +78,14 @@ def test_a_comparison_of_nothing_is_no_pass(tmp_path: Path) -> None:
     assert report.verdict == "not verified" and "nothing finite" in report.reasons[0]
 
 
+def test_inputs_outside_the_declared_range_are_said(tmp_path: Path) -> None:
+    entry = {"name": "x", "range": [0, 1], "normalization": {"where": "inside the graph"}}
+    for scale, said in ((1, False), (255, True)):
+        inputs = {"x": np.linspace(0, scale, 12, dtype=np.float32).reshape(4, 3)}
+        found = held(tmp_path, PLAIN, PLAIN, inputs, spec={"inputs": [entry], "outputs": []}).not_verified
+        assert any("'x' goes from 0 to 255, and the I/O spec declares 0 to 1" in line for line in found) == said
+
+
 def test_a_candidate_without_float16_is_said_and_cuda_is_never_the_cpu(tmp_path: Path) -> None:
     assert "FP16: the candidate holds none" in held(tmp_path, PLAIN, PLAIN).not_verified
     import onnxruntime
