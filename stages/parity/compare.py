@@ -235,10 +235,15 @@ def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Ma
     if not isinstance(content, Mapping):
         raise StageError(f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
     try:
-        check_spec(content, [str(value.name) for value in files.reference.graph.outputs])
+        check_spec(content, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
         raise StageError(f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)") from error
     return content
+
+
+def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:
+    values = [value for value in files.reference.graph.inputs if value.shape is not None]
+    return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
 
 
 def _pictures(

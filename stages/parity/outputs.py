@@ -24,6 +24,7 @@ from stages.parity.detections import Detections, class_scores, decode, read_dete
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 Outputs = Mapping[str, np.ndarray]
 
+_KEYS = ("inputs", "outputs", "class_names", "trained")
 _RANKS = {"logits": 3, "boxes": 3, "scores": 2, "labels": 2, "classes": 2}
 _AXES = {
     "logits": "[N, queries, classes]",
@@ -47,18 +48,23 @@ def task_of(spec: Mapping[str, Any] | None) -> str:
     return CLASSIFICATION if "classes" in kinds else TENSORS
 
 
-def check_spec(spec: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Hold an I/O spec against the names of a model's outputs.
+def check_spec(
+    spec: Mapping[str, Any], names: Sequence[str], inputs: Mapping[str, Sequence[int | None]] | None = None
+) -> None:
+    """Hold an I/O spec against a model.
+
+    Args:
+        spec: as above.
+        names: of the model's outputs.
+        inputs: shapes of the model's inputs by name, None where a side is free; not given: not looked at.
 
     Raises:
         StageError: listing every fault: an output that the model does not have, an unknown kind, a layout that is not
             declared, kinds that do not make up a task, a rank that does not fit.
     """
-    faults = list(_faults(spec, names))
+    faults = [*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())]
     if faults:
-        raise StageError(
-            "the I/O spec does not declare its outputs well:\n" + "\n".join(f"  - {fault}" for fault in faults)
-        )
+        raise StageError("the I/O spec does not fit:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
@@ -101,6 +107,26 @@ def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
 
 def _are_named(entries: Any) -> bool:
     return isinstance(entries, Sequence) and all(isinstance(each, Mapping) and "name" in each for each in entries)
+
+
+def _faults_of_inputs(spec: Mapping[str, Any], inputs: Mapping[str, Sequence[int | None]]) -> Iterable[str]:
+    yield from (f"{key}: expected {', '.join(_KEYS)}" for key in spec if key not in _KEYS)
+    listed = spec.get("inputs")
+    for entry in listed if isinstance(listed, Sequence) else ():
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        if name is None:
+            continue  # said already
+        if name not in inputs:
+            yield f"input {name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
+        elif (shape := entry.get("shape")) is not None and not _fits(shape, inputs[name]):
+            sides = ", ".join("any" if side is None else str(side) for side in inputs[name])
+            yield f"input {name!r}: the model takes [{sides}], the spec says {list(shape)}"
+
+
+def _fits(declared: Sequence[Any], sides: Sequence[int | None]) -> bool:
+    """A side that either leaves free fits."""
+    pairs = zip(declared, sides, strict=False)
+    return len(declared) == len(sides) and all(b is None or not isinstance(a, int) or a == b for a, b in pairs)
 
 
 def _repeated(kinds: Sequence[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ SPEC = {
 }
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>
-detector (float[N,8,4] l, float[N,8,4] b) => (OUTPUTS) {
+detector (float[N,3,128,128] images, float[N,8,4] l, float[N,8,4] b) => (OUTPUTS) {
     logits = Add (l, planted_l)
     boxes = Add (b, planted_b)
 }
@@ -40,6 +40,11 @@ def outputs() -> dict[str, np.ndarray]:
     return {"l": logits, "b": boxes}
 
 
+def feeds() -> dict[str, np.ndarray]:
+    """Pictures that nothing reads, and what the detector is to find."""
+    return {"images": np.zeros((PICTURES, 3, SIZE, SIZE), np.float32)} | outputs()
+
+
 def write(path: Path, text: str = f"{LOGITS}, {BOXES}", **planted: np.ndarray) -> Path:
     model = onnx.parser.parse_model(TEXT.replace("OUTPUTS", text))
     for name, value in outputs().items():
@@ -51,7 +56,7 @@ def write(path: Path, text: str = f"{LOGITS}, {BOXES}", **planted: np.ndarray) -
 
 def held(folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray) -> Report:
     fp32, other = write(folder / "fp32.onnx", **(reference or {})), write(folder / "other.onnx", **planted)
-    return compare(fp32, other, outputs(), spec=SPEC, locate=False)
+    return compare(fp32, other, feeds(), spec=SPEC, locate=False)
 
 
 def nothing(name: str) -> np.ndarray:
@@ -139,9 +144,7 @@ def test_outputs_of_equal_sums_fail(tmp_path: Path) -> None:
 def test_tensors_of_equal_sums_fail_without_a_spec(tmp_path: Path) -> None:
     planted = nothing("l")
     planted[0, 0, :2] = [1, -1]
-    report = compare(
-        write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), outputs(), spec={}, locate=False
-    )
+    report = compare(write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), feeds(), spec={}, locate=False)
     assert report.verdict == "failed" and report.task == "tensors" and "max |d| is 1, expected" in report.reasons[0]
 
 
@@ -170,7 +173,7 @@ def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
     planted = nothing("l")
     planted[2, 5, 1] = np.nan
     files = [write(tmp_path / f"{name}.onnx", l=planted) for name in "ab"]
-    report = compare(*files, outputs(), spec=spec, locate=False)
+    report = compare(*files, feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified" and "the reference itself holds 1 NaN" in report.reasons[0]
     assert report.outputs["logits"].max_abs == np.inf and report.outputs["logits"].passed is None
 
@@ -178,7 +181,7 @@ def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
 def test_swapped_order_of_outputs_is_refused(tmp_path: Path) -> None:
     fp32, other = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", f"{BOXES}, {LOGITS}")
     with pytest.raises(StageError, match="outputs in another order: expected logits, boxes, got boxes, logits"):
-        compare(fp32, other, outputs(), spec=SPEC)
+        compare(fp32, other, feeds(), spec=SPEC)
 
 
 def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
@@ -189,15 +192,15 @@ def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
 
 def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> None:
     spec, files = SPEC | {"trained": False}, [write(tmp_path / f"{name}.onnx") for name in "ab"]
-    report = compare(*files, outputs(), spec=spec, locate=False)
+    report = compare(*files, feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified" and "random" in report.not_verified[0]
     assert report.outputs["logits"].passed and report.outputs["logits"].paired
     planted = nothing("l")
     planted[0, 0] += 1
-    report = compare(files[0], write(tmp_path / "c.onnx", l=planted), outputs(), spec=spec, locate=False)
+    report = compare(files[0], write(tmp_path / "c.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified" and "untrained weights keep arbitrary queries" in report.reasons[1]
     planted[0, 0, 0] = np.nan
-    report = compare(files[0], write(tmp_path / "d.onnx", l=planted), outputs(), spec=spec, locate=False)
+    report = compare(files[0], write(tmp_path / "d.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "failed"
 
 
@@ -211,5 +214,5 @@ def test_what_no_gate_judges_is_said_and_looked_for(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_, **options: ["the planted Add"])
     monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
-    assert compare(*files, outputs(), spec=SPEC).first_bad_node == "the planted Add"
-    assert compare(files[0], files[0], outputs(), spec=SPEC).first_bad_node is None
+    assert compare(*files, feeds(), spec=SPEC).first_bad_node == "the planted Add"
+    assert compare(files[0], files[0], feeds(), spec=SPEC).first_bad_node is None

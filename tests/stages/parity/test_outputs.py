@@ -153,6 +153,19 @@ def test_inputs_of_a_spec_are_named_mappings(inputs: object) -> None:
         check_spec({"inputs": inputs, "outputs": []}, [])
 
 
+def test_inputs_are_held_against_the_model() -> None:
+    entry = {"name": "x", "shape": ["batch", 3, 64, 64]}
+    check_spec({"inputs": [entry], "outputs": []}, [], {"x": [None, 3, None, 64]})
+    wrong = {"inputs": [entry, {"name": "z"}], "outputs": [], "outputz": 1}
+    with pytest.raises(StageError) as error:
+        check_spec(wrong, [], {"x": [None, 3, 32, 32]})
+    assert [line.strip(" -") for line in str(error.value).splitlines()[1:]] == [
+        "outputz: expected inputs, outputs, class_names, trained",
+        "input 'x': the model takes [any, 3, 32, 32], the spec says ['batch', 3, 64, 64]",
+        "input 'z': the model has none of this name; it has 'x'",
+    ]
+
+
 def test_arrays_are_held_against_their_kinds() -> None:
     declared, outputs = spec(LOGITS, BOXES), {"l": np.zeros((2, 3, 4)), "b": np.zeros((2, 3, 4))}
     check_values(outputs, declared)

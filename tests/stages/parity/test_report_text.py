@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stages.parity.compare import compare
 from stages.parity.report_text import report_text
-from tests.stages.parity.test_known_bad import SPEC, nothing, outputs, write
+from tests.stages.parity.test_known_bad import SPEC, feeds, nothing, write
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     planted = nothing("l")
     planted[1, 0, [0, 3]] = [9, -9]
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
-    report = compare(*files, outputs(), spec=SPEC, locate=False)
+    report = compare(*files, feeds(), spec=SPEC, locate=False)
     report = replace(report, suspects=[Said("node '/head/Add' is wrong"), *[Said("another")] * 5])
     text = report_text(report, "fp32.onnx", "other.onnx")
     assert text.startswith("failed: other.onnx against fp32.onnx\n3 samples, fp32-cpu, CPUExecutionProvider\n")
