@@ -246,7 +246,7 @@ def swap_in(folder: Path, place: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON under a temporary name and move it into place; NaN and Inf as text, so that every reader copes."""
-    write_text(path, json.dumps(_plain(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -275,14 +275,14 @@ def read_json(path: Path) -> Any:
         raise StageError(f"{path} is no valid JSON ({error}); run the stage that writes it again") from error
 
 
-def _plain(value: Any) -> Any:
-    """numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
+def plain(value: Any) -> Any:
+    """For JSON: numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return str(value)
     return value

@@ -16,6 +16,17 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from ir.traversal.RecursiveGraphIterator(model.graph)
 
 
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The graphs that a node holds in its attributes (If, Loop, Scan), in order."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            found.append(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            found.extend(attribute.as_graphs())
+    return found
+
+
 def model_facts(model: ir.Model) -> dict[str, Any]:
     """Counts of a model whose value types are known (run shape inference first).
 

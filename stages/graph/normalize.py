@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, bodies
 from stages.io import StageError
 
 _SMALL = 1000  # bytes; constants that shapes are computed from are smaller
@@ -243,12 +243,8 @@ def _predecessors(node: ir.Node) -> Iterator[ir.Node]:
         producer = value.producer() if value is not None else None
         if producer is not None:
             yield producer
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from graph
+    for body in bodies(node):
+        yield from body
 
 
 def _label(node: ir.Node) -> str:

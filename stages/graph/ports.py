@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, bodies
 from stages.graph.slots import Slots, half_slots, is_float32, schema_of, takes_any_type
 
 FP32, FP16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
@@ -133,7 +133,7 @@ class _Finder:
         main = self.model.graph
         self.graph_outputs[main] = [self.io_type(value.name) for value in main.outputs]
         for node in all_nodes(self.model):
-            if _bodies(node):
+            if bodies(node):
                 self._control_flow(node)
             elif node in self.movable and (slots := _half_slots(node)):
                 self.ports.slots[node] = slots
@@ -185,10 +185,10 @@ class _Finder:
 
     def _control_flow(self, node: ir.Node) -> None:
         self.node_inputs[node], self.node_outputs[node] = {}, {}
-        bodies = _bodies(node)
-        for body in bodies:
+        held = bodies(node)
+        for body in held:
             self.graph_outputs[body] = [FP32] * len(body.outputs)
-        for slot, places in _passed_on(node, bodies):
+        for slot, places in _passed_on(node, held):
             values = [value for value in places.values(node) if value.name]
             if node in self.movable and values and all(is_float32(value) for value in values):
                 self.ports.owners[slot] = node
@@ -222,22 +222,22 @@ class _Places:
         return inner if read is None else [*inner, read]
 
 
-def _passed_on(node: ir.Node, bodies: list[ir.Graph]) -> Iterable[tuple[Slot, _Places]]:
+def _passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, _Places]]:
     """What If, Loop and Scan pass on; nothing for other operators with bodies, and for Scan before opset 9."""
     kind = node.op_type if node.domain == "" else ""
     outputs = range(len(node.outputs))
     if kind == "If":
-        if all(len(body.outputs) >= len(node.outputs) for body in bodies):
+        if all(len(body.outputs) >= len(node.outputs) for body in held):
             for i in outputs:
-                yield Slot(node, i), _Places(output=i, body_outputs=tuple((body, i) for body in bodies))
+                yield Slot(node, i), _Places(output=i, body_outputs=tuple((body, i) for body in held))
     elif kind == "Loop":
-        (body,) = bodies
+        (body,) = held
         states = len(body.inputs) - 2
         for i in outputs:
             state = _Places(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
             yield Slot(node, i), state or _Places(output=i, body_outputs=((body, i + 1),))
     elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= _SCAN_WITHOUT_BATCH:
-        (body,) = bodies
+        (body,) = held
         states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
         for i in outputs:
             state = _Places(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
@@ -259,18 +259,8 @@ def _half_slots(node: ir.Node) -> Slots:
     )
 
 
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    found: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            found.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            found.extend(attribute.as_graphs())
-    return found
-
-
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """The main graph first, then bodies in the order of their nodes."""
     yield model.graph
     for node in all_nodes(model):
-        yield from _bodies(node)
+        yield from bodies(node)

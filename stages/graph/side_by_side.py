@@ -22,6 +22,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from stages.graph.emulate import emulate
+from stages.graph.facts import bodies
 from stages.graph.float16 import MAX
 from stages.graph.normalize import infer_types
 from stages.graph.opset import to_opset
@@ -268,23 +269,13 @@ def _reads(node: ir.Node) -> list[ir.Value]:
     inner = _inside(node)
     made = {output for each in inner for output in each.outputs}
     found = [value for each in (node, *inner) for value in each.inputs if value is not None]
-    found += [value for graph in _bodies(node) for value in graph.outputs]
+    found += [value for graph in bodies(node) for value in graph.outputs]
     return [value for value in found if value not in made]
 
 
 def _inside(node: ir.Node) -> list[ir.Node]:
     """The nodes in its bodies, at any depth."""
-    return [inner for graph in _bodies(node) for inner in ir.traversal.RecursiveGraphIterator(graph)]
-
-
-def _bodies(node: ir.Node) -> list[ir.Graph]:
-    graphs: list[ir.Graph] = []
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            graphs.append(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            graphs.extend(attribute.as_graphs())
-    return graphs
+    return [inner for graph in bodies(node) for inner in ir.traversal.RecursiveGraphIterator(graph)]
 
 
 def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model]:

@@ -28,7 +28,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.decide import Rules
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, bodies
 from stages.graph.masks import find_masks
 from stages.graph.normalize import Names
 from stages.graph.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
@@ -334,11 +334,8 @@ class _Behind:
 def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
     """A node, and all nodes inside it."""
     yield node
-    for attribute in node.attributes.values():
-        bodies = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
-        bodies += attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else []
-        for body in bodies:
-            yield from ir.traversal.RecursiveGraphIterator(body)
+    for body in bodies(node):
+        yield from ir.traversal.RecursiveGraphIterator(body)
 
 
 def _reads_no_values(use: Use) -> bool:

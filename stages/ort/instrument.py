@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from stages.graph.facts import bodies
 from stages.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -188,13 +189,10 @@ def main_values(model: ir.Model) -> dict[str, ir.Value]:
 def read_by(node: ir.Node) -> list[ir.Value]:
     """What a node reads, inside its subgraphs too."""
     read = [source for source in node.inputs if source is not None]
-    for attribute in node.attributes.values():
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
-        graphs += attribute.as_graphs() if attribute.type == ir.AttributeType.GRAPHS else []
-        for graph in graphs:
-            for inner in ir.traversal.RecursiveGraphIterator(graph):
-                read += [source for source in inner.inputs if source is not None]
-            read.extend(graph.outputs)  # an outer tensor may be one as it stands
+    for graph in bodies(node):
+        for inner in ir.traversal.RecursiveGraphIterator(graph):
+            read += [source for source in inner.inputs if source is not None]
+        read.extend(graph.outputs)  # an outer tensor may be one as it stands
     return read
 
 

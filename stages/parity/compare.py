@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf.schema import Evaluation
-from stages.io import StageError, defaults
+from stages.io import StageError, defaults, plain
 from stages.models.source import SPEC_KEY
 from stages.parity import gates
 from stages.parity.checks import sums_not_rounded
@@ -99,7 +99,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
-        content: dict[str, Any] = _plain({"passed": self.passed} | asdict(self))
+        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self))
         return content
 
 
@@ -351,13 +351,3 @@ def _located(
     except StageError as error:
         return report, [f"where it goes wrong: {error}"]
     return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy
-        return _plain(value.tolist())
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

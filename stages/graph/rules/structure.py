@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
+from stages.graph.facts import bodies
 from stages.graph.rules.base import Decision, Evidence, Verdict, has_bodies
 from stages.graph.slots import is_float32, schema_of, takes_any_type
 
@@ -37,11 +38,7 @@ def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
             inner = node if seal is None and has_bodies(node) and not _is_open(node) else seal
             if inner is not None:
                 found[node] = inner
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.GRAPH:
-                    waiting.append((attribute.as_graph(), inner))
-                elif attribute.type == ir.AttributeType.GRAPHS:
-                    waiting += [(body, inner) for body in attribute.as_graphs()]
+            waiting += [(body, inner) for body in bodies(node)]
     return found
 
 
