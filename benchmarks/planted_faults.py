@@ -6,8 +6,8 @@
 
 Six networks, five kinds of fault, one node each, drawn by the seed:
 
-    overflow          weights of a layer times 2^k, those of the next one times 2^-k: the same function in FP32, Inf in
-                      FP16, converted without rules on ranges; both weights stay in float16's range
+    overflow          weights of a layer times 2^k, and a Mul by 2^-k in front of the next one: the same function in
+                      FP32, Inf in FP16, converted without rules on ranges; the weights stay in float16's range
     wrong weight      the weight of one node in the FP16 file shuffled, negated or halved
     lost epsilon      the epsilon of one LayerNormalization or Clip set to 0 in the FP16 file; before a
                       LayerNormalization, both files scale the input so that its variance is about epsilon
@@ -50,6 +50,7 @@ MODELS = ("nano_dfine", "nano_rtdetrv2", "dfine640", "rtdetrv2640", "vitt16_dfin
 KINDS = ("overflow", "wrong weight", "lost epsilon", "removed cast", "swapped operands")
 LEAST_EFFECT = 0.02
 LEAST_RATIO = 4.0
+_LARGEST_POWER = 24  # float16 ends at 2^-24
 _LEAST_WEIGHT = 2.0**-20  # 16 steps of a subnormal: of a weight that is scaled down enough must be left
 _ATTEMPTS = 40
 _NO_RULES = {"rules": "autocast", "data_max": None, "init_max": None}
@@ -239,7 +240,9 @@ class Move:
 
 
 def _moved_scale(model: ir.Model, feeds: Mapping[str, np.ndarray], rng: np.random.Generator, log2: float) -> Move:
-    """Scale a layer's weights so that its output has a largest |x| of about 2^log2, and take it back in a later one."""
+    """Scale a layer's weights so that its output has a largest |x| of about 2^log2, and take it back at a later one:
+    what is smaller in its weights, what is larger by a Mul in front of it (2^-k is exact there, weights times 2^-k not).
+    """
     sites = list(_paths(model))
     if not sites:
         raise NoSite("no two layers are joined by what keeps a scale")
@@ -253,7 +256,12 @@ def _moved_scale(model: ir.Model, feeds: Mapping[str, np.ndarray], rng: np.rando
         for i, value in enumerate(node.inputs):
             if value is not None and value.const_value is not None and (node.op_type == "Add" or i >= 1):
                 _replace_constant(model.graph, node, i, lambda array: _scaled(array, power))
-    _replace_constant(model.graph, path[-1], 1, lambda array: _scaled(array, -power))
+    if power > 0:
+        if power > _LARGEST_POWER:
+            raise NoSite("float16 has no 2^-k to take it back with")
+        _scale_input(model.graph, path[-1], 2.0**-power)
+    else:
+        _replace_constant(model.graph, path[-1], 1, lambda array: _scaled(array, -power))
     return Move(str(path[0].name), str(path[-1].name), power, path)
 
 
