@@ -36,7 +36,7 @@ def arguments(argv: list[str]) -> tuple[dict[str, Any], Path | None]:
     add = parser.add_argument
     add("reference", metavar="fp32.onnx")
     add("candidate", metavar="fp16.onnx")
-    add("--inputs", metavar="SAMPLES", required=True, help=".npz, a folder of .npz or of pictures, Polygraphy's JSON")
+    add("--inputs", metavar="SAMPLES", required=True, help=".npz, a folder of them, Polygraphy's JSON, pictures")
     add("--spec", metavar="FILE", help="I/O spec, YAML or JSON; by default the one in the metadata of fp32.onnx")
     add("--preprocessing", metavar="FILE", help="of pictures, YAML or JSON; by default what the I/O spec says")
     add("--evaluation", choices=[each.value for each in Evaluation], help="of a file that holds FP16")

@@ -31,9 +31,14 @@ def list_images(folder: Path, seed: int) -> list[Path]:
     return [found[i] for i in np.random.default_rng(seed).permutation(len(found))]
 
 
+def is_picture(path: Path) -> bool:
+    """Whether this is a file with a picture's suffix."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
 def pictures_under(folder: Path) -> list[Path]:
     """The files with a picture's suffix in a folder and below, in the order of their names."""
-    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    files = (path for path in folder.rglob("*") if is_picture(path))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 

@@ -1,4 +1,4 @@
-"""A folder of pictures as inputs of a model."""
+"""A folder of pictures, or one picture, as inputs of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.data.images import SUFFIXES, pictures_under, unreadable
+from stages.data.images import SUFFIXES, is_picture, pictures_under, unreadable
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 
@@ -49,11 +49,12 @@ class PictureFeeds:
 
 
 def load_pictures(
-    folder: Path, model: ir.Model, preprocessing: Preprocessing, batch: int, skip_corrupt: bool = False
+    source: Path, model: ir.Model, preprocessing: Preprocessing, batch: int, skip_corrupt: bool = False
 ) -> PictureFeeds:
     """Every picture of a folder and below as feeds for a model with one picture input.
 
     Args:
+        source: the folder; or a picture, which is a folder of one.
         batch: pictures in a feed.
         skip_corrupt: use the rest where pictures cannot be read (see PictureFeeds.left_out), instead of stopping.
 
@@ -62,7 +63,8 @@ def load_pictures(
     """
     value = _picture_input(model)
     preprocessing = _resolved(preprocessing, value)
-    paths = pictures_under(folder)
+    alone = is_picture(source)
+    folder, paths = (source.parent, [source]) if alone else (source, pictures_under(source))
     if not paths:
         raise StageError(f"{folder} holds no picture; expected files ending in {', '.join(SUFFIXES)}")
     broken = unreadable(paths)
@@ -75,7 +77,9 @@ def load_pictures(
         )
     feeds = PictureFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
     if not feeds.names:
-        raise StageError(f"{folder}: none of its {len(paths)} pictures can be read")
+        raise StageError(
+            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} pictures can be read"
+        )
     feeds.left_out = {path.relative_to(folder).as_posix(): why for path, why in broken.items()}
     return feeds
 

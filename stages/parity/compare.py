@@ -124,8 +124,8 @@ def compare(
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
             against float32 is no difference.
         inputs: samples, as `calibration` of stages.fp16.to_fp16: an .npz file, a folder of them, Polygraphy's JSON,
-            arrays by input name or a list of such mappings; or a folder of pictures. The outputs of all samples are
-            held in memory.
+            arrays by input name or a list of such mappings; or a folder of pictures, or one picture. The outputs of
+            all samples are held in memory.
         spec: I/O spec that declares the kinds of outputs (stages.parity.outputs), as a mapping or a YAML or JSON file;
             default: the one in the reference's metadata; {}: no kinds.
         preprocessing: of pictures (stages.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
@@ -137,7 +137,7 @@ def compare(
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, with at most one
             value in a hundred of each output beyond the tensor rule.
-        skip_corrupt: leave out pictures that cannot be read instead of stopping.
+        skip_corrupt: leave out pictures that cannot be read instead of stopping; refused where inputs are arrays.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
@@ -150,8 +150,8 @@ def compare(
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
     pictures = _pictures(inputs, files, entry, preprocessing, batch, skip_corrupt)
-    if pictures is None and preprocessing is not None:
-        raise StageError("preprocessing: it goes with a folder of pictures; these inputs are arrays already")
+    if pictures is None:
+        _refuse_options_of_pictures(preprocessing is not None, skip_corrupt)
     feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "input")
     task = task_of(declared)
     layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
@@ -254,28 +254,39 @@ def _pictures(
     batch: int,
     skip_corrupt: bool,
 ) -> PictureFeeds | None:
-    """Feeds from a folder of pictures; None where the inputs are something else."""
-    from stages.data.images import pictures_under
+    """Feeds from a folder of pictures or from one picture; None where the inputs are something else."""
+    from stages.data.images import is_picture, pictures_under
     from stages.data.pictures import load_pictures
     from stages.data.preprocessing import declared_by, preprocessing_of
 
-    if not isinstance(inputs, (str, Path)) or not Path(inputs).is_dir():
+    if not isinstance(inputs, (str, Path)):
         return None
-    folder = Path(inputs)
-    arrays, found = any(folder.glob("*.npz")), pictures_under(folder)
-    if arrays and found:
-        raise StageError(f"inputs {folder}: expected .npz files or pictures, it holds both; take one kind out")
-    if arrays:
+    source = Path(inputs)
+    if source.is_dir():
+        arrays, found = any(source.glob("*.npz")), pictures_under(source)
+        if arrays and found:
+            raise StageError(f"inputs {source}: expected .npz files or pictures, it holds both; take one kind out")
+        if arrays:
+            return None
+        if not found:
+            raise StageError(f"inputs {source}: expected .npz files or pictures, there are none in it")
+    elif not is_picture(source):
         return None
-    if not found:
-        raise StageError(f"inputs {folder}: expected .npz files or pictures, there are none in it")
     applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
     if applied is None:
         raise StageError(
-            f"inputs {folder}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
+            f"inputs {source}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
             "reference's I/O spec declares none"
         )
-    return load_pictures(folder, files.reference, applied, batch, skip_corrupt)
+    return load_pictures(source, files.reference, applied, batch, skip_corrupt)
+
+
+def _refuse_options_of_pictures(preprocessing: bool, skip_corrupt: bool) -> None:
+    """Raise StageError, listing the options that mean nothing for arrays."""
+    given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
+    if given:
+        goes = "it goes" if len(given) == 1 else "they go"
+        raise StageError(f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
 
 
 # --- what is said beside the verdict ----------------------------------------------------------------------------------

@@ -1,0 +1,97 @@
+"""Outputs element by element: the tensor rule, and classes beside it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.parity.compare import compare
+from tests.stages.parity.two_models import ADDED, CLASSES, X, constant, held, model
+
+# --- the tensor rule --------------------------------------------------------------------------------------------------
+
+
+def scaled(by: float) -> str:
+    return f"(float[N,3] x) => (float[N,3] y) <float s = {{{by}}}> {{ y = Mul (x, s) }}"
+
+
+def test_tolerance_is_relative_to_the_largest_of_the_reference(tmp_path: Path) -> None:
+    assert held(tmp_path, scaled(1000), scaled(1009)).passed
+    report = held(tmp_path, scaled(1000), scaled(1011))
+    assert report.verdict == "failed" and len(report.reasons) == 1
+    assert "output 'y': max |d| is" in report.reasons[0] and "tolerance 0.01 of max |reference|" in report.reasons[0]
+    assert held(tmp_path, scaled(1000), scaled(1011), tolerance=0.02).passed
+    assert not held(tmp_path, scaled(1000), scaled(1000.001), tolerance=0).passed
+    assert held(tmp_path, scaled(0), scaled(0), tolerance=0).passed
+    assert not held(tmp_path, scaled(0), scaled(1e-30)).passed
+
+
+@pytest.mark.parametrize(
+    ("cast", "limit", "said"), [(7, 0.0, "1 of 12 integer values differ"), (9, 0.0, "1 of 12 bool values differ")]
+)
+def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, limit: float, said: str) -> None:
+    dtype = {7: "int64", 9: "bool"}[cast]
+    text = f"(float[N,3] x) => ({dtype}[N,3] y) {{ z = Add (x, d) y = Cast<to={cast}> (z) }}"
+    large, delta = np.full((4, 3), 2.0**20, np.float32) * (cast == 7), np.zeros((4, 3), np.float32)
+    delta[1, 1] = 1
+    a = model(tmp_path / "a.onnx", text, d=np.zeros_like(delta))
+    b = model(tmp_path / "b.onnx", text, d=delta)
+    assert compare(a, a, {"x": large}).passed
+    report = compare(a, b, {"x": large}, locate=False)
+    assert report.verdict == "failed" and said in report.reasons[0]
+    assert report.outputs["y"].limit == limit and report.outputs["y"].sqnr_db is None
+
+
+def test_strings_must_be_equal(tmp_path: Path) -> None:
+    text = '(float[N,3] x) => (string[2] s) <string[2] w = {"a", "WORD"}> { s = Identity (w) }'
+    assert held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "b")).passed
+    assert not held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "c")).passed
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "verdict", "said"),
+    [
+        ([0, -np.inf, 0], [0, -np.inf, 0], "passed", None),
+        ([0, -np.inf, 0], [0, -65504, 0], "failed", "a finite value or another Inf where the reference is Inf"),
+        ([0, -np.inf, 0], [0, np.inf, 0], "failed", "another Inf where the reference is Inf"),
+        ([0, 0, 0], [0, np.inf, np.nan], "failed", "4 NaN and 4 Inf of 12 values where the reference is finite"),
+        ([0, np.nan, 0], [0, np.nan, 0], "not verified", "the reference itself holds 4 NaN of 12 values"),
+        ([0, np.nan, 0], [0, 1, 0], "not verified", "the reference itself holds 4 NaN of 12 values"),
+        ([0, np.nan, 0], [1, np.nan, 0], "failed", "max |d| is 1"),
+        ([0, -np.inf, 0], [0, np.nan, 0], "failed", "where the reference is Inf"),
+    ],
+)
+def test_values_that_are_no_numbers(tmp_path: Path, reference, candidate, verdict: str, said: str | None) -> None:
+    a = model(tmp_path / "a.onnx", ADDED, **constant(*reference))
+    b = model(tmp_path / "b.onnx", ADDED, **constant(*candidate))
+    report = compare(a, b, {"x": X}, locate=False)
+    assert report.verdict == verdict
+    assert (said is None and report.reasons == []) or said in report.reasons[0]
+
+
+def test_other_shapes_fail_and_empty_outputs_are_not_verified(tmp_path: Path) -> None:
+    found = "(float[N,3] x) => (int64[2,K] y) <float t = {LIMIT}> { z = Sub (x, t) r = Relu (z) y = NonZero (r) }"
+    report = held(tmp_path, found.replace("LIMIT", "0.0"), found.replace("LIMIT", "1.0"))
+    assert report.verdict == "failed" and "expected shape [2, " in report.reasons[0] and "on feed" in report.reasons[0]
+    report = held(tmp_path, found.replace("LIMIT", "99.0"), found.replace("LIMIT", "99.0"))
+    assert report.verdict == "not verified" and "is empty in every run: nothing was compared" in report.not_verified[0]
+
+
+def test_a_model_without_inputs(tmp_path: Path) -> None:
+    assert held(tmp_path, *["() => (float[1] y) { y = Constant<value_floats = [1.0]> () }"] * 2, {}).passed
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_classes_and_a_flip_within_the_tolerance(tmp_path: Path) -> None:
+    a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(100, 100.5, 0))
+    b = model(tmp_path / "b.onnx", ADDED, CLASSES, **constant(100.9, 100.5, 0))
+    inputs = {"x": np.zeros((4, 3), np.float32)}
+    passed = compare(a, a, inputs)
+    assert passed.passed and passed.task == "classification" and passed.samples == 4
+    assert passed.classification is not None and passed.classification["top1_agreement"] == 1.0
+    report = compare(a, b, inputs, locate=False)
+    assert report.outputs["y"].passed and report.verdict == "failed"
+    assert report.reasons == ["label_flips is 4 of 4 samples, expected 0: another class is the best one"]
+    assert compare(a, b, inputs, spec=CLASSES | {"trained": False}, locate=False).verdict == "not verified"
