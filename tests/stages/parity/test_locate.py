@@ -17,7 +17,8 @@ import onnx_ir as ir
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from benchmarks.planted_faults import Network, searched
+from benchmarks.faults import Network
+from benchmarks.planted_faults import searched
 from stages.data.samples import Sample
 from stages.models.source import SPEC_KEY
 from stages.onnx_files import load_model
