@@ -1,11 +1,14 @@
-"""The copy of a model with reductions: only what is needed runs."""
+"""The copy of a model with reductions: only what is needed runs, and in the order of the file."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
+from stages.io import read_json
 from stages.ort.instrument import Instrumented
 
 
@@ -59,3 +62,25 @@ def test_a_model_of_other_domains_alone() -> None:
     outputs, reports = graph.open(["y"]).run({"x": np.float32([0, 100])})
     assert (outputs["y"].tolist(), reports["low"].tolist()) == ([0, 100], [0])
     assert "" not in model.graph.opset_imports
+
+
+def test_each_report_runs_right_behind_its_tensor(tmp_path: Path) -> None:
+    """An optimised graph has no Transpose but one behind `relu`, made anew, which runs last, and the report with it."""
+    model = model_of(
+        """(float[1,2,3,4] x) => (float[1,2,3,4] y) {
+            [turn] a = Transpose<perm = [0, 2, 3, 1]>(x)  [relu] b = Relu(a)
+            [back] c = Transpose<perm = [0, 3, 1, 2]>(b)  [exp] d = Exp(x)  [neg] e = Neg(d)  [add] y = Add(e, c)
+        }"""
+    )
+    graph = Instrumented(model)
+    for name in ("b", "y"):
+        place = graph.after(name)
+        place.report("high", "ReduceMax", place.flat(graph.value(name)))
+    in_order = [str(node.name) for node in graph.graph]
+    with_profile = {"enable_profiling": True, "profile_file_prefix": str(tmp_path / "run")}
+    session = graph.open(["y"], **with_profile)
+    session.run({"x": np.ones((1, 2, 3, 4), np.float32)})
+    del session  # writes the profile
+    (profile,) = tmp_path.iterdir()
+    ran = [event["name"].removesuffix("_kernel_time") for event in read_json(profile) if event["cat"] == "Node"]
+    assert [name for name in ran if name in in_order] == in_order
