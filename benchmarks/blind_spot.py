@@ -46,7 +46,7 @@ from conf.schema import CONF
 from stages.fp16 import to_fp16
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import Session
-from stages.parity.locate import outputs_apart
+from stages.parity.query_rows import outputs_apart
 
 if TYPE_CHECKING:
     import torch

@@ -28,7 +28,8 @@ import onnx_ir as ir
 from benchmarks.faults import KINDS, PLANT, Fault, Network, NoSite, named
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import Session
-from stages.parity.locate import find_suspects, outputs_apart
+from stages.parity.locate import find_suspects
+from stages.parity.query_rows import outputs_apart
 
 RESULTS = Path(__file__).resolve().parent / "results" / "planted_faults.json"
 MODELS = ("nano_dfine", "nano_rtdetrv2", "dfine640", "rtdetrv2640", "vitt16_dfine", "vitt16_rtdetrv2")

@@ -24,9 +24,10 @@ from stages.models.source import SPEC_KEY
 from stages.onnx_files import load_model
 from stages.parity.detections import Detections, match
 from stages.parity.hops import Hop
-from stages.parity.locate import Suspect, error_profile, find_suspects, first_bad_node, locate
+from stages.parity.locate import error_profile, find_suspects, first_bad_node, locate
 from stages.parity.pinning import pins_argument
 from stages.parity.reference import Reference
+from stages.parity.suspects import Suspect
 from tests.stages.models.detectors import SIZE, detector, pictures
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
