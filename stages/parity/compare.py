@@ -135,8 +135,8 @@ def compare(
         batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
             feeds run as they stand.
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
-        locate: look for the node where it goes wrong: False, "always", or True: unless it passed, with at most one
-            value in a hundred of each output beyond the tensor rule.
+        locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
+            no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
         skip_corrupt: leave out pictures that cannot be read instead of stopping; refused where inputs are arrays.
 
     Raises:
@@ -184,7 +184,7 @@ def compare(
     said = [*judged.unknown, *judged.unjudged, *infinite, *zero]
     said += _outside_range(feeds, entry) if pictures is None else []
     said = [*dict.fromkeys([*said, *_said(report, files, by_samples, runs)])]
-    if locate == _ALWAYS or (locate and (not report.passed or judged.unjudged)):
+    if locate == _ALWAYS or (locate and set(report.reasons) - set(judged.elsewhere)):
         run, row = worst or (runs[0], 0)
         report, why_not = _located(report, files, files.one_sample(feeds, run, row), declared)
         said += why_not

@@ -33,6 +33,7 @@ class OutputErrors:
         nonfinite_new: NaN and Inf in the candidate where the reference is finite.
         limit: the largest max_abs that passes; 0 of integers, None where the tensor rule does not judge.
         paired: whether rows were paired as queries first.
+        queries_beyond: of paired rows, the share (0..1) with a value beyond the tensor rule; else None.
         confident_max_abs: of paired rows, over the queries whose reference score reaches the threshold; else None.
         passed: True, False, or None: not verified.
         reason: why it did not pass; empty when it did.
@@ -54,13 +55,25 @@ class OutputErrors:
     nonfinite_new: int
     limit: float | None
     paired: bool
+    queries_beyond: float | None
     confident_max_abs: float | None
     passed: bool | None
     reason: str
 
 
 _NO_NUMBERS: dict[str, Any] = dict.fromkeys(
-    ("max_abs", "p99_abs", "mean_abs", "max_rel", "cosine", "sqnr_db", "ulp", "limit", "confident_max_abs")
+    (
+        "max_abs",
+        "p99_abs",
+        "mean_abs",
+        "max_rel",
+        "cosine",
+        "sqnr_db",
+        "ulp",
+        "limit",
+        "queries_beyond",
+        "confident_max_abs",
+    )
 )
 _NO_COUNTS: dict[str, Any] = dict.fromkeys(("nan", "inf", "nan_reference", "inf_reference", "nonfinite_new"), 0)
 
@@ -102,6 +115,7 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
         inf_reference=measured["inf_reference"],
         nonfinite_new=measured["nonfinite_new"],
         limit=limit,
+        queries_beyond=None,
         confident_max_abs=None,
         passed=passed,
         reason=f"output {name!r}: {reason}" if reason else "",

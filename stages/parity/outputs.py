@@ -152,7 +152,13 @@ def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, in
     boxes = kinds["boxes"]
     # what specs of ours have always said without saying it
     layout = {"box_format": boxes.get("format", "cxcywh"), "normalized": boxes.get("normalized", True)}
-    height, width = size or _size_of(spec, layout["normalized"])
+    known = picture_size(spec, size)
+    if known is None and layout["normalized"]:
+        raise StageError(
+            "boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
+            f"{_first_shape(spec)}; expected height and width as numbers"
+        )
+    height, width = known or (1, 1)
     values = outputs[boxes["name"]]
     if "logits" not in kinds:
         scores, labels = outputs[kinds["scores"]["name"]], outputs[kinds["labels"]["name"]]
@@ -204,15 +210,19 @@ def _by_kind(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {output["kind"]: output for output in spec.get("outputs", []) if output.get("kind") is not None}
 
 
-def _size_of(spec: Mapping[str, Any], needed: bool) -> tuple[int, int]:
-    first: Mapping[str, Any] = next(iter(spec.get("inputs", [])), {})
-    shape = list(first.get("shape") or [])
-    sides = shape[1:3] if first.get("layout") == "NHWC" else shape[2:4]
-    if len(sides) == 2 and all(isinstance(side, int) for side in sides):
-        return sides[0], sides[1]
-    if needed:
-        raise StageError(
-            f"boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
-            f"{shape}; expected height and width as numbers"
-        )
-    return 1, 1
+def picture_size(spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> tuple[int, int] | None:
+    """Height and width of the model's input in pixels: `size`, or those of the spec's first input; None where neither
+    says them.
+    """
+    shape = _first_shape(spec)
+    sides = shape[1:3] if _first_input(spec).get("layout") == "NHWC" else shape[2:4]
+    declared = (sides[0], sides[1]) if len(sides) == 2 and all(isinstance(side, int) for side in sides) else None
+    return size or declared
+
+
+def _first_input(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next(iter(spec.get("inputs", [])), {})
+
+
+def _first_shape(spec: Mapping[str, Any]) -> list[Any]:
+    return list(_first_input(spec).get("shape") or [])

@@ -204,15 +204,61 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     assert report.verdict == "failed"
 
 
-def test_what_no_gate_judges_is_said_and_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = nothing("l")
     planted[2, 5] = 3  # of -6: far from the threshold still
-    report = held(tmp_path, l=planted)
-    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
-    assert "values of output 'logits' beside what they detect" in report.not_verified[0]
-    assert "p99 |d| 3, and the tensor rule allows 0.07" in report.not_verified[0]
     monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_, **options: ["the planted Add"])
     monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    report = held(tmp_path, l=planted)
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
-    assert compare(*files, feeds(), spec=SPEC).first_bad_node == "the planted Add"
-    assert compare(files[0], files[0], feeds(), spec=SPEC).first_bad_node is None
+    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
+    assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
+    assert "values of output 'logits' beside what they detect: 4.2% of its queries" in report.not_verified[0]
+    assert "p99 |d| 3" in report.not_verified[0]
+    passed = compare(*files, feeds(), spec=SPEC)
+    assert passed.passed and passed.first_bad_node is None and passed.suspects == []
+    assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
+
+
+def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = nothing("l")
+    planted[1:, 4:] = 0.2  # of -6
+    monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_, **options: ["the planted Add"])
+    monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "not verified" and metrics(report)["matched"] == 4
+    assert "values of output 'logits' beside what they detect: 33.3% of its queries" in report.reasons[0]
+    assert "rounding explains 5% at most" in report.reasons[0] and len(report.reasons) == 1
+    assert report.outputs["logits"].passed is None and report.outputs["boxes"].queries_beyond == 0.0
+    located = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", feeds(), spec=SPEC)
+    assert located.first_bad_node == "the planted Add" and located.worst_sample == "feed[1]"
+
+
+# --- I/O specs that are wrong -----------------------------------------------------------------------------------------
+
+
+def misdeclared(folder: Path, **layout: object) -> Report:
+    fp32 = write(folder / "fp32.onnx")
+    boxes = SPEC["outputs"][1] | layout  # type: ignore[index]
+    return compare(fp32, fp32, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]})
+
+
+@pytest.mark.parametrize(
+    ("layout", "instead"), [({"format": "xyxy"}, "format: cxcywh"), ({"normalized": False}, "normalized: true")]
+)
+def test_boxes_that_the_spec_misreads_are_not_verified(tmp_path: Path, layout: dict, instead: str) -> None:
+    report = misdeclared(tmp_path, **layout)
+    assert report.verdict == "not verified" and report.first_bad_node is None and report.suspects == []
+    assert "output 'boxes'" in report.reasons[0] and f"in the picture as {instead}: declare that" in report.reasons[0]
+    assert metrics(report)["gates"][0]["passed"] is None
+
+
+def test_a_fault_beside_misread_boxes_fails(tmp_path: Path) -> None:
+    boxes = SPEC["outputs"][1] | {"format": "xyxy"}  # type: ignore[index]
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
+    report = compare(*files, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]}, locate=False)
+    assert report.verdict == "failed" and "nonfinite" in report.reasons[0]
