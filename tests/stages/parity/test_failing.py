@@ -1,4 +1,4 @@
-"""What a failed verification is looked into with, by what failed (whole runs: test_chain.py)."""
+"""What a failed verification is looked into with, by what failed (whole runs: test_chain_failures.py)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,23 @@
-"""What is measured of a file's outputs, on hand-made ones."""
+"""What is measured of a file's outputs, on hand-made ones; its batch, and whether it holds FP16."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
 
 from conf.validate import validate
 from stages.data.samples import Sample
-from stages.parity.hops import measure
+from stages.io import StageError
+from stages.parity.hops import fixed_batch, holds_fp16, measure
 from stages.parity.outputs import detections_of
 from stages.parity.reference import Reference
 from tests.conftest import composed
+from tests.stages.parity.small_detector import FP16, FP32, write
 
 
 def test_which_queries_are_confident_follows_the_declared_activation() -> None:
@@ -37,3 +43,21 @@ def test_which_queries_are_confident_follows_the_declared_activation() -> None:
 
     assert confident_error() == confident_error(activation="sigmoid") == 0.125
     assert confident_error(activation="softmax", no_object=True) == 0.0
+
+
+def test_inputs_fixed_to_different_batches_are_refused() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2, 3] a, float[N] b, float[4] c) => (float[2, 3] y) { y = Identity (a) }"""
+    with pytest.raises(StageError, match=r"model\.onnx: the first axes of its inputs differ \(a: 2, c: 4\)"):
+        fixed_batch(ir.from_proto(onnx.parser.parse_model(text)), Path("model.onnx"))
+
+
+@pytest.mark.parametrize(("text", "expected"), [(FP32, False), (FP16, True)])
+def test_fp16_is_recognised(tmp_path: Path, text: str, expected: bool) -> None:
+    assert holds_fp16(ir.load(write(tmp_path / "model.onnx", text))) is expected
+
+
+def test_a_cast_to_fp16_alone_is_recognised() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2] x) => (float[2] y) { half = Cast <to = 10> (x) y = Cast <to = 1> (half) }"""
+    assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))
