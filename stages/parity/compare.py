@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.schema import Evaluation
+from conf.schema import FP16_MAX, Evaluation
 from stages.io import StageError, defaults, plain
 from stages.models.source import SPEC_KEY
 from stages.parity import gates
@@ -163,9 +163,10 @@ def compare(
     infinite, zero = _empty_comparisons(runs)
     if len(infinite) == len(judged.outputs):
         judged.unknown += infinite
+    overflowing = [*_beyond_float16(files.beyond_float16)]
     report = Report(
         verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
-        reasons=judged.failures + judged.unknown,
+        reasons=overflowing + reasons if (reasons := judged.failures + judged.unknown) else [],
         outputs=judged.outputs,
         task=task,
         detections=judged.detections,
@@ -181,13 +182,20 @@ def compare(
         left_out=pictures.left_out if pictures is not None else {},
         preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
     )
-    said = [*judged.unknown, *judged.unjudged, *infinite, *zero]
+    said = [*judged.unknown, *judged.unjudged, *judged.hidden, *infinite, *zero]
+    said += overflowing if report.passed else []
     said += _outside_range(feeds, entry) if pictures is None else []
     said = [*dict.fromkeys([*said, *_said(report, files, by_samples, runs)])]
-    if locate == _ALWAYS or (locate and set(report.reasons) - set(judged.elsewhere)):
+    if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
         run, row = worst or (runs[0], 0)
-        report, why_not = _located(report, files, files.one_sample(feeds, run, row), declared)
-        said += why_not
+        feed = files.one_sample(feeds, run, row)
+        if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
+            said.append(
+                f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; mend the inputs first"
+            )
+        else:
+            report, why_not = _located(report, files, feed, declared)
+            said += why_not
     return replace(report, not_verified=said)
 
 
@@ -331,6 +339,14 @@ def _outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str
         f"inputs as the model expects them: {entry['name']!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
         f"declares {low:g} to {high:g}"
     ]
+
+
+def _beyond_float16(largest: Mapping[str, float]) -> Iterator[str]:
+    for name, value in largest.items():
+        yield (
+            f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}, and the candidate takes "
+            "float16: there it is Inf"
+        )
 
 
 def _empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:

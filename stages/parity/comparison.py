@@ -13,8 +13,18 @@ from stages.parity.classification import classification_metrics
 from stages.parity.declared_boxes import doubted
 from stages.parity.detections import Detections, Matching, match, self_ap, summarize
 from stages.parity.output_errors import OutputErrors, output_errors
-from stages.parity.outputs import CLASSIFICATION, DETECTIONS, check_values, classes_of, confident_queries, detections_of
+from stages.parity.outputs import (
+    CLASSIFICATION,
+    DETECTIONS,
+    TENSORS,
+    check_values,
+    classes_of,
+    confident_queries,
+    detections_of,
+)
 from stages.parity.reference import UNTRAINED
+from stages.parity.row_order import in_another_order
+from stages.parity.scales import hidden_by_scale
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.parity.two_files import Run
 
@@ -24,7 +34,8 @@ QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the las
 @dataclass
 class Judged:
     """What was found: errors by output, metrics of the task, reasons to fail, what could not be verified, and what is
-    beyond the tensor rule where it does not judge. `elsewhere` holds those reasons that no node is to blame for.
+    beyond the tensor rule where it does not judge, or hidden from it by the scale of an output. `elsewhere` holds those
+    reasons that no node is to blame for.
     """
 
     outputs: dict[str, OutputErrors]
@@ -33,6 +44,7 @@ class Judged:
     failures: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
 
 
@@ -67,6 +79,7 @@ class Comparison:
         self._of_task: list[str] = []
         self._found: list[tuple[Detections, Detections]] = []
         self._matchings: list[Matching] = []
+        self._hidden: dict[str, str | None] = {}
         self._beyond: list[int] = []  # queries beyond the tensor rule, by sample
         for run in runs:
             for values in (run.reference, run.candidate):
@@ -88,11 +101,34 @@ class Comparison:
         for name, errors in result.outputs.items():
             if name not in self._of_task and errors.passed is not True:
                 (result.failures if errors.passed is False else result.unknown).append(errors.reason)
+            hidden = self._hidden.get(name)
+            if hidden and (errors.passed if name not in self._of_task else errors.paired and not self._untrained):
+                result.hidden.append(hidden)
+        self._judge_row_order(result)
         return result
 
     def _measured(self, name: str) -> OutputErrors:
-        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
+        return self._output_errors(
+            name, [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
+        )
+
+    def _output_errors(self, name: str, pairs: list[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
+        self._hidden[name] = hidden_by_scale(name, pairs, self._tolerance, [run.names for run in self._runs])
         return output_errors(name, pairs, self._tolerance, [run.names[0] for run in self._runs])
+
+    def _judge_row_order(self, result: Judged) -> None:
+        """Rows that changed places fail, but no node is to blame for queries that come in another order."""
+        others = {name: errors for name, errors in result.outputs.items() if name not in self._of_task}
+        moved = in_another_order(others, self._runs)
+        if not moved:
+            return
+        named = ", ".join(map(repr, moved))
+        verb = "holds" if len(moved) == 1 else "hold"
+        said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
+        if self._task == TENSORS:
+            said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
+        result.failures.append(said)
+        result.elsewhere += [said, *(others[name].reason for name in moved)]
 
     # --- detections
 
@@ -114,7 +150,7 @@ class Comparison:
         result = dict(outputs)
         beyond: list[np.ndarray] = []
         for name in names:
-            errors = output_errors(name, pairs[name], self._tolerance, [run.names[0] for run in self._runs])
+            errors = self._output_errors(name, pairs[name])
             kept = [
                 np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
                 for side in (0, 1)

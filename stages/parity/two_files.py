@@ -55,6 +55,7 @@ class TwoFiles:
         reference, candidate: as loaded.
         reference_evaluation, evaluation: what ran them.
         provider: the candidate's execution provider, read back.
+        beyond_float16: see `inputs_beyond_float16`, of all feeds that were run.
     """
 
     def __init__(self, reference: Path, candidate: Path, evaluation: str) -> None:
@@ -77,6 +78,7 @@ class TwoFiles:
             which: {str(value.name): value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
             for which, model in ((REFERENCE, self.reference), (CANDIDATE, self.candidate))
         }
+        self.beyond_float16: dict[str, float] = {}
         self._fixed: dict[str, int | None] = {REFERENCE: None, CANDIDATE: None}
 
     @property
@@ -116,6 +118,8 @@ class TwoFiles:
             if rows:
                 self._fixed = {which: fixed_batch(self._model(which), path) for which, path in self.paths.items()}
             self._check_candidate(feed, rows)
+            for name, largest in self.inputs_beyond_float16(feed).items():
+                self.beyond_float16[name] = max(largest, self.beyond_float16.get(name, 0.0))
             for start in range(0, max(rows, 1), batch if rows else 1):
                 part = part_of(feed, start, batch) if rows else feed
                 count = min(batch, rows - start) if rows else 0
@@ -135,6 +139,16 @@ class TwoFiles:
             return feed
         copies = self._fixed[CANDIDATE] or self._fixed[REFERENCE] or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
+
+    def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The largest finite |x| of each input that the candidate alone takes as float16, where it becomes an Inf."""
+        found = {}
+        for name, array in feed.items():
+            if array.dtype == np.float32 and self._dtypes[CANDIDATE].get(name) == np.float16:
+                largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+                if np.isinf(_as_type(np.array(largest, np.float32), np.dtype(np.float16))):
+                    found[name] = largest
+        return found
 
     def _run_one(self, which: str, feed: Arrays, rows: int) -> Arrays:
         session = self._open[which][0]

@@ -77,3 +77,37 @@ def test_sums_that_a_pessimistic_run_does_not_round_are_said(tmp_path: Path) -> 
     for evaluation, said in (("emulated-fp16-pessimistic", True), ("emulated-fp16", False)):
         report = held(tmp_path, lrn, lrn.replace("float[", "float16["), x, evaluation=evaluation)
         assert report.passed and any("not rounded (lrn: " in item for item in report.not_verified) is said
+
+
+TAKEN = (
+    "(float[N,3] x) => (float[N,3] y) { k = Constant <value_float = 0.00001> () [scale] a = Mul (x, k) y = Tanh (a) }"
+)
+TAKEN_HALF = """(float16[N,3] x) => (float[N,3] y) { k = Constant <value_float = 0.00001> () h = Cast <to = 10> (k)
+    [scale] a = Mul (x, h) b = Tanh (a) y = Cast <to = 1> (b) }"""
+
+
+def test_inputs_beyond_float16_are_named_before_any_node(tmp_path: Path) -> None:
+    large = {"x": np.full((4, 3), 7e4, np.float32)}
+    report = held(tmp_path, TAKEN, TAKEN_HALF, large, locate=True)
+    assert report.verdict == "failed" and report.first_bad_node is None and report.suspects == []
+    assert report.reasons[0].startswith("input 'x' holds |x| up to 7e+04, beyond FP16's largest, 65504, and the")
+    assert any(line.startswith("where it goes wrong behind 'x': not looked for") for line in report.not_verified)
+    assert held(tmp_path, TAKEN, TAKEN_HALF, large, locate="always").first_bad_node == "scale"
+    for value in (65504, 65519, -np.inf):  # what rounds to 65504, and what is no number before
+        fits = held(tmp_path, TAKEN, TAKEN_HALF, {"x": np.full((4, 3), value, np.float32)}, tolerance=0.1)
+        assert fits.passed and not any("beyond FP16's largest" in line for line in fits.not_verified)
+
+
+def test_inputs_beyond_float16_that_change_nothing_are_said(tmp_path: Path) -> None:
+    saturated = TAKEN.replace("0.00001", "1.0"), TAKEN_HALF.replace("0.00001", "1.0")
+    report = held(tmp_path, *saturated, {"x": np.full((4, 3), 7e4, np.float32)})
+    assert report.passed and any(line.startswith("input 'x' holds |x| up to 7e+04") for line in report.not_verified)
+
+
+def test_another_sample_than_that_with_the_large_input_is_searched(tmp_path: Path) -> None:
+    """The first sample saturates, the second meets a wrong node."""
+    wrong = TAKEN_HALF.replace("0.00001", "1.0").replace("b = Tanh", "[wrong] b = Neg")
+    feeds = [{"x": np.full((1, 3), 7e4, np.float32)}, {"x": np.full((1, 3), -1, np.float32)}]
+    report = held(tmp_path, TAKEN.replace("0.00001", "1.0"), wrong.replace("Neg (a)", "Sign (a)"), feeds, locate=True)
+    assert report.worst_sample == "feed[1]" and report.first_bad_node == "wrong"
+    assert report.reasons[0].startswith("input 'x' holds")

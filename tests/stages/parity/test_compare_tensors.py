@@ -81,6 +81,33 @@ def test_a_model_without_inputs(tmp_path: Path) -> None:
     assert held(tmp_path, *["() => (float[1] y) { y = Constant<value_floats = [1.0]> () }"] * 2, {}).passed
 
 
+def test_what_the_scale_of_others_hides_is_said(tmp_path: Path) -> None:
+    """Columns of 1e3 and one of 1: the verdict is the tensor rule's, and says of what it does not speak."""
+    text = "(float[N,3] x) => (float[N,3] y) <float[3] s = {SCALES}> { y = Mul (x, s) }"
+    report = held(tmp_path, text.replace("SCALES", "1000, 1000, 1"), text.replace("SCALES", "1000, 1000, 2"))
+    assert report.passed and report.reasons == []
+    (said,) = (line for line in report.not_verified if "hidden by the scale" in line)
+    assert said.startswith("column 2 (last axis) of output 'y'") and "100% of its own largest" in said
+
+
+ROWS = "(float[N,6,4] x, int64[6] o) => (float[N,6,4] y) { [put] y = Gather <axis = 1> (x, o) }"
+
+
+def test_rows_in_another_order_are_said_and_no_node_is_blamed(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(0, 1, (2, 6, 4)).astype(np.float32)
+    files = [
+        model(tmp_path / f"{name}.onnx", ROWS.replace(", int64[6] o", ""), o=np.array(order))
+        for name, order in (("a", range(6)), ("b", [3, 0, 1, 2, 5, 4]))
+    ]
+    report = compare(*files, {"x": x})
+    assert report.verdict == "failed" and len(report.reasons) == 2 and "max |d|" in report.reasons[0]
+    assert report.reasons[1].startswith("output 'y' holds the reference's rows in another order")
+    assert "declare the outputs (spec=)" in report.reasons[1]
+    assert report.first_bad_node is None and report.suspects == []
+    asked = compare(*files, {"x": x}, locate="always")
+    assert asked.suspects, "whoever asks is told"
+
+
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
