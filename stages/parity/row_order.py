@@ -60,11 +60,13 @@ def _same_rows_of_one(pairs: Sequence[_Pair]) -> bool:
     if not all(_near(np.sort(a, axis=0), np.sort(b, axis=0), limit).all() for a, b, limit in columns):
         return False
     rows = len(columns[0][0])
-    same = np.ones((rows, rows), bool)
+    first, second = (np.repeat(np.arange(rows), rows), np.tile(np.arange(rows), rows))
     for a, b, limit in columns:
-        for column in range(a.shape[1]):
-            same &= _near(a[:, column, None], b[None, :, column], limit)
-    return bool((maximum_bipartite_matching(csr_array(same), perm_type="column") >= 0).all())
+        for column in range(a.shape[1]):  # the first ones leave few pairs to the others
+            near = _near(a[first, column], b[second, column], limit)
+            first, second = first[near], second[near]
+    same = csr_array((np.ones(len(first), bool), (first, second)), shape=(rows, rows))
+    return bool((maximum_bipartite_matching(same, perm_type="column") >= 0).all())
 
 
 def _near(a: np.ndarray, b: np.ndarray, limit: float) -> np.ndarray:
