@@ -50,7 +50,7 @@ def arguments(argv: list[str]) -> tuple[dict[str, Any], Path | None]:
     add(
         "--locate",
         choices=list(_LOCATE),
-        help="look for the node where it goes wrong; by default when-off: unless it passed within tolerance",
+        help="look for the node where it goes wrong; by default when-off: unless it passed, or no node is to blame",
     )
     add("--skip-corrupt", action="store_true", help="leave out pictures that cannot be read, and name them")
     add("--json", metavar="report.json", type=Path, help="write the whole report")

@@ -29,7 +29,8 @@ sys.path.insert(0, str(ROOT))
 
 from stages.data.digits import Scene, scene  # noqa: E402
 from stages.models.ltdetr import Architecture, architecture, build  # noqa: E402
-from stages.parity.detections import Detections, average_precision, decode  # noqa: E402
+from stages.parity.average_precision import average_precision  # noqa: E402
+from stages.parity.detections import Detections, decode  # noqa: E402
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -24,33 +24,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.schema import FP16_MAX, Evaluation
+from conf.schema import Evaluation
 from stages.io import StageError, defaults, plain
 from stages.models.source import SPEC_KEY
 from stages.parity import gates
-from stages.parity.checks import sums_not_rounded
 from stages.parity.comparison import Comparison
-from stages.parity.hops import FP32_CPU
 from stages.parity.output_errors import OutputErrors
-from stages.parity.outputs import DETECTIONS, TENSORS, check_spec, task_of
+from stages.parity.outputs import TENSORS, check_spec, task_of
+from stages.parity.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from stages.parity.tensors import query_outputs
-from stages.parity.two_files import Run, TwoFiles
+from stages.parity.two_files import TwoFiles
 
 if TYPE_CHECKING:
     from stages.data.pictures import PictureFeeds
 
 DEFAULTS = defaults("verify/detection")
 _ALWAYS = "always"
-_NAMED = 10  # nodes of a sentence
-_ACCUMULATION = (
-    "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
-    "tensor cores do"
-)
-_NO_KINDS = (
-    "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
-    "detector may rightly change places (give spec=)"
-)
-_NO_LABELS = "average precision against true labels: the inputs have none; self_ap takes the reference's detections"
 
 
 @dataclass(frozen=True)
@@ -160,10 +149,10 @@ def compare(
     runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
     judged, worst = seen.judged(), seen.worst_sample()
-    infinite, zero = _empty_comparisons(runs)
+    infinite, zero = empty_comparisons(runs)
     if len(infinite) == len(judged.outputs):
         judged.unknown += infinite
-    overflowing = [*_beyond_float16(files.beyond_float16)]
+    overflowing = [*beyond_float16(files.beyond_float16)]
     report = Report(
         verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
         reasons=overflowing + reasons if (reasons := judged.failures + judged.unknown) else [],
@@ -184,8 +173,8 @@ def compare(
     )
     said = [*judged.unknown, *judged.unjudged, *judged.hidden, *infinite, *zero]
     said += overflowing if report.passed else []
-    said += _outside_range(feeds, entry) if pictures is None else []
-    said = [*dict.fromkeys([*said, *_said(report, files, by_samples, runs)])]
+    said += outside_range(feeds, entry) if pictures is None else []
+    said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
     if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
@@ -297,71 +286,7 @@ def _refuse_options_of_pictures(preprocessing: bool, skip_corrupt: bool) -> None
         raise StageError(f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
 
 
-# --- what is said beside the verdict ----------------------------------------------------------------------------------
-
-
-def _said(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
-    """What the comparison says nothing about, and why."""
-    if report.task == TENSORS:
-        yield _NO_KINDS
-    if report.evaluation == FP32_CPU:
-        yield "FP16: the candidate holds none"
-    if report.task == DETECTIONS:
-        yield _NO_LABELS
-    if report.evaluation == Evaluation.emulated_fp16.value:
-        yield _ACCUMULATION
-    if files.not_split:
-        yield sums_not_rounded(files.not_split)
-    if nodes := files.cpu_nodes:
-        named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
-        yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"
-    if report.reference_evaluation != FP32_CPU:
-        yield "the FP32 model: the reference holds FP16 itself, and was emulated"
-    if by_samples:
-        sizes = sorted({run.rows for run in runs if run.rows})
-        yield f"batch sizes other than {', '.join(map(str, sizes))}"
-    yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
-
-
-def _outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:
-    """Values that a model which normalises inside its graph was not made for."""
-    inside = (entry.get("normalization") or {}).get("where") == "inside the graph"
-    if not inside or len(entry.get("range") or ()) != 2:
-        return []
-    arrays = [array for feed in feeds if (array := feed.get(entry["name"])) is not None and array.size]
-    if not arrays:
-        return []
-    (low, high), least, most = entry["range"], min(a.min() for a in arrays), max(a.max() for a in arrays)
-    slack = 1e-3 * (high - low)
-    if least >= low - slack and most <= high + slack:
-        return []
-    return [
-        f"inputs as the model expects them: {entry['name']!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
-        f"declares {low:g} to {high:g}"
-    ]
-
-
-def _beyond_float16(largest: Mapping[str, float]) -> Iterator[str]:
-    for name, value in largest.items():
-        yield (
-            f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}, and the candidate takes "
-            "float16: there it is Inf"
-        )
-
-
-def _empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """Outputs of which nothing finite was compared, where no file could fail; and those that are 0 in the reference."""
-    infinite, zero = [], []
-    for name in runs[0].reference if runs else ():
-        values = [np.asarray(run.reference[name]) for run in runs]
-        if values[0].dtype.kind != "f" or not any(value.size for value in values):
-            continue
-        finite = [value[np.isfinite(value)] for value in values]
-        if not any(value.size for value in finite):
-            infinite.append(f"output {name!r}: the reference puts out nothing finite on these inputs")
-        elif not any(value.any() for value in finite):
-            zero.append(f"output {name!r}: the reference puts out nothing but 0 on these inputs")
-    return infinite, zero
+# --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
 def _located(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from stages.parity import gates
+from stages.parity.average_precision import self_ap
 from stages.parity.classification import classification_metrics
 from stages.parity.declared_boxes import doubted
-from stages.parity.detections import Detections, Matching, match, self_ap, summarize
+from stages.parity.detections import Detections, Matching, match, summarize
 from stages.parity.output_errors import OutputErrors, output_errors
 from stages.parity.outputs import (
     CLASSIFICATION,
@@ -27,6 +28,7 @@ from stages.parity.row_order import in_another_order
 from stages.parity.scales import hidden_by_scale
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.parity.two_files import Run
+from stages.parity.worst_sample import worst_sample
 
 QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of a picture at most
 
@@ -265,24 +267,11 @@ class Comparison:
             said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
             result.failures.append(said)
 
-    # --- the worst sample
-
     def worst_sample(self) -> tuple[Run, int] | None:
         """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs. After
         `judged`.
         """
-        worst: tuple[int, int, float, int] = (0, 0, 0.0, 0)
-        where, number = None, 0
-        for run in self._runs:
-            for row in range(max(run.rows, 1)):
-                one = self._matchings[number] if run.rows and number < len(self._matchings) else None
-                lost = one.missed + len(one.extra) if one else 0
-                beyond = self._beyond[number] if run.rows and number < len(self._beyond) else 0
-                badness = (_nonfinite_new(run, row), lost, _error(run, row, one), beyond)
-                if badness > worst:
-                    worst, where = badness, (run, row if run.rows else 0)
-                number += 1
-        return where
+        return worst_sample(self._runs, self._matchings, self._beyond)
 
 
 def _beyond_limit(errors: OutputErrors) -> bool:
@@ -305,30 +294,3 @@ def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:
         return dict(gate)
     reason = gate["reason"].replace("ap50_95_drop", "self_ap50_95_drop", 1)
     return {**gate, "measures": "self_ap50_95_drop", "reason": reason}
-
-
-def _rows(run: Run, row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The floating-point outputs of one sample, or of the run."""
-    for name, a in run.reference.items():
-        b = run.candidate[name]
-        if a.dtype.kind == "f" and a.shape == b.shape:
-            by_row = run.rows and a.ndim and len(a) == run.rows
-            yield (a[row], b[row]) if by_row else (a, b)
-
-
-def _nonfinite_new(run: Run, row: int) -> int:
-    return sum(int((np.isfinite(a) & ~np.isfinite(b)).sum()) for a, b in _rows(run, row))
-
-
-def _error(run: Run, row: int, matching: Matching | None) -> float:
-    """The largest error of a sample; of detections that of its boxes and scores, for rows move among equals."""
-    if matching is not None:
-        spread = [matching.box_error_px, np.abs(matching.score_error)]
-        return float(max(each.max(initial=0.0) for each in spread))
-    worst = 0.0
-    for a, b in _rows(run, row):
-        both = np.isfinite(a) & np.isfinite(b)
-        largest = float(np.abs(a[both]).max(initial=0.0))
-        error = float(np.abs(a[both].astype(np.float64) - b[both]).max(initial=0.0))
-        worst = max(worst, error / largest if largest else float(error > 0))
-    return worst

@@ -23,7 +23,8 @@ from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
-from stages.parity.detections import Detections, Matching, average_precision, match, self_ap, summarize
+from stages.parity.average_precision import average_precision, self_ap
+from stages.parity.detections import Detections, Matching, match, summarize
 from stages.parity.histograms import error_histogram
 from stages.parity.outputs import confident_queries, detections_of
 from stages.parity.reference import Outputs, Reference, groups, joined

@@ -3,30 +3,10 @@
 import numpy as np
 import pytest
 
-from stages.parity.detections import Detections, average_precision, box_iou, decode, match, self_ap, summarize
+from stages.parity.detections import Detections, box_iou, decode, match, summarize
+from tests.stages.parity.detected import REFERENCE, detections, edited
 
 SIZE = 128
-
-
-def detections(*rows: tuple[float, float, float, float, int, float]) -> Detections:
-    values = np.array(rows, np.float32).reshape(-1, 6)
-    return Detections(values[:, :4], values[:, 4].astype(np.int64), values[:, 5])
-
-
-REFERENCE = detections(
-    (10, 10, 50, 60, 3, 0.95),
-    (60, 20, 90, 50, 7, 0.80),
-    (70, 80, 120, 120, 3, 0.60),
-    (5, 90, 30, 120, 1, 0.10),
-)
-
-
-def edited(index: int, **changes) -> Detections:
-    boxes, labels, scores = REFERENCE.boxes.copy(), REFERENCE.labels.copy(), REFERENCE.scores.copy()
-    boxes[index] += changes.get("shift", 0.0)
-    labels[index] = changes.get("label", labels[index])
-    scores[index] = changes.get("score", scores[index])
-    return Detections(boxes, labels, scores)
 
 
 def joined(a: Detections, b: Detections) -> Detections:
@@ -173,23 +153,6 @@ def test_nan_boxes_alone_find_nothing():
     assert compared((logits, boxes), (logits, np.full_like(boxes, np.nan)))["matched_fraction"] == 0.0
 
 
-def test_average_precision_by_hand():
-    # Three true boxes of one class; found by score: right, wrong, right. Precision at recall 1/3 is 1, at 2/3 is 2/3.
-    # COCO reads the precision at recall 0, 0.01 ... 1: 34 points at 1, 33 at 2/3, 34 at 0.
-    truth = detections((0, 0, 40, 40, 0, 1), (50, 0, 90, 40, 0, 1), (0, 50, 40, 90, 0, 1))
-    found = detections((0, 0, 40, 40, 0, 0.9), (80, 80, 120, 120, 0, 0.8), (50, 0, 90, 40, 0, 0.7))
-    expected = (34 * 1 + 33 * 2 / 3) / 101
-    ap = average_precision([found], [truth], num_classes=1)
-    assert ap["ap50"] == pytest.approx(expected, abs=1e-6) and ap["ap50_95"] == pytest.approx(expected, abs=1e-6)
-
-
-def test_average_precision_counts_overlap():
-    # IoU 0.72: right at 0.50 ... 0.70, wrong at 0.75 ... 0.95: five of ten thresholds
-    truth, found = detections((0, 0, 100, 100, 0, 1)), detections((0, 0, 100, 72, 0, 0.9))
-    ap = average_precision([found], [truth], num_classes=1)
-    assert ap["ap50"] == pytest.approx(1.0) and ap["ap50_95"] == pytest.approx(0.5)
-
-
 def test_rank_changes_count_pairs_that_changed_their_order():
     def scored(*scores: float) -> Detections:
         return Detections(REFERENCE.boxes[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
@@ -197,14 +160,3 @@ def test_rank_changes_count_pairs_that_changed_their_order():
     for scores, changes in (((0.95, 0.8, 0.6), 0), ((0.8, 0.95, 0.6), 1), ((0.6, 0.8, 0.95), 3), ((0.7, 0.7, 0.7), 0)):
         assert summarize([match(scored(0.95, 0.8, 0.6), scored(*scores))])["rank_changes"] == changes
     assert match(scored(0.9, 0.9, 0.9), scored(0.7, 0.8, 0.9)).rank_changes == 0, "ties have no order to change"
-
-
-def test_self_ap_takes_the_reference_as_labels():
-    assert self_ap([REFERENCE], [REFERENCE], 8, 0.5) == {
-        "self_ap50_95": pytest.approx(1),
-        "self_ap50": pytest.approx(1),
-    }
-    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
-    # class 3 has lost its better one of two, class 7 is whole: precision 1 up to recall 0.5, 51 of 101 points
-    assert self_ap([kept], [REFERENCE], 8, 0.5)["self_ap50_95"] == pytest.approx((1 + 51 / 101) / 2)
-    assert self_ap([edited(1, label=4)], [REFERENCE], 8, 0.5)["self_ap50"] == pytest.approx(0.5)

@@ -1,0 +1,35 @@
+"""Average precision against numbers that were worked out by hand."""
+
+import pytest
+
+from stages.parity.average_precision import average_precision, self_ap
+from stages.parity.detections import Detections
+from tests.stages.parity.detected import REFERENCE, detections, edited
+
+
+def test_average_precision_by_hand():
+    # Three true boxes of one class; found by score: right, wrong, right. Precision at recall 1/3 is 1, at 2/3 is 2/3.
+    # COCO reads the precision at recall 0, 0.01 ... 1: 34 points at 1, 33 at 2/3, 34 at 0.
+    truth = detections((0, 0, 40, 40, 0, 1), (50, 0, 90, 40, 0, 1), (0, 50, 40, 90, 0, 1))
+    found = detections((0, 0, 40, 40, 0, 0.9), (80, 80, 120, 120, 0, 0.8), (50, 0, 90, 40, 0, 0.7))
+    expected = (34 * 1 + 33 * 2 / 3) / 101
+    ap = average_precision([found], [truth], num_classes=1)
+    assert ap["ap50"] == pytest.approx(expected, abs=1e-6) and ap["ap50_95"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_average_precision_counts_overlap():
+    # IoU 0.72: right at 0.50 ... 0.70, wrong at 0.75 ... 0.95: five of ten thresholds
+    truth, found = detections((0, 0, 100, 100, 0, 1)), detections((0, 0, 100, 72, 0, 0.9))
+    ap = average_precision([found], [truth], num_classes=1)
+    assert ap["ap50"] == pytest.approx(1.0) and ap["ap50_95"] == pytest.approx(0.5)
+
+
+def test_self_ap_takes_the_reference_as_labels():
+    assert self_ap([REFERENCE], [REFERENCE], 8, 0.5) == {
+        "self_ap50_95": pytest.approx(1),
+        "self_ap50": pytest.approx(1),
+    }
+    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    # class 3 has lost its better one of two, class 7 is whole: precision 1 up to recall 0.5, 51 of 101 points
+    assert self_ap([kept], [REFERENCE], 8, 0.5)["self_ap50_95"] == pytest.approx((1 + 51 / 101) / 2)
+    assert self_ap([edited(1, label=4)], [REFERENCE], 8, 0.5)["self_ap50"] == pytest.approx(0.5)
