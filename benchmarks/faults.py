@@ -28,7 +28,9 @@ from stages.graph.float16 import MAX
 from stages.onnx_files import load_model, save_model
 from stages.ort.instrument import Instrumented
 from stages.ort.session import Session
+from stages.parity.query_rows import outputs_apart
 
+LEAST_EFFECT = 0.02  # of a fault on the outputs
 _LARGEST_POWER = 24  # float16 ends at 2^-24
 _LEAST_WEIGHT = 2.0**-20  # 16 steps of a subnormal: of a weight that is scaled down enough must be left
 _NO_RULES = {"rules": "autocast", "data_max": None, "init_max": None}
@@ -154,11 +156,13 @@ def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
     array = _values_of(reference, network.check, [str(source.name)])[str(source.name)]
     power = round(math.log2(math.sqrt(epsilon) / float(np.sqrt(array.astype(np.float64).var(axis=-1).mean()))))
     _scale_input(reference.graph, chosen, 2.0**power)
+    without = _without_epsilon(reference, str(chosen.name))
+    runs = [Session(model).run(network.check) for model in (reference, without)]
+    if outputs_apart(*runs) < LEAST_EFFECT:
+        raise NoSite("FP32 does not miss the epsilon either")
     healthy = halved(reference, network.sample)
-    candidate = healthy.clone()
-    node = named(candidate, str(chosen.name))
-    node.attributes["epsilon"] = ir.AttrFloat32("epsilon", 0.0)
-    return Fault(reference, candidate, healthy, str(node.name), f"epsilon {epsilon:g}, input times 2^{power}")
+    candidate = _without_epsilon(healthy, str(chosen.name))
+    return Fault(reference, candidate, healthy, str(chosen.name), f"epsilon {epsilon:g}, input times 2^{power}")
 
 
 def removed_cast(network: Network, rng: np.random.Generator) -> Fault:
@@ -334,6 +338,12 @@ def _run_in_half(graph: ir.Graph, node: ir.Node) -> None:
             graph.outputs[position] = result
     result.name, output.name, output.type = output.name, f"{output.name}/half", ir.TensorType(half)
     graph.insert_after(node, back)
+
+
+def _without_epsilon(model: ir.Model, name: str) -> ir.Model:
+    copy = model.clone()
+    named(copy, name).attributes["epsilon"] = ir.AttrFloat32("epsilon", 0.0)
+    return copy
 
 
 def _epsilon_of_clip(node: ir.Node) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.faults import KINDS, PLANT, Fault, Network, NoSite, named
+from benchmarks.faults import KINDS, LEAST_EFFECT, PLANT, Fault, Network, NoSite, named
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import Session
 from stages.parity.locate import find_suspects
@@ -33,7 +33,6 @@ from stages.parity.query_rows import outputs_apart
 
 RESULTS = Path(__file__).resolve().parent / "results" / "planted_faults.json"
 MODELS = ("nano_dfine", "nano_rtdetrv2", "dfine640", "rtdetrv2640", "vitt16_dfine", "vitt16_rtdetrv2")
-LEAST_EFFECT = 0.02
 LEAST_RATIO = 4.0
 _ATTEMPTS = 200
 
