@@ -1,0 +1,1 @@
+"""Patterns in a graph that TensorRT refuses, computes wrongly, or runs slowly."""
