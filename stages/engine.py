@@ -112,7 +112,7 @@ def run(stage: Stage) -> dict[str, Any]:
         model_path,
         stage.out(),
         profiles=profiles,
-        workspace_gb=options.workspace_gb,
+        workspace_gb=options.memory_pools_gb.get("workspace", 4.0),
         declared="fp16" if declared is PrecisionName.fp16 else "fp32",
         probe=probe,
         plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
