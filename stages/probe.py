@@ -1,26 +1,38 @@
 """probe: what this machine can run.
 
-An engine is bound to its GPU, driver and TensorRT; so `engine` depends on these facts.
+An engine is bound to its GPU, driver, TensorRT and plugins; so `engine` depends on these facts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from stages.io import Stage, stage_main
 
 
-def probe() -> dict[str, Any]:
-    """GPU (None, or name, driver, compute capability and memory of each), TensorRT version or None, and the execution
-    providers that the installed ONNX Runtime was built with (built with is not loadable: a session tells that).
+def probe(plugins: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
+    """What this machine can run: gpus (None, or name, driver, compute capability and memory of each); tensorrt and
+    onnxruntime, versions or None; plugins, the SHA-256 of each file, or None where there is none; and of ONNX Runtime's
+    execution providers those that it was built with and those that load (of them a session tells; on a machine without
+    a GPU the CPU provider alone is asked).
+
+    Args:
+        plugins: files with TensorRT plugins (engine.plugins).
+        root: the folder that their names are relative to, by default the current one.
     """
+    gpus = _gpus()
     return {
-        "gpus": _gpus(),
+        "gpus": gpus,
         "tensorrt": _tensorrt_version(),
+        "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
         "onnxruntime": _onnxruntime_version(),
-        "onnxruntime_providers_built": _onnxruntime_providers(),
+        "onnxruntime_providers_built": _providers_built(),
+        "onnxruntime_providers": _providers_that_load() if gpus else ["CPUExecutionProvider"],
     }
 
 
@@ -38,6 +50,13 @@ def _gpus() -> list[dict[str, str]] | None:
     return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)] or None
 
 
+def _sha256(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
 def _tensorrt_version() -> str | None:
     from stages.trt.build import tensorrt_version
 
@@ -50,14 +69,20 @@ def _onnxruntime_version() -> str:
     return runtime_version()
 
 
-def _onnxruntime_providers() -> list[str]:
+def _providers_built() -> list[str]:
     from stages.ort.session import built_providers
 
     return built_providers()
 
 
+def _providers_that_load() -> list[str]:
+    from stages.ort.session import loadable_providers
+
+    return loadable_providers()
+
+
 def run(stage: Stage) -> dict[str, Any]:
-    return probe()
+    return probe(stage.config.engine.plugins, stage.root)
 
 
 def main() -> None:
