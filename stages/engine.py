@@ -5,19 +5,18 @@ The graph's dtypes are the engine's precision, so a file whose dtypes contradict
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from conf.schema import PrecisionName, WhenUnavailable
 from stages.graph.facts import model_facts
-from stages.io import Stage, StageError, read_json, stage_main, write_json
+from stages.io import Stage, StageError, defaults, read_json, stage_main
 from stages.onnx_files import load_model
-from stages.trt.build import Shapes, build, build_plan, unavailable_reason
+from stages.trt.build import BuildError, build, precision_fault, unavailable_reason
+from stages.trt.plan import OPTIONS, make_plan, write_plan
 
 ENGINE_FILE = "model.engine"
-PLAN_FILE = "plan.json"
 
 
 def check_precision(model_path: Path, declared: str) -> None:
@@ -40,36 +39,25 @@ def check_precision(model_path: Path, declared: str) -> None:
         )
 
 
-def sha256(model_path: Path) -> str:
-    """Of the ONNX file; with external data, of the file and its data, one after the other."""
-    digest = hashlib.sha256()
-    for file in (model_path, model_path.with_name(f"{model_path.name}.data")):
-        if file.exists():
-            with file.open("rb") as opened:
-                while block := opened.read(1 << 20):
-                    digest.update(block)
-    return digest.hexdigest()
-
-
 def build_engine(
     model_path: Path | str,
     out_dir: Path | str,
     *,
-    profiles: Sequence[Shapes],
-    workspace_gb: float,
+    profiles: Sequence[Mapping[str, Any]],
     declared: str,
     probe: dict[str, Any],
     plan_names: tuple[str, str] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Build an engine into `out_dir`/model.engine where the machine can, and write `out_dir`/plan.json in any case.
 
     Args:
         model_path: the final ONNX file.
         profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}].
-        workspace_gb: limit of the workspace memory pool in GiB.
         declared: "fp16" or "fp32".
         probe: facts of the machine (stages.probe.probe()).
         plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
+        options: keys of conf/engine/tensorrt.yaml that shall differ from it.
 
     Returns:
         A report with `status` "built", or "planned" and the machine's `reason`; `plan` holds the build plan.
@@ -80,18 +68,19 @@ def build_engine(
     model_path, out_dir = Path(model_path), Path(out_dir)
     check_precision(model_path, declared)
     names = plan_names or (str(model_path), str(out_dir / ENGINE_FILE))
-    plan = build_plan(*names, profiles, workspace_gb) | {"onnx_sha256": sha256(model_path)}
-    write_json(out_dir / PLAN_FILE, plan)
+    wanted = defaults("engine/tensorrt") | options
+    plan = make_plan(model_path, names=names, options=wanted, profiles=profiles, declared=declared)
+    write_plan(plan, out_dir)
     reason = unavailable_reason(probe)
     if reason:
         return {"status": "planned", "reason": reason, "plan": plan}
-    facts = build(model_path, out_dir / ENGINE_FILE, profiles, workspace_gb)
-    if declared == "fp16" and not facts["half_layers"]:
-        return {
-            "status": "failed",
-            "reason": "fp16 was declared and no layer of the engine is Half",
-            "plan": plan,
-        } | facts
+    try:
+        facts = build(plan | {"onnx": str(model_path)}, out_dir)
+    except BuildError as error:
+        raise StageError(str(error)) from error
+    fault = precision_fault(facts, declared)
+    if fault:
+        return {"status": "failed", "reason": fault, "plan": plan} | facts
     return {"status": "built", "not_verified": ["the engine's outputs"], "plan": plan} | facts
 
 
@@ -112,10 +101,10 @@ def run(stage: Stage) -> dict[str, Any]:
         model_path,
         stage.out(),
         profiles=profiles,
-        workspace_gb=options.memory_pools_gb.get("workspace", 4.0),
         declared="fp16" if declared is PrecisionName.fp16 else "fp32",
         probe=probe,
         plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
+        **{name: getattr(options, name) for name in (*OPTIONS, "plugins")},
     )
     if report["status"] == "planned" and options.when_unavailable is WhenUnavailable.fail:
         return report | {"status": "failed", "reason": f"engine.when_unavailable=fail, and {report['reason']}"}
