@@ -115,13 +115,14 @@ def gpu_name() -> str | None:
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def build(plan: Mapping[str, Any], folder: Path | str) -> dict[str, Any]:
+def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | None = None) -> dict[str, Any]:
     """Build the engine that a plan (stages.trt.plan.make_plan) describes, and write it to `folder`.
 
     Args:
-        plan: the content of plan.json. The paths in it are looked up from the current folder, then from `folder`, then
-            by their last part in `folder`.
+        plan: the content of plan.json.
         folder: where the engine goes, under the last part of plan["engine"].
+        beside: the plan's folder (default: `folder`). The plan's paths are looked up from the current folder, then from
+            there, then by their last part there.
 
     Returns:
         tensorrt (version), gpu, engine (path), engine_mb (10^6 bytes), build_seconds, what `engine_facts` tells,
@@ -132,14 +133,14 @@ def build(plan: Mapping[str, Any], folder: Path | str) -> dict[str, Any]:
     """
     import tensorrt as trt
 
-    folder = Path(folder)
+    folder, beside = Path(folder), Path(folder if beside is None else beside)
     version = version_of(trt.__version__)
     if plan.get("format") != PLAN_FORMAT:
         raise BuildError(f"plan: expected format {PLAN_FORMAT}, got {plan.get('format')!r}; make the plan anew")
     options = plan["builder"]
-    model_path = _checked_model(plan, folder)
+    model_path = _checked_model(plan, beside)
     logger = message_log(trt)
-    load_plugins(trt, logger, [_checked_plugin(plugin, folder) for plugin in plan["plugins"]])
+    load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
 
     builder = trt.Builder(logger)
     flags = sum(1 << int(getattr(trt.NetworkDefinitionCreationFlag, name)) for name in version.network_flags)
@@ -475,10 +476,10 @@ def _layer_row(layer: Any, version: Version) -> dict[str, Any]:
     }
 
 
-def _tensor_type(tensor: Any, version: Version) -> str | None:
-    if not isinstance(tensor, dict):
+def _tensor_type(described: Any, version: Version) -> str | None:
+    if not isinstance(described, dict):
         return None
-    return next((found for key in version.inspector_dtype if (found := _type(tensor.get(key)))), None)
+    return next((found for key in version.inspector_dtype if (found := _type(described.get(key)))), None)
 
 
 def _type(text: Any) -> str | None:
@@ -562,7 +563,7 @@ def main() -> None:
         plan = json.loads(arguments.plan.read_text())
         if not tensorrt_version():
             raise BuildError("TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU")
-        facts = build(plan, folder)
+        facts = build(plan, folder, beside=arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"])
     except (BuildError, OSError, ValueError, KeyError) as error:
         sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
