@@ -258,18 +258,22 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:
-    yield from _bounds_of_engine(c.engine)
-    asked = c.engine.provider
-    if c.engine.backend is Backend.onnxruntime and asked is None:
+    yield from faults_of_engine(c.engine)
+
+
+def faults_of_engine(e: EngineConfig) -> Iterator[str]:
+    """Bounds and rules of the section `engine` by itself; a library door states one without the rest."""
+    yield from _bounds_of_engine(e)
+    if e.backend is Backend.onnxruntime and e.provider is None:
         yield "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null"
-    if c.engine.backend is Backend.tensorrt and asked is not None:
+    if e.backend is Backend.tensorrt and e.provider is not None:
         yield (
-            f"engine.provider: of ONNX Runtime, and engine.backend is tensorrt; got {asked.value!r}; choose "
-            f"engine=onnxruntime engine.provider={asked.value}, or leave it null"
+            f"engine.provider: of ONNX Runtime, and engine.backend is tensorrt; got {e.provider.value!r}; choose "
+            f"engine=onnxruntime engine.provider={e.provider.value}, or leave it null"
         )
-    if c.engine.editable_timing_cache and c.engine.timing_cache is None:
+    if e.editable_timing_cache and e.timing_cache is None:
         yield "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-    for i, file in enumerate(c.engine.plugins):
+    for i, file in enumerate(e.plugins):
         if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
             yield f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
 

@@ -9,7 +9,7 @@ import yaml
 
 from conf.rules import _faults_of_lists
 from conf.schema import CONF, REPAIR_PASSES, Pins
-from conf.validate import ConfigErrors, check_precision, validate
+from conf.validate import ConfigErrors, check_engine, check_precision, validate
 from stages.graph.selectors import Lists, selectors
 from stages.io import StageError
 from tests.conftest import composed
@@ -172,6 +172,17 @@ def test_the_section_precision_is_checked_by_itself() -> None:
     with pytest.raises(ConfigErrors) as caught:
         check_precision(section | {"data_max": -1, "opset": 0, "op_block_list": ["Soft.*"]})
     assert [error.split(":")[0] for error in caught.value.errors] == ["data_max", "opset", "op_block_list[0]"]
+
+
+def test_the_section_engine_is_checked_by_itself() -> None:
+    section = composed()["engine"]
+    assert check_engine(section).memory_pools_gb == {"workspace": 4.0}
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "refit": "yes"})
+    assert [error.split(":")[0] for error in caught.value.errors] == ["refit"], "types before rules"
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "max_aux_streams": -1})
+    assert [error.split(":")[0] for error in caught.value.errors] == ["max_aux_streams", "provider"]
 
 
 @pytest.mark.parametrize(("group", "names"), [("precision", ("fp16", "fp32")), ("engine", ("tensorrt", "onnxruntime"))])

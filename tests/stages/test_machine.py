@@ -1,11 +1,11 @@
-"""The probe reads the machine and invents nothing."""
+"""The facts of a machine are read from it, and none is invented."""
 
 import hashlib
 from pathlib import Path
 
 import pytest
 
-from stages.probe import probe
+from stages.machine import probe
 
 
 def fake_nvidia_smi(folder: Path, body: str) -> None:
