@@ -154,8 +154,8 @@ def _data_files(model: Any) -> list[str]:
     import onnx_ir as ir
 
     graphs = [model.graph, *model.graph.subgraphs()]
-    tensors = (value.const_value for graph in graphs for value in graph.initializers.values())
-    return sorted({str(tensor.location) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)})
+    weights = (value.const_value for graph in graphs for value in graph.initializers.values())
+    return sorted({str(one.location) for one in weights if isinstance(one, ir.ExternalTensor)})
 
 
 def _plain(value: Any) -> Any:
