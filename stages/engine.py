@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def build_engine(
     *,
     declared: str,
     profiles: Sequence[Mapping[str, Any]],
-    evidence: Evidence | str = NO_EVIDENCE,
+    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE,
     probe: Mapping[str, Any] | None = None,
     plan_names: tuple[str, str] | None = None,
     lint_ignore: Sequence[str] = (),
@@ -81,7 +81,8 @@ def build_engine(
         declared: "fp16" or "fp32".
         profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}]; of a shape tensor the
             numbers are its values.
-        evidence: what the engine's outputs are held against, or why there is nothing.
+        evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
+            when there is an engine.
         probe: facts of the machine (stages.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
         lint_ignore: findings that are not wanted, see stages.graph.lint.lint.
@@ -116,7 +117,8 @@ def build_engine(
         write = deploy.write_plan
     plan |= {"backend": section.backend.value, "latency": plain_options(section.latency)}
     write(plan, out_dir)
-    report = carry_out(plan, model_path, out_dir, evidence, probe or probe_machine(section.plugins), lint_ignore)
+    given = evidence if callable(evidence) else lambda: evidence
+    report = carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins), lint_ignore)
     if report["status"] == "planned" and section.when_unavailable is WhenUnavailable.fail:
         reason = f"engine.when_unavailable=fail, and {report['reason']}"
         return report | {"status": "failed", "reason": reason, "reasons": [reason]}
@@ -155,7 +157,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
         content | {"plugins": plugins},
         model_path,
         out_dir,
-        _evidence_of_workspace(content["onnx_sha256"]),
+        lambda: _evidence_of_workspace(content["onnx_sha256"]),
         probe_machine([plugin["path"] for plugin in plugins]),
         (),
     )
@@ -255,7 +257,7 @@ def run(stage: Stage) -> dict[str, Any]:
             stage.out(),
             declared=declared,
             profiles=plain_options(options.profiles),
-            evidence=evidence_of(stage.config, stage.root),
+            evidence=lambda: evidence_of(stage.config, stage.root),
             probe=read_json(stage.root / "reports" / "probe.json"),
             plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
             lint_ignore=stage.config.lint.ignore,

@@ -50,7 +50,7 @@ def carry_out(
     plan: Mapping[str, Any],
     model_path: Path,
     out_dir: Path,
-    evidence: Evidence | str,
+    evidence: Callable[[], Evidence | str],
     probe: Mapping[str, Any],
     lint_ignore: Sequence[str],
 ) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def carry_out(
         plan: of stages.trt.plan.make_plan or stages.ort.deploy.make_plan, with `backend` and `latency`.
         model_path: where the plan's model lies.
         out_dir: where the engine goes.
-        evidence: what its outputs are held against, or why there is nothing.
+        evidence: gives what its outputs are held against, or why there is nothing.
         probe: facts of the machine.
         lint_ignore: findings that are not wanted.
     """
@@ -82,8 +82,9 @@ def carry_out(
         built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
     else:
         built = _built_by_onnxruntime(plan, model, model_path, out_dir, points[0])
-    parity = _parity(built, model, points, evidence)
-    latency, untimed = _latency(built, model, points, evidence, plan["latency"])
+    given = evidence()
+    parity = _parity(built, model, points, given)
+    latency, untimed = _latency(built, model, points, given, plan["latency"])
     reasons = []
     if built.computes_half and (fault := precision_fault(built.facts, plan["declared"])):
         reasons.append(fault)
