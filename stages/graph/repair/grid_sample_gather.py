@@ -14,7 +14,8 @@ the neighbours that exist are among the four, and the others of the four are 1 o
 A picture of less than two pixels along an axis, or of unknown size, gets a row and a column of 0 first.
 
 y is continuous in p, and b is only a choice of pixels: with any p' for p in b, |p - p'| <= e, a pixel that is left out
-has a weight of at most e. Positions are float32 whatever the types of x and grid.
+has a weight of at most e. Positions, and how far they are inside b, are float32 whatever the types of x and grid, and
+say so in their metadata (stages.graph.rules.declared): at 80 pixels float16 has 1/16 of one between its numbers.
 
 The four rows of channels are gathered in one GatherND from x as [n, h * w, c]; GridSamples of one x share that table.
 A NaN in the grid gives NaN, an infinity what is far outside; neither reads outside x. Infinite pixels of weight 0 give
@@ -41,9 +42,11 @@ from stages.graph.repair.rewrite import (
     is_op,
     replace,
 )
+from stages.graph.rules.declared import FLOAT32
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
+_EXACT = "positions of samples, which float16 would move by a part of a pixel"
 _CORNERS_X, _CORNERS_Y = [0, 1, 0, 1], [0, 0, 1, 1]
 
 
@@ -125,7 +128,7 @@ def _table_of_unknown_size(build: Build, x: ir.Value) -> _Table:
     rows_down = build.op("Mul", stride, build.ints(_CORNERS_Y), label="rows_down")
     return _Table(
         _rows(build, _padded(build, x, [1, 1]), -1),
-        build.cast(size, ir.DataType.FLOAT),
+        _exact(build.cast(size, ir.DataType.FLOAT)),
         build.op("Sub", size, build.ints(1), label="last"),
         stride,
         build.op("Add", rows_down, build.ints(_CORNERS_X), label="corners"),
@@ -146,9 +149,10 @@ def _rows(build: Build, x: ir.Value, count: int) -> ir.Value:
 def _sampled(build: Build, x: ir.Value, grid: ir.Value, table: _Table) -> ir.Value:
     """[n, c, p, q], from a grid of [n, p, q, 2]."""
     position = _positions(build, build.cast(grid, ir.DataType.FLOAT), table)
-    floor = build.cast(build.op("Floor", position), ir.DataType.INT64, "cell")
-    first = build.op("Min", build.op("Max", floor, build.ints(0)), table.last, label="first")  # whatever NaN became
-    inside = build.op("Sub", position, build.op("Cast", first, to=int(ir.DataType.FLOAT)), label="inside")
+    cell = build.cast(_exact(build.op("Floor", position)), ir.DataType.INT64, "cell")
+    first = build.op("Min", build.op("Max", cell, build.ints(0)), table.last, label="first")  # whatever NaN became
+    first_position = _exact(build.op("Cast", first, to=int(ir.DataType.FLOAT)))
+    inside = _exact(build.op("Sub", position, first_position, label="inside"))
     column, row = build.op("Split", first, build.ints([1, 1]), axis=-1, count=2)
     first_row = build.op("Add", build.op("Mul", row, table.stride), column, label="row")
     rows = build.op("Unsqueeze", build.op("Add", first_row, table.corners, label="rows_of_four"), build.ints([-1]))
@@ -167,26 +171,34 @@ def _sampled(build: Build, x: ir.Value, grid: ir.Value, table: _Table) -> ir.Val
 def _positions(build: Build, grid: ir.Value, table: _Table) -> ir.Value:
     """The grid in pixels; the operations and their order are those of ONNX Runtime, so that every bit is the same."""
     node, one, half = build.node, build.floats(1.0), build.floats(0.5)
-    shifted = build.op("Add", grid, one, label="shifted")
+    shifted = _exact(build.op("Add", grid, one, label="shifted"))
     border = node.attributes.get_string("padding_mode", "zeros") == "border"
     aligned = bool(node.attributes.get_int("align_corners", 0))
     extent = _extent(build, table.size) if aligned or border else None
     if aligned:
-        position = build.op("Mul", build.op("Mul", shifted, half), extent, label="position")
+        position = _exact(build.op("Mul", _exact(build.op("Mul", shifted, half)), extent, label="position"))
     else:
-        scaled = build.op("Mul", shifted, table.size, label="scaled")
-        position = build.op("Mul", build.op("Sub", scaled, one), half, label="position")
+        scaled = _exact(build.op("Mul", shifted, table.size, label="scaled"))
+        position = _exact(build.op("Mul", _exact(build.op("Sub", scaled, one)), half, label="position"))
     if border:
-        position = build.op("Min", build.op("Max", position, build.floats(0.0)), extent, label="clamped")
-    return position  # type: ignore[no-any-return]
+        inside = _exact(build.op("Max", position, build.floats(0.0)))
+        position = _exact(build.op("Min", inside, extent, label="clamped"))
+    return position
+
+
+def _exact(value: ir.Value) -> ir.Value:
+    """Declare that the node of a value stays FP32, whatever it is converted to."""
+    node = value.producer()
+    assert node is not None, "just made"
+    node.metadata_props[FLOAT32] = _EXACT
+    return value
 
 
 def _extent(build: Build, size: ir.Value) -> ir.Value:
     """(w - 1, h - 1)."""
     if (known := constant_of(size)) is not None:
         return build.floats(known - 1, "extent")
-    extent: ir.Value = build.op("Sub", size, build.floats(1.0), label="extent")
-    return extent
+    return _exact(build.op("Sub", size, build.floats(1.0), label="extent"))
 
 
 def _tent(build: Build, distance: ir.Value, corners: list[int]) -> ir.Value:
