@@ -414,7 +414,10 @@ def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
         if engine.get_tensor_mode(name) != trt.TensorIOMode.INPUT:
             continue
         if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
-            values.append(profile_values(trt, engine, name, 0)[1])
+            points = profile_values(trt, engine, name, 0)
+            if not points:
+                return None, values
+            values.append(points[1])
             context.set_tensor_address(name, values[-1].ctypes.data)
         elif -1 in tuple(engine.get_tensor_shape(name)):
             context.set_input_shape(name, tuple(engine.get_tensor_profile_shape(name, 0)[1]))
@@ -422,7 +425,7 @@ def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
 
 
 def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.ndarray]:
-    """Values of a shape-tensor input at min, opt and max of a profile, in the tensor's type and shape."""
+    """Values of a shape-tensor input at a profile's min, opt and max, in its type and shape, as far as it has them."""
     dtype = np.int64 if engine.get_tensor_dtype(name) == trt.DataType.INT64 else np.int32
     shape = tuple(engine.get_tensor_shape(name))
     numbers = engine.get_tensor_profile_values(profile, name)  # in this order, whatever the bindings call them

@@ -166,6 +166,8 @@ class Engine:
         for name in self._inputs:
             if self._on_host(name):
                 points = [one.reshape(-1).tolist() for one in profile_values(self._trt, engine, name, number)]
+                if not points:
+                    continue
             elif -1 in list(engine.get_tensor_shape(name)):
                 points = [list(one) for one in engine.get_tensor_profile_shape(name, number)]
             else:
@@ -187,15 +189,13 @@ class Engine:
             if array.dtype != dtype and not (array.dtype.kind == dtype.kind == "f"):
                 faults.append(f"input {name!r}: expected {dtype}, got {array.dtype}")
             ranges = self.profiles[profile].get(name)
-            host = self._on_host(name)
-            given = array.reshape(-1).tolist() if host else list(array.shape)
-            if ranges and not _inside(given, ranges):
-                what = "values" if host else "shape"
-                bounds = f"{ranges['min']} to {ranges['max']}"
+            host, shape = self._on_host(name), list(array.shape)
+            declared = list(self._engine.get_tensor_shape(name))
+            if (host or not ranges) and shape != declared:
+                faults.append(f"input {name!r}: expected the shape {declared}, got {shape}")
+            elif ranges and not _inside(given := array.reshape(-1).tolist() if host else shape, ranges):
+                what, bounds = "values" if host else "shape", f"{ranges['min']} to {ranges['max']}"
                 faults.append(f"input {name!r}: {what} {given} outside profile {profile}, {bounds}")
-            elif not ranges and given != list(self._engine.get_tensor_shape(name)):
-                fixed = list(self._engine.get_tensor_shape(name))
-                faults.append(f"input {name!r}: expected the shape {fixed}, got {given}")
             arrays[name] = np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
         if faults:
             raise StageError(f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {fault}" for fault in faults))

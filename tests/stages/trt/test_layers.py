@@ -148,6 +148,13 @@ def test_no_context_is_no_fault(world: World) -> None:
     assert "set EngineInspector.execution_context" not in world.called()
 
 
+def test_a_shape_tensor_without_values_is_no_fault(world: World) -> None:
+    world.inputs = [Tensor("size", "INT64", (2,), values=())]
+    trt = module(world)
+    assert engine_facts(trt, trt.Runtime(object()).deserialize_cuda_engine(b""))["layers"] == 0
+    assert "set EngineInspector.execution_context" not in world.called()
+
+
 def test_a_fixed_input_s_shape_is_not_set(world: World) -> None:
     world.inputs = [Tensor("images", shape=(1, 3, 8, 8))]
     trt = module(world)

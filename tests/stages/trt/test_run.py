@@ -104,6 +104,15 @@ def test_a_shape_tensor_is_read_from_the_host(world: World, engine_file: Path) -
     assert [name for name, _ in world.arguments("IExecutionContext.set_input_shape")] == ["images"]
     with pytest.raises(StageError, match=r"input 'size': values \[3, 10\] outside profile 0, \[1, 1\] to \[9, 9\]"):
         engine.run(feeds | {"size": np.array([3, 10])})
+    with pytest.raises(StageError, match=r"input 'size': expected the shape \[2\], got \[1\]"):
+        engine.run(feeds | {"size": np.array([3])})
+
+
+def test_values_that_tensorrt_does_not_tell_are_not_checked(world: World, engine_file: Path) -> None:
+    world.inputs.append(Tensor("size", "INT64", (2,), values=()))
+    engine = Engine(engine_file)
+    assert "size" not in engine.profiles[0]
+    assert engine.run({"images": images(1), "size": np.array([3, 10**6])})["scores"].shape == (1, 2)
 
 
 def test_an_output_whose_size_depends_on_data_gets_memory_when_it_is_known(world: World, engine_file: Path) -> None:
