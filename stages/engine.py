@@ -22,11 +22,10 @@ from conf.schema import Backend, Config, EngineConfig, WhenUnavailable
 from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
-from stages.engine_proof import carry_out
+from stages.engine_proof import carry_out, typed_model
 from stages.graph.facts import model_facts
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
 from stages.machine import probe as probe_machine
-from stages.onnx_files import load_model
 from stages.ort import deploy
 from stages.parity.engine_parity import Evidence
 from stages.parity.reference import read_reference
@@ -44,7 +43,7 @@ def check_precision(model_path: Path, declared: str) -> None:
     Raises:
         StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
     """
-    facts = model_facts(load_model(model_path))
+    facts = model_facts(typed_model(model_path))
     fp16 = facts["fp16_nodes"]
     if declared == "fp16" and not fp16:
         raise StageError(

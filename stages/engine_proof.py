@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Backend
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, model_facts
 from stages.graph.lint import Finding, lint
+from stages.graph.normalize import normalize
 from stages.graph.selectors import scope_of
 from stages.io import StageError
 from stages.onnx_files import load_model
@@ -64,7 +65,7 @@ def carry_out(
         probe: facts of the machine.
         lint_ignore: findings that are not wanted.
     """
-    model = load_model(model_path)
+    model = typed_model(model_path)
     on_tensorrt = plan["backend"] == Backend.tensorrt.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings = _findings(model, plan, probe, lint_ignore) if by_tensorrt else []
@@ -96,6 +97,14 @@ def carry_out(
     return (
         {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons} if reasons else {"status": "built"}
     ) | (common | built.facts | {"parity": parity, "latency": latency, "not_verified": unknown})
+
+
+def typed_model(path: Path) -> ir.Model:
+    """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
+    model = load_model(path)
+    if model_facts(model)["untyped_nodes"]:
+        normalize(model)
+    return model
 
 
 def _findings(
