@@ -51,10 +51,14 @@ def masks(subject: Subject) -> Iterator[Place]:
             if extreme is not None:
                 yield MASK_BEYOND_FP16.at(
                     node,
-                    f"It reads a constant of {extreme:.4g}; in float16 that is {'-' if extreme < 0 else ''}inf, and a "
-                    "row of nothing else, or inf - inf, is NaN.",
-                    "-1e4 masks as well: exp(-1e4) is 0. Conversion keeps FP32 around such a constant, unless it "
-                    "proves that it is a mask, and clamps it.",
+                    f"It reads a constant of {extreme:.4g}; in float16 that is {'-' if extreme < 0 else ''}inf, and "
+                    "inf - inf, 0 * inf or a row of nothing else is NaN.",
+                    (
+                        "-1e4 masks as well: exp(-1e4) is 0. Conversion keeps FP32 around such a constant, unless it "
+                        "proves that it is a mask, and clamps it."
+                        if extreme < 0
+                        else "Mark with a number below 65504. Conversion keeps FP32 around such a constant."
+                    ),
                 )
                 break
 

@@ -34,8 +34,8 @@ def faults(node: ir.Node, subject: Subject) -> Iterator[Fault]:
 
 
 def _first_output_only(node: ir.Node, subject: Subject) -> Iterator[Fault]:
-    if any(value.name and value.uses() for value in node.outputs[1:]):
-        yield f"TensorRT gives only the first output of {node.op_type}.", "Do without the others."
+    if any(value.name for value in node.outputs[1:]):  # its parser refuses the names, read or not
+        yield f"TensorRT gives only the first output of {node.op_type}.", "Do without the others; leave them unnamed."
 
 
 def _no_dilations(node: ir.Node, subject: Subject) -> Iterator[Fault]:

@@ -1,0 +1,65 @@
+"""Layer norms that are spelt out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stages.graph.lint.linting import found, only
+
+NORM = """
+(float[N,4,8] x) => (float[N,4,8] y) <float two = {2}, float eps = {0.00001}, float one = {1}> {
+    m = ReduceMean<axes = [-1]>(x)
+    d = Sub(x, m)
+    q = SQUARE
+    v = ReduceMean<axes = [-1]>(q)
+    a = SHIFT
+    r = Sqrt(a)
+    QUOTIENT
+}
+"""
+
+
+def norm(square: str = "Pow(d, two)", shift: str = "Add(v, eps)", quotient: str = "y = Div(d, r)") -> str:
+    return NORM.replace("SQUARE", square).replace("SHIFT", shift).replace("QUOTIENT", quotient)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        norm(),
+        norm(square="Mul(d, d)"),
+        norm(shift="Add(eps, v)"),
+        norm(quotient="i = Reciprocal(r) y = Mul(d, i)"),
+        norm(quotient="i = Div(one, r) y = Mul(d, i)"),
+        norm(quotient="d2 = Sub(x, m) y = Div(d2, r)"),
+    ],
+)
+def test_a_layer_norm_spelt_out(text: str) -> None:
+    assert found(text) == [("warning", "decomposed-layer-norm")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        norm(square="Pow(d, eps)"),
+        norm(square="Mul(d, x)"),
+        norm(shift="Mul(v, eps)"),
+        norm(shift="Add(v, m)"),
+        norm(quotient="y = Mul(d, r)"),
+        norm(quotient="y = Div(x, r)"),  # no mean taken off
+    ],
+    ids=["another power", "no square", "no epsilon", "a variable shift", "no quotient", "not centred"],
+)
+def test_something_else(text: str) -> None:
+    assert found(text) == []
+
+
+def test_the_way_out_depends_on_axes_and_opset() -> None:
+    channels = norm().replace("axes = [-1]", "axes = [1]")
+    assert only(norm(), 16).remedy == "Export with opset 17 or later."
+    assert "permuted" in only(channels).remedy and "opset" not in only(channels).remedy
+    assert "opset 17" in only(channels, 16).remedy
+
+
+def test_layer_normalization_is_none() -> None:
+    assert found("(float[N,8] x, float[8] s) => (float[N,8] y) { y = LayerNormalization(x, s) }") == []
