@@ -51,9 +51,14 @@ def evaluate(node: ir.Node, known: Mapping[ir.Value, Known]) -> Known | None:
     return result if result is not None and result.size <= _ELEMENTS_MAX else None
 
 
+def complete(elements: Known | None) -> bool:
+    """Whether every element is known."""
+    return elements is not None and all(element is not None for element in elements.ravel())
+
+
 def whole(elements: Known | None) -> list[int] | None:
-    """The elements as one list of integers; None where one of them is not known."""
-    if elements is None or any(element is None for element in elements.ravel()):
+    """The elements as one list of integers; None where one of them is not known, or not finite."""
+    if elements is None or not all(element is not None and math.isfinite(element) for element in elements.ravel()):
         return None
     return [int(element) for element in elements.ravel()]
 

@@ -19,7 +19,7 @@ from enum import IntEnum
 import onnx_ir as ir
 
 from stages.graph.facts import bodies
-from stages.graph.lint.integers import Known, constant, evaluate, known_constant, whole
+from stages.graph.lint.integers import Known, complete, constant, evaluate, known_constant, whole
 
 _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
 _COUNTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
@@ -101,7 +101,7 @@ class Values:
             self._origins[value] = origin
             if index == 0 and elements is not None:
                 self._known[value] = elements
-                if whole(elements) is not None:
+                if complete(elements):
                     self._origins[value] = Origin.CONSTANT
 
     def _measure(self, node: ir.Node, read: list[ir.Value | None]) -> None:

@@ -67,3 +67,13 @@ def test_floats_between_are_followed() -> None:
 def test_a_long_tensor_and_a_division_by_0_are_not_followed() -> None:
     assert elements("(float[300] x) => (int64[300] y) <int64[1] n = {300}> { y = ConstantOfShape(n) }") is None
     assert elements("(float[N] x) => (int64 y) <int64 a = {1}, int64 b = {0}> { y = Div(a, b) }") is None
+
+
+def test_what_is_not_finite_is_no_integer() -> None:
+    text = "(float[N] x) => (float[1] y) <float[1] one = {1}, float[1] none = {0}> { y = Div(one, none) }"
+    assert elements(text) is None
+    masked = """(float[N] x) => (float[1] y) <bool[1] c = {1}, float[1] s = {0}> {
+        f = Constant<value = float[1] {-inf}>() y = Where(c, f, s)
+    }"""
+    model = model_of(masked)
+    assert Values(model.graph).integers(model.graph.outputs[0]) is None
