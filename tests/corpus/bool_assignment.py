@@ -15,7 +15,7 @@ class Bad(torch.nn.Module):
     """Scores of the background class (0) get one value."""
 
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        scores = scores.clone()
+        scores = scores.sigmoid()
         scores[labels == 0] = 0.25
         return scores
 
@@ -23,7 +23,7 @@ class Bad(torch.nn.Module):
 class Good(torch.nn.Module):
     def forward(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         background = (labels == 0).to(scores.dtype)
-        return scores * (1.0 - background) + 0.25 * background
+        return scores.sigmoid() * (1.0 - background) + 0.25 * background
 
 
 def examples() -> list[tuple[torch.Tensor, ...]]:

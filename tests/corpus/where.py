@@ -15,11 +15,13 @@ class Bad(torch.nn.Module):
     """IoU-aware scores: the geometric mean where a box is trusted, the class score elsewhere."""
 
     def forward(self, score: torch.Tensor, iou: torch.Tensor) -> torch.Tensor:
+        score, iou = score.sigmoid(), iou.sigmoid()
         return torch.where(iou > 0.5, torch.sqrt(score * iou), score * 0.5)
 
 
 class Good(torch.nn.Module):
     def forward(self, score: torch.Tensor, iou: torch.Tensor) -> torch.Tensor:
+        score, iou = score.sigmoid(), iou.sigmoid()
         trusted = (iou > 0.5).to(score.dtype)
         return trusted * torch.sqrt(score * iou) + (1.0 - trusted) * (score * 0.5)
 
@@ -27,4 +29,4 @@ class Good(torch.nn.Module):
 def examples() -> list[tuple[torch.Tensor, ...]]:
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, 20), (3, 20)]
-    return [(torch.rand(shape, generator=generator), torch.rand(shape, generator=generator)) for shape in shapes]
+    return [(torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)) for shape in shapes]
