@@ -26,7 +26,7 @@ OLD = {  # with an execution context TensorRT 10 tells whole sentences
             "LayerType": "CaskConvolution",
             "ParameterType": "Convolution",
             "Weights": {"Type": "Half", "Count": 864},
-            "Inputs": [{"Name": "r", "Format/Datatype": "Half(64,1:8,8,1)"}],
+            "Inputs": [{"Name": "r", "Format/Datatype": "Half(64,1:8,8,1)"}, {"Name": "b", "Format/Datatype": "Half"}],
             "Outputs": [{"Name": "c", "Format/Datatype": "Half"}],
             "Metadata": "[ONNX Layer: /stem/Conv]\x1e[ONNX Layer: /stem/Relu]",
         },
@@ -49,7 +49,7 @@ OLD = {  # with an execution context TensorRT 10 tells whole sentences
 }
 ROWS = [
     ("Reformat", ["Float"], ["Half"], None, []),
-    ("Convolution", ["Half"], ["Half"], "Half", ["/stem/Conv", "/stem/Relu"]),
+    ("Convolution", ["Half", "Half"], ["Half"], "Half", ["/stem/Conv", "/stem/Relu"]),
     ("shape_call", ["Half"], ["Int64", "Bool"], None, []),
     ("kgen", ["Half", "BFloat16"], ["Float"], None, ["/attention/Softmax", "/attention/Mul"]),
 ]
@@ -81,7 +81,7 @@ def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, A
     assert rows == ROWS
     assert (facts["layers"], facts["half_layers"]) == (4, 2)
     assert facts["half_layers_fraction"] == 2 / 3, "the layer of integers counts for neither"
-    assert facts["half_io_fraction"] == 5 / 8
+    assert facts["half_io_fraction"] == 6 / 9
 
 
 @pytest.mark.parametrize(

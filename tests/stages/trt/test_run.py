@@ -93,7 +93,9 @@ def test_floats_are_rounded_to_the_engine_s_type(world: World, engine_file: Path
     assert scores[0, 1] == np.float16(191 / np.float32(7))
 
 
-def test_a_shape_tensor_is_read_from_the_host(world: World, engine_file: Path) -> None:
+def test_a_shape_tensor_is_read_from_the_host(world: World, engine_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, copy = [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: copied.append(array.shape) or copy(array))
     world.inputs.append(Tensor("size", "INT64", (2,), values=((1, 1), (4, 4), (9, 9))))
     world.compute = lambda arrays: {"scores": np.tile(arrays["size"], (1, 1))}
     world.output_shapes = lambda shapes: {"scores": (1, 2)}
@@ -101,6 +103,7 @@ def test_a_shape_tensor_is_read_from_the_host(world: World, engine_file: Path) -
     assert engine.profiles[0]["size"] == {"min": [1, 1], "opt": [4, 4], "max": [9, 9]}
     feeds = {"images": images(1), "size": np.array([3, 5])}
     np.testing.assert_array_equal(engine.run(feeds)["scores"], [[3, 5]])
+    assert copied == [(1, 3, 8, 8)], "the values stay where TensorRT reads them"
     assert [name for name, _ in world.arguments("IExecutionContext.set_input_shape")] == ["images"]
     with pytest.raises(StageError, match=r"input 'size': values \[3, 10\] outside profile 0, \[1, 1\] to \[9, 9\]"):
         engine.run(feeds | {"size": np.array([3, 10])})
