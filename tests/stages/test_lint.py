@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from stages import lint as module
+from stages.graph.lint import RULES
 from stages.io import StageError
 from stages.lint import lint, lint_from_shell
 from stages.models.source import SPEC_KEY
@@ -196,3 +197,12 @@ def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_p
     )
     assert done.returncode == 1, done.stderr
     assert "wrong.onnx, mine:Head: 0 errors, 2 warnings" in done.stdout and "mine.py:6 in" in done.stdout
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_explained(rule: str) -> None:
+    headings = [line[3:] for line in (ROOT / "docs" / "lint.md").read_text().splitlines() if line.startswith("## ")]
+    assert headings.count(rule) == 1
