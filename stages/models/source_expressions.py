@@ -20,6 +20,7 @@ from stages.models.source_values import (
     SIZE,
     TENSOR,
     TEXT,
+    TRUE,
     UNKNOWN,
     Value,
     elements,
@@ -161,7 +162,7 @@ class Reader(abc.ABC):
             for part in node.values:
                 held = self.truth(part, rule)
                 if held is stops:
-                    return None if undecided else stops
+                    return stops
                 undecided = undecided or held is None
             return None if undecided else not stops
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -280,15 +281,17 @@ class Reader(abc.ABC):
 
     def either(self, node: ast.BoolOp) -> Value:
         """`a or b`, `a and b` as values."""
-        stops, values = isinstance(node.op, ast.Or), []
+        stops = isinstance(node.op, ast.Or)
+        values: list[Value] = []
         for part in node.values[:-1]:
             held = self.truth(part)
             value = self.value(part)
             if held is stops:
-                return join_all([*values, value])
+                return value if value.same(known(stops)) else join_all([*values, value])
             if held is None:
                 values.append(TENSOR if value.kind in ("maybe", "optional") and stops else value)
-        return join_all([*values, self.value(node.values[-1])])
+        last = self.value(node.values[-1])
+        return last if last.same(known(stops)) else join_all([*values, last])
 
     def ternary(self, node: ast.IfExp) -> Value:
         decided = self.truth(node.test)
@@ -393,6 +396,8 @@ def arithmetic(op: ast.operator, a: Value, b: Value) -> Value:
                 return known(_ARITHMETIC[type(op)](a.known, b.known))
             except Exception:  # such as a division by zero
                 return UNKNOWN
+    if isinstance(op, ast.BitOr) and (a.same(TRUE) or b.same(TRUE)):
+        return TRUE
     if is_number(a) and is_number(b):
         return SIZE
     if a.kind in ("list", "sequence") and isinstance(op, ast.Add):
@@ -414,13 +419,14 @@ def _module_attribute(module: Any, name: str) -> Value:
 
     if name == "training":
         return FALSE
-    if isinstance(inspect.getattr_static(type(module), name, None), property):
+    cls: Any = type(module)
+    if isinstance(inspect.getattr_static(cls, name, None), property):
         return UNKNOWN
     try:
         now = getattr(module, name)
     except AttributeError:
         return UNKNOWN
-    if name not in updated_attributes(type(module)):
+    if name not in updated_attributes(cls):
         return known(now)
     if now is None:
         return MAYBE

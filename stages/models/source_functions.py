@@ -73,7 +73,7 @@ def global_value(function: Any, name: str) -> tuple[bool, Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def updated_attributes(cls: type) -> frozenset[str]:
+def updated_attributes(cls: Any) -> frozenset[str]:
     """Names that forward, or a method that it calls on self, writes to self."""
     seen: set[str] = set()
     updated: set[str] = set()
@@ -95,7 +95,7 @@ def updated_attributes(cls: type) -> frozenset[str]:
     return frozenset(updated)
 
 
-def _method(cls: type, name: str) -> Callable[..., Any] | None:
+def _method(cls: Any, name: str) -> Callable[..., Any] | None:
     if cls.__module__.partition(".")[0] == "torch":
         return None
     found = inspect.getattr_static(cls, name, None)

@@ -44,7 +44,7 @@ class Value:
         return self.kind, known, tuple(item.key() for item in self.items), self.names
 
     def same(self, other: Value) -> bool:
-        return self.key() == other.key()
+        return bool(self.key() == other.key())
 
 
 TENSOR, MAYBE, OPTIONAL, TEXT = (Value(kind) for kind in ("tensor", "maybe", "optional", "text"))

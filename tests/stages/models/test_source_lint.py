@@ -181,7 +181,30 @@ class Scripted(torch.nn.Module):
         return scripted(x)
 
 
-@pytest.mark.parametrize("module", [Configured, Guarded, Parts, Outer, WithRecords, Scripted])
+def cuda_is_capturing() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def is_traced(x: Tensor) -> bool:
+    import torch
+
+    traced = cuda_is_capturing() or torch.jit.is_tracing()
+    traced |= x.is_cuda
+    return traced
+
+
+class AskingWhetherItIsTraced(torch.nn.Module):
+    """transformers looks into a mask only where nothing traces."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not is_traced(x) and x.all():
+            x = x + 1
+        return x
+
+
+@pytest.mark.parametrize("module", [AskingWhetherItIsTraced, Configured, Guarded, Parts, Outer, WithRecords, Scripted])
 def test_no_false_alarm(module: Any) -> None:
     assert rules(module) == []
 
