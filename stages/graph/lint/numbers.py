@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.float16 import MAX
-from stages.graph.lint.base import Place, Rule, Subject
+from stages.graph.lint.base import Place, Rule, Subject, is_op
 from stages.graph.lint.integers import constant
 from stages.graph.lint.values import Origin
 
@@ -40,6 +40,7 @@ FLOAT64 = Rule(
 _READERS = {"Where": (1, 2), "Add": (0, 1), "Sub": (0, 1), "Mul": (0, 1)}
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _FILLS = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Tile", "Unsqueeze"}
+_MOVES = {"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 _OPEN_ENDS = {"Slice", "Clip", "Min", "Max"}  # a limit that limits nothing
 _INT32 = np.iinfo(np.int32)
 
@@ -92,7 +93,7 @@ def _furthest(array: np.ndarray) -> float | None:
 
 def integers(subject: Subject) -> Iterator[Place]:
     for node in subject.nodes:
-        if node.domain == "" and node.op_type in _OPEN_ENDS:
+        if _is_open_end(node):
             continue
         for value in node.inputs:
             tensor = constant(value) if value is not None and value.dtype == ir.DataType.INT64 else None
@@ -108,6 +109,21 @@ def integers(subject: Subject) -> Iterator[Place]:
                     "Keep integers below 2**31, for example with two keys in place of one.",
                 )
                 break
+
+
+def _is_open_end(node: ir.Node) -> bool:
+    """Whether a node takes its constants as limits, or only moves them to such nodes."""
+    waiting, seen = [node], set[ir.Node]()
+    while waiting:
+        node = waiting.pop()
+        if is_op(node, *_OPEN_ENDS) or node in seen:
+            continue
+        seen.add(node)
+        readers = [reader for value in node.outputs for reader in value.consumers()]
+        if not is_op(node, *_MOVES) or not readers:
+            return False
+        waiting += readers
+    return True
 
 
 def doubles(subject: Subject) -> Iterator[Place]:

@@ -1,6 +1,6 @@
 """Uses of an operator that TensorRT refuses though it has the operator.
 
-Source: the restrictions in the operator matrix of TensorRT 10.15, and the static checks of its ONNX parser. What they
+Source: the restrictions in the operator matrix of TensorRT 10.15, and what its ONNX parser refuses. What they
 say of data types is not repeated here (float64 and deployment-io look at types), nor are quantized operators.
 """
 
@@ -58,8 +58,10 @@ def _topk(node: ir.Node, subject: Subject) -> Iterator[Fault]:
 
 def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Fault]:
     given = node.attributes.get_ints("axes") is not None or (len(node.inputs) > 1 and node.inputs[1] is not None)
-    if not given and any(version < (11, 5) for version in subject.versions):
-        yield "TensorRT before 11.5 wants the axes of Squeeze named.", "squeeze(axis), or reshape."
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    varies = shape is not None and any(not isinstance(dim, int) for dim in shape)
+    if varies and not given and any(version < (11, 5) for version in subject.versions):
+        yield "TensorRT before 11.5 wants the axes of Squeeze named, where a size varies.", "squeeze(axis), or reshape."
 
 
 def _constant_input(index: int, name: str) -> Callable[[ir.Node, Subject], Iterator[Fault]]:
@@ -80,11 +82,15 @@ def _reduction(node: ir.Node, subject: Subject) -> Iterator[Fault]:
         )
 
 
-def _training(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+def _normalizes_in_training(node: ir.Node, subject: Subject) -> Iterator[Fault]:
+    if node.attributes.get_int("training_mode", 0):
+        yield "BatchNormalization in training mode.", "Export the model in eval mode."
+
+
+def _drops_in_training(node: ir.Node, subject: Subject) -> Iterator[Fault]:
     flag = constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    by_input = flag is not None and bool(flag.numpy().any())
-    if node.attributes.get_int("training_mode", 0) or by_input:
-        yield f"{node.op_type} in training mode.", "Export the model in eval mode."
+    if flag is not None and bool(flag.numpy().any()):
+        yield "Dropout in training mode.", "Export the model in eval mode."
 
 
 def _cast(node: ir.Node, subject: Subject) -> Iterator[Fault]:
@@ -129,11 +135,11 @@ _POOL = (_no_dilations, _pools_two_or_three)
 _CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Fault]], ...]] = {
     "Attention": (_attention, _first_output_only),
     "AveragePool": _POOL,
-    "BatchNormalization": (_training, _first_output_only),
+    "BatchNormalization": (_normalizes_in_training, _first_output_only),
     "Cast": (_cast,),
     "Constant": (_strings,),
     "CumSum": (_constant_input(1, "the axis"),),
-    "Dropout": (_training,),
+    "Dropout": (_drops_in_training,),
     "Einsum": (_equation,),
     "GridSample": (_grid_axes,),
     "LSTM": (_coupled,),

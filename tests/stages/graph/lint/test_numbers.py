@@ -69,6 +69,8 @@ def test_the_extreme_is_named_with_its_sign() -> None:
         ("z = Mul(k, beyond) y = Cast<to = 1>(z)", ["int64-range"]),
         ("z = Mul(k, within) y = Cast<to = 1>(z)", []),
         ("y = Slice(x, first, last)", []),  # an open end
+        ("i = Cast<to = 7>(last) e = Reshape(i, one) y = Slice(x, first, e)", []),  # on its way to one
+        ("i = Cast<to = 7>(last) e = Add(i, one) y = Slice(x, first, e)", ["int64-range"]),
     ],
 )
 def test_integers(body: str, rules: list[str]) -> None:
