@@ -250,7 +250,7 @@ def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str,
         "status": report.get("status", "done"),
         "reason": report.get("reason", ""),
         "seconds": report.get("seconds"),
-        "model": report.get("model") or {},
+        "model": report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {}),
     }
 
 

@@ -37,7 +37,7 @@ def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
     report = reports.get(stage)
     if report is None:
         return [stage, "not run", "", "", "", "", "", ""]
-    model = report.get("model") or {}
+    model = report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
     fraction = model.get("fp16_fraction")
     return [
         stage,

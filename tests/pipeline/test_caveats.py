@@ -1,5 +1,7 @@
 """What nobody verified is said, and so is what the conversion warns of."""
 
+import re
+
 from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.summary import print_summary
 from tests.conftest import composed
@@ -25,6 +27,7 @@ def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type:
     assert "passed" not in printed and printed.count("not verified") >= 5
     assert "WARNING: node_block_list: x matches no node" in printed
     assert "slim" in printed and "not run" in printed
+    assert re.search(r"engine .* built .* 1\.00 │\n", printed), "the engine's size stands in its row"
 
 
 def test_the_engines_own_word_takes_the_place_of_verifys() -> None:
