@@ -142,7 +142,13 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
     logger = message_log(trt)
     load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
 
-    builder = trt.Builder(logger)
+    try:
+        builder = trt.Builder(logger)
+    except TypeError as error:  # by which the bindings say that the library gave none
+        raise BuildError(
+            f"TensorRT {trt.__version__} does not start on this machine{_quoted(logger.errors)}\n"
+            "expected an NVIDIA GPU that this version supports, and a driver for its CUDA"
+        ) from error
     flags = sum(1 << int(getattr(trt.NetworkDefinitionCreationFlag, name)) for name in version.network_flags)
     network = builder.create_network(flags)
     parser = trt.OnnxParser(network, logger)

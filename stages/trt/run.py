@@ -60,7 +60,10 @@ class Engine:
             load_plugins(trt, self._log, plugins)
         except BuildError as error:
             raise StageError(str(error)) from error
-        self._runtime = trt.Runtime(self._log)
+        try:
+            self._runtime = trt.Runtime(self._log)
+        except TypeError as error:  # by which the bindings say that the library gave none
+            raise self._refused(f"TensorRT {trt.__version__} does not start on this machine") from error
         self._runtime.engine_host_code_allowed = version_compatible
         engine = self._runtime.deserialize_cuda_engine(self.path.read_bytes())
         if engine is None:

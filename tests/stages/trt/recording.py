@@ -102,6 +102,7 @@ class World:
     outputs: list[Tensor] = field(default_factory=lambda: [Tensor("scores", shape=(-1, 5))])
     parser_errors: list[dict[str, str]] = field(default_factory=list)
     messages: list[tuple[str, str]] = field(default_factory=list)  # (severity, text), logged while it builds
+    starts: bool = True
     builds: bool = True
     reads: bool = True  # deserializes engines
     contexts: bool = True
@@ -260,6 +261,8 @@ def _log(maker: _Maker, logger: Any, severity: str, text: str) -> None:
 
 
 def _constructed(maker: _Maker, instance: Any, *arguments: Any) -> None:
+    if not maker.world.starts:
+        raise TypeError("pybind11::init(): factory function returned nullptr")
     maker.world.__dict__["logger"] = arguments[-1]
 
 

@@ -244,6 +244,12 @@ def test_warnings_are_kept_once(world: World, plan: Planner, tmp_path: Path) -> 
     assert build(plan(), tmp_path)["warnings"] == ["int64 weights"]
 
 
+def test_a_library_that_does_not_start_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.starts = False
+    with pytest.raises(BuildError, match=r"TensorRT 1.* does not start on this machine\nexpected an NVIDIA GPU"):
+        build(plan(), tmp_path)
+
+
 def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Planner, tmp_path: Path) -> None:
     world.reads = False
     with pytest.raises(BuildError, match="cannot read the engine that it built"):

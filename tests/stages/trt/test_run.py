@@ -162,6 +162,7 @@ def test_a_fixed_input_has_its_shape(world: World, engine_file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
+        ({"starts": False}, "does not start on this machine"),
         ({"reads": False}, "cannot be read by TensorRT .*; build it anew"),
         ({"contexts": False}, "makes no execution context"),
         ({"outputs": [Tensor("scores", "FP8", (1,))]}, "scores is of type FP8; expected one of FLOAT, HALF"),
