@@ -37,6 +37,7 @@ class _Built:
         evaluation: what computes the outputs, as the hop table calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
         unknown: what nobody can say of it, each with the reason.
+        stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
     """
 
     facts: dict[str, Any]
@@ -45,6 +46,7 @@ class _Built:
     evaluation: str
     computes_half: bool
     unknown: list[str]
+    stopped: tuple[str, str] | None = None
 
 
 def carry_out(
@@ -85,7 +87,7 @@ def carry_out(
         built = _built_by_onnxruntime(plan, model, model_path, out_dir, points[0])
     given = evidence()
     parity = _parity(built, model, points, given)
-    latency, untimed = _latency(built, model, points, given, plan["latency"])
+    latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
     reasons = []
     if built.computes_half and (fault := precision_fault(built.facts, plan["declared"])):
         reasons.append(fault)
@@ -130,13 +132,16 @@ def _built_by_tensorrt(
         facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
     except BuildError as error:
         raise StageError(explained(error, model, findings)) from error
-    options = plan["builder"]
-    engine = Engine(
-        out_dir / Path(plan["engine"]).name,
-        [plugin["path"] for plugin in plan["plugins"]],
-        weights=model_path if options["strip_weights"] else None,
-        version_compatible=options["version_compatible"],
-    )
+    options, engine, stopped = plan["builder"], None, None
+    try:
+        engine = Engine(
+            out_dir / Path(plan["engine"]).name,
+            [plugin["path"] for plugin in plan["plugins"]],
+            weights=model_path if options["strip_weights"] else None,
+            version_compatible=options["version_compatible"],
+        )
+    except StageError as error:  # the engine stays, for inspection or for another machine
+        stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
     unknown = []
     if facts["half_layers"] is None:
         verbosity = options["profiling_verbosity"]
@@ -151,7 +156,14 @@ def _built_by_tensorrt(
         evaluation="tensorrt",
         computes_half=True,
         unknown=unknown,
+        stopped=stopped,
     )
+
+
+def _torch_sees_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -> str:
@@ -199,6 +211,8 @@ def _built_by_onnxruntime(
 
 def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> dict[str, Any]:
     ran = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
+    if built.stopped:
+        return {"state": built.stopped[0], "reason": built.stopped[1], **ran}
     if isinstance(evidence, str):
         return {"state": NOT_VERIFIED, "reason": evidence, **ran}
     parity = measure_engine(built.run, model, points, evidence) | ran

@@ -333,3 +333,14 @@ def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], 
     assert report["status"] == "built", report
     assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
     assert {one["dtype"] for one in report["io"]} == {"HALF"} and len(report["latency"]) == 3
+
+
+@pytest.mark.gpu
+def test_on_cuda_the_kernels_are_half(models: dict[str, Path], tmp_path: Path) -> None:
+    if "CUDAExecutionProvider" not in (machine := probe())["onnxruntime_providers"]:
+        pytest.skip("ONNX Runtime's CUDA provider does not load here")
+    options = {"backend": "onnxruntime", "provider": "cuda", "latency": FEW}
+    out = tmp_path / "out"
+    report = build_engine(models["fp16"], out, profiles=PROFILES, declared="fp16", probe=machine, **options)
+    assert report["status"] == "built" and report["provider"] == "CUDAExecutionProvider", report
+    assert report["half_layers"] == 1 and report["cpu_nodes"] == [] and len(report["latency"]) == 3

@@ -155,6 +155,24 @@ def test_a_stripped_engine_gets_its_weights_back_to_be_proven(bench: Bench) -> N
     assert bench.world.__dict__["opened"]["weights"] is None
 
 
+@pytest.mark.parametrize(("gpu", "status", "state"), [(True, "failed", "failed"), (False, "built", "not verified")])
+def test_an_engine_that_does_not_load_is_kept(
+    gpu: bool, status: str, state: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a GPU that is the engine's fault; where torch is built without CUDA it is nobody's."""
+
+    def refuses(*arguments: Any, **options: Any) -> None:
+        raise StageError("torch sees no CUDA device")
+
+    monkeypatch.setattr("stages.trt.run.Engine", refuses)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    report = bench.built(evidence())
+    said = "the engine's outputs: the engine does not load here: torch sees no CUDA device"
+    assert (report["status"], report["parity"]["state"], report["latency"]) == (status, state, [])
+    assert report["reasons" if gpu else "not_verified"] == [said]
+    assert (bench.folder / "out/model.engine").exists()
+
+
 def test_what_the_parser_refuses_is_named_with_its_module_and_the_finding_of_lint(bench: Bench) -> None:
     bench.world.parser_errors = [
         {"node": "/head/act/Relu", "op_type": "Relu", "message": "no such thing", "code": "UNSUPPORTED_NODE"}
