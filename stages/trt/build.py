@@ -531,7 +531,7 @@ def _find(name: str, folder: Path, what: str) -> Path:
 
 def _checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
     path = _find(plan["onnx"], folder, "the model")
-    data = [path.with_name(name) for name in plan.get("onnx_data", [])]
+    data = [path.parent / name for name in plan.get("onnx_data", [])]
     for file in data:
         if not file.is_file():
             raise BuildError(f"the model's weights {file} are missing; copy them beside {path}")

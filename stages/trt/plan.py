@@ -84,7 +84,7 @@ def make_plan(
         "format": builder.PLAN_FORMAT,
         "onnx": names[0],
         "onnx_data": data,
-        "onnx_sha256": builder.sha256(model_path, *(model_path.with_name(name) for name in data)),
+        "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
         "network": {"strongly_typed": True},

@@ -38,15 +38,26 @@ def test_the_options_are_those_of_the_configuration() -> None:
     assert set(OPTIONS) <= set(defaults("engine/tensorrt"))
 
 
-def test_external_data_counts_for_the_digest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", ["big.bin", "weights/big.bin"])
+def test_external_data_counts_for_the_digest(world: World, tmp_path: Path, location: str) -> None:
     model = parsed("g (float[N,64] x) => (float[N,64] y) { y = Mul(x, w) }")
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "w"))
     path = tmp_path / "big.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    (tmp_path / "weights").mkdir()
+    onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
     profile = {"x": {"min": [1, 64], "opt": [1, 64], "max": [2, 64]}}
     made = make_plan(path, names=("big.onnx", "e"), options=GIVEN, profiles=[profile], declared="fp32")
-    both = path.read_bytes() + (tmp_path / "big.bin").read_bytes()
-    assert made["onnx_data"] == ["big.bin"] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
+    both = path.read_bytes() + (tmp_path / location).read_bytes()
+    assert made["onnx_data"] == [location] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
+    world.inputs = [Tensor("x", shape=(-1, 64))]
+    builder.build(made, tmp_path)
+    assert (tmp_path / "e").exists()
+    (tmp_path / location).write_bytes(b"other weights")
+    with pytest.raises(builder.BuildError, match="another file than the plan's"):
+        builder.build(made, tmp_path)
+    (tmp_path / location).unlink()
+    with pytest.raises(builder.BuildError, match=r"the model's weights .*big\.bin are missing"):
+        builder.build(made, tmp_path)
 
 
 def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
