@@ -18,6 +18,7 @@ from stages.trt import build as builder
 from stages.trt.plan import OPTIONS, make_plan, write_plan
 from tests.stages.trt.conftest import MODEL, PROFILE, Planner, parsed
 from tests.stages.trt.conftest import OPTIONS as GIVEN
+from tests.stages.trt.recording import Tensor, World
 
 
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
