@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,11 @@ def test_good_modules_are_clean(name: str) -> None:
 
 def test_each_rule_has_a_case() -> None:
     assert {rule for case in CASES.values() for rule in case.SOURCE_RULES} == set(RULES)
+
+
+def test_each_rule_has_its_section() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "lint.md").read_text()
+    assert [rule for rule in RULES if f"\n## {rule}\n" not in text] == []
 
 
 def test_a_finding_says_where() -> None:
