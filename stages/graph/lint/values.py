@@ -96,7 +96,7 @@ class Values:
         for value in node.inputs:
             if value is not None:
                 self._elements(value)
-        elements = evaluate(node, self._known) if origin < Origin.DATA or node.op_type == "Where" else None
+        elements = evaluate(node, self._known) if origin < Origin.DATA else None
         for index, value in enumerate(node.outputs):
             self._origins[value] = origin
             if index == 0 and elements is not None:

@@ -104,6 +104,11 @@ def test_positions_of_one_size(body: str, count: int) -> None:
     assert all("'x' varies" in finding.message and "[1, 2, 4]" in finding.message for finding in findings)
 
 
+def test_a_constant_over_the_batch_is_no_position() -> None:
+    text = """(float[N,4,H,W] x) => (float[N,4,H,W] y) <float[2,1,1,1] p = {0,1}> { y = Add(x, p) }"""
+    assert of(text, "fixed-positions") == []
+
+
 def test_a_constant_that_is_stretched_over_all_positions() -> None:
     assert of(POSITIONS.replace("BODY", "y = Add(t, scale)"), "fixed-positions") == []
 

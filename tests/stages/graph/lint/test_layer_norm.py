@@ -47,8 +47,10 @@ def test_a_layer_norm_spelt_out(text: str) -> None:
         norm(shift="Add(v, m)"),
         norm(quotient="y = Mul(d, r)"),
         norm(quotient="y = Div(x, r)"),  # no mean taken off
+        norm().replace("m = ReduceMean<axes = [-1]>(x)", "n = Relu(x) m = ReduceMean<axes = [-1]>(n)"),
+        norm().replace("d = Sub(x, m)", "d = Sub(m, x)"),
     ],
-    ids=["another power", "no square", "no epsilon", "a variable shift", "no quotient", "not centred"],
+    ids=["power", "no square", "no epsilon", "a variable shift", "no quotient", "not centred", "other mean", "turned"],
 )
 def test_something_else(text: str) -> None:
     assert found(text) == []

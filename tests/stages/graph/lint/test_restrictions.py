@@ -9,7 +9,7 @@ from tests.stages.graph.lint.linting import found
 CONSTANTS = """<int64[1] k3840 = {3840}, int64[1] k3841 = {3841}, int64[1] one = {1}, int64 depth = {4},
     float[2] onoff = {0, 1}, bool yes = {1}, bool no = {0}, float half = {0.5}, int64[2,1] at = {0, 1}>"""
 INPUTS = """float[1,4,9,9] x, int64[1] n, float[8,5000] w, int64[4] labels, float[5,4] table, float[1,4,9] line,
-    float[N,1] batch"""
+    float[N,1] batch, float[3,2,1] seq, float[1,4,1] lw"""
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,12 @@ INPUTS = """float[1,4,9,9] x, int64[1] n, float[8,5000] w, int64[4] labels, floa
             17,
         ),
         ("y = ScatterND<reduction = 'add'>(table, at, table2)", "y = ScatterND(table, at, table2)", 17),
+        (
+            "y = LSTM<hidden_size = 1, input_forget = 1>(seq, lw, lw)",
+            "y = LSTM<hidden_size = 1>(seq, lw, lw)",
+            17,
+        ),
+        ("y = LSTM<hidden_size = 1, layout = 1>(seq, lw, lw)", "y = LSTM<hidden_size = 1>(seq, lw, lw)", 17),
         ("y = Dropout(x, half, yes)", "y = Dropout(x, half, no)", 17),
         (
             "y, m, v = BatchNormalization<training_mode = 1>(x, four, four, four, four)",
@@ -75,6 +81,8 @@ def test_squeeze_without_axes_came_with_a_version() -> None:
     ("node", "expected"),
     [
         ("y = Attention(q, q, q)", []),
+        ("y = Attention(q, q, q, , q, q)", [("error", "unsupported-op")]),
+        ("y, a, b = Attention(q, q, q)", [("error", "unsupported-op")]),
         ("y = Attention<softcap = 1.0>(q, q, q)", [("error", "unsupported-op")]),
         ("y = Attention<q_num_heads = 2, kv_num_heads = 2>(f, f, f)", [("error", "unsupported-op")]),
     ],

@@ -37,6 +37,7 @@ def resize(attributes: str, opset: int = 19, more: str = ", e, s") -> list[tuple
         "mode = 'cubic', coordinate_transformation_mode = 'pytorch_half_pixel'",
         "mode = 'nearest', coordinate_transformation_mode = 'tf_half_pixel_for_nn'",
         "mode = 'linear', axes = [0, 1, 2, 3]",
+        "mode = 'linear', nearest_mode = 'closest'",  # which linear does not use
     ],
 )
 def test_what_it_takes(attributes: str) -> None:
@@ -54,10 +55,18 @@ def test_what_it_takes(attributes: str) -> None:
         ("mode = 'linear', keep_aspect_ratio_policy = 'not_larger'", 19),
         ("mode = 'linear', axes = [2, 3]", 19),
         ("mode = 'area'", 19),
+        ("mode = 'nearest', nearest_mode = 'closest'", 19),
     ],
 )
 def test_what_it_refuses(attributes: str, opset: int) -> None:
     assert resize(attributes.replace("'", '"'), opset) == [("error", "resize-mode")]
+
+
+def test_sizes_may_be_given_for_some_axes() -> None:
+    text = """(float[N,3,8,8] x) => (float[A,B,C,D] y) <int64[2] s = {16, 16}> {
+        y = Resize<mode = "linear", axes = [2, 3]>(x, , , s)
+    }"""
+    assert found(text, 19) == []
 
 
 def test_sizes_from_data() -> None:

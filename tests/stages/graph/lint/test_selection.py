@@ -9,10 +9,8 @@ from tests.stages.graph.lint.linting import found, only
 CONSTANTS = "<float zero = {0}, float pi = {3.1415927}, float two = {2}, int64[1] first = {0}, int64 three = {3}>"
 
 
-def of(
-    body: str, inputs: str = "float[N] x, float[N] w, bool[N] b", result: str = "float[A] y", opset: int = 17
-) -> object:
-    return found(f"({inputs}) => ({result}) {CONSTANTS} {{ {body} }}", opset)
+def of(body: str, inputs: str = "float[N] x, float[N] w, bool[N] b, int64[1] n", opset: int = 17) -> object:
+    return found(f"({inputs}) => (float[A] y) {CONSTANTS} {{ {body} }}", opset)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +18,7 @@ def of(
     [
         ("c = Greater(x, zero) y = Where(c, x, w)", [("info", "where-condition")]),
         ("y = Where(b, x, w)", [("info", "where-condition")]),
+        ("c = Greater(n, three) y = Where(c, x, w)", [("info", "where-condition")]),  # a shape-tensor input
         ("s = Shape(x) e = ConstantOfShape(s) c = Greater(e, zero) y = Where(c, x, w)", []),  # of a size
         ("c = Greater(two, zero) y = Where(c, x, w)", []),
     ],

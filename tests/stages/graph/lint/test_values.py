@@ -28,7 +28,7 @@ def values_of(text: str) -> tuple[Values, dict[str, ir.Value]]:
         ("f = Cast<to = 7>(x) s = ReduceMax(f) y = Add(s, n)", "DATA"),
         ("y = Identity(many)", "DATA"),
         ("y = Identity(mask)", "DATA"),
-        ("r = RandomNormalLike(x) y = Cast<to = 7>(r)", "DATA"),
+        ("r = RandomNormal<shape = [1]>() y = Cast<to = 7>(r)", "DATA"),
     ],
 )
 def test_origin(body: str, origin: str) -> None:
