@@ -26,6 +26,7 @@ from stages.engine_proof import carry_out, typed_model
 from stages.graph.facts import model_facts
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
 from stages.machine import probe as probe_machine
+from stages.onnx_files import external_files, load_model
 from stages.ort import deploy
 from stages.parity.engine_parity import Evidence
 from stages.parity.reference import read_reference
@@ -147,7 +148,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
     out_dir = Path(out) if out is not None else plan_path.parent
     model_path = _found(content["onnx"], plan_path.parent)
     plugins = [{**plugin, "path": str(_found(plugin["path"], plan_path.parent))} for plugin in content["plugins"]]
-    _same(content["onnx_sha256"], [model_path, *(model_path.with_name(name) for name in content["onnx_data"])])
+    _same(content["onnx_sha256"], [model_path, *(model_path.parent / name for name in content["onnx_data"])])
     for plugin in plugins:
         _same(plugin["sha256"], [Path(plugin["path"])])
     check_precision(model_path, content["declared"])
@@ -188,8 +189,7 @@ def _evidence_of_workspace(onnx_sha256: str) -> Evidence | str:
     final = root / "artifacts" / "cast_cleanup" / "model.onnx"
     if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():
         return "there is no workspace with artifacts/cast_cleanup and artifacts/reference here"
-    data = final.with_name(f"{final.name}.data")
-    if sha256(final, *([data] if data.is_file() else [])) != onnx_sha256:
+    if sha256(final, *(final.parent / name for name in external_files(load_model(final)))) != onnx_sha256:
         return "the reference in the workspace here belongs to another model"
     try:
         return evidence_of(load_params(root), root)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from stages.io import StageError, write_json, write_text
-from stages.onnx_files import load_model, model_size_mb
+from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
 from stages.trt.build import PLAN_FORMAT, sha256
 from stages.trt.latency import gpu_clocks
@@ -61,12 +61,12 @@ def make_plan(
     faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
     if faults:
         raise StageError(f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults))
-    data = [file.name for file in [model_path.with_name(f"{model_path.name}.data")] if file.is_file()]
+    data = external_files(model)
     return {
         "format": PLAN_FORMAT,
         "onnx": names[0],
         "onnx_data": data,
-        "onnx_sha256": sha256(model_path, *(model_path.with_name(name) for name in data)),
+        "onnx_sha256": sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
         "provider": options["provider"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,27 @@ def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(models: dict
         pytest.skip("this machine has a GPU")
     report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
     assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
+
+
+def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    for folder in ("here", "there"):
+        (tmp_path / folder / "weights").mkdir(parents=True)
+    where = {"save_as_external_data": True, "location": "weights/w.bin", "size_threshold": 0}
+    onnx.save(onnx.ModelProto.FromString(proto.SerializeToString()), tmp_path / "here/model.onnx", **where)
+    shutil.copytree(tmp_path / "here", tmp_path / "there", dirs_exist_ok=True)
+    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    here, there = tmp_path / "here/model.onnx", tmp_path / "there"
+    names = ("artifacts/model.onnx", "model.optimized.onnx")
+    build_engine(here, there, declared="fp32", profiles=profiles, probe=NO_GPU, plan_names=names, **options)
+    assert json.loads((there / "plan.json").read_text())["onnx_data"] == ["weights/w.bin"]
+    assert execute_plan(there / "plan.json")["status"] == "built"
+    (there / "weights/w.bin").write_bytes(np.zeros(16, np.float32).tobytes())
+    with pytest.raises(StageError, match="is not what the plan was made for"):
+        execute_plan(there / "plan.json")
 
 
 def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
