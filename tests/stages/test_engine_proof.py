@@ -18,6 +18,7 @@ from stages.engine import build_engine
 from stages.engine_proof import explained
 from stages.graph.lint import Finding
 from stages.io import StageError
+from stages.ort import deploy
 from stages.parity.engine_parity import Evidence
 from stages.trt.build import BuildError
 from tests.stages.parity.held import Rows, evidence, outputs_of
@@ -196,3 +197,61 @@ def test_findings_stand_beside_the_node_that_they_are_of(tmp_path: Path) -> None
         "    some-rule: It is bad. Write Clip. (docs/x#y)",
         "  /in/Cast: of the module in",
     ]
+
+
+# --- ONNX Runtime's providers on a GPU, by a stand-in
+
+
+def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given: Any) -> dict[str, Any]:
+    """A report of a provider that answers as the bench says; `given` are facts of what it loaded."""
+
+    class Deployed:
+        cpu_nodes = given.get("cpu_nodes", [])
+
+        def __init__(self, plan: Any, model_path: Path, folder: Path) -> None: ...
+
+        def run(self, feeds: Rows) -> Rows:
+            return bench.answer(feeds["x"])
+
+        def facts(self) -> dict[str, Any]:
+            return {"provider": deploy.PROVIDERS[provider], "layers": 2, "half_layers": 1} | given
+
+        def latency(self, feeds: Rows, **options: int) -> dict[str, Any]:
+            return {"p50_ms": 1.0}
+
+    monkeypatch.setattr("stages.ort.deploy.Deployed", Deployed)
+    machine = MACHINE | {"onnxruntime_providers": list(deploy.PROVIDERS.values())}
+    return build_engine(
+        model(bench.folder),
+        bench.folder / "out",
+        profiles=PROFILES,
+        declared="fp16",
+        evidence=evidence(),
+        probe=machine,
+        backend="onnxruntime",
+        provider=provider,
+    )
+
+
+def test_cuda_is_verified_by_what_it_puts_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = served(bench, monkeypatch, "cuda")
+    assert report["status"] == "built" and report["not_verified"] == [] and report["parity"]["state"] == "verified"
+    assert report["parity"]["evaluation"] == "onnxruntime-cuda" and report["lint"] == []
+
+
+def test_cuda_without_half_kernels_is_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = served(bench, monkeypatch, "cuda", half_layers=0)
+    assert report["status"] == "failed" and "none of the engine's 2 layers has a Half output" in report["reason"]
+
+
+def test_nodes_that_fall_to_the_cpu_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = served(bench, monkeypatch, "cuda", cpu_nodes=[f"/n{i} (Mul)" for i in range(12)])
+    (said,) = report["not_verified"]
+    assert said.startswith("12 nodes computed floats on the CPU provider, FP16 in FP32: /n0 (Mul), ")
+    assert said.endswith("/n9 (Mul) and 2 more")
+
+
+def test_tensorrts_provider_does_not_show_its_layers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = served(bench, monkeypatch, "tensorrt", half_layers=None)
+    assert report["status"] == "built" and report["parity"]["state"] == "verified"
+    assert report["not_verified"][0].startswith("the precision of each layer: ONNX Runtime's TensorRT provider lets")
