@@ -82,9 +82,10 @@ def _limited(node: ir.Node, depth: int) -> Bounds | None:
     if node.op_type == "Relu":
         return None if inside is None else (max(inside[0], 0), max(inside[1], 0))
     if node.op_type == "Clip":
-        low = read[1][0] if len(read) > 1 and read[1] is not None else inside[0] if inside is not None else None
-        high = read[2][1] if len(read) > 2 and read[2] is not None else inside[1] if inside is not None else None
-        return None if low is None or high is None else (low, max(high, low))
+        lows = [each[0] for each in (inside, *read[1:2]) if each is not None]
+        highs = [each[1] for each in (inside, *read[2:3]) if each is not None]
+        ends = (max(lows), min(highs)) if lows and highs else None
+        return None if ends is None else (min(ends), max(ends))  # crossed: one of them is the result
     known = [each for each in read if each is not None]
     if len(known) < len(read) or not known:
         return None
