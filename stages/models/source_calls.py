@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Arguments = dict[str, Value]
 _LIKE_TORCH = {"torch", "einops", "torchvision"}  # a tensor in is a tensor out
+_PARTS = {"items", "keys", "values", "children", "named_children", "modules", "parameters", "buffers"}
 _WHILE_EXPORTING = {
     "is_tracing": True,
     "is_in_onnx_export": True,
@@ -167,6 +168,11 @@ def _function(
         return follow(reader, plain, [*([] if myself is None else [known(myself)]), *args], kwargs)
     if name == "is_tensor" and args:
         return known(args[0].kind == "tensor") if args[0].kind != "unknown" else UNKNOWN
+    myself = getattr(function, "__self__", None)
+    if isinstance(myself, (torch.nn.Module, torch.nn.ParameterList, dict)):
+        if name in _PARTS and not args:
+            return known(list(function()))
+        return TENSOR if tensors and top == "torch" else UNKNOWN
     of_torch = top == "torch" or getattr(torch, name, None) is function or getattr(torch.Tensor, name, None) is function
     if of_torch or getattr(torch.nn.functional, name, None) is function:
         return source_tensors.function(name, args, kwargs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stages.models.source_expressions import Frame, Reader, Variables, arithmetic, is_tensor_annotation
@@ -100,8 +100,14 @@ class Walker(Reader):
                         self.assign(item.optional_vars, UNKNOWN if value.kind != "record" else value)
                 return self.block(node.body)
             case ast.Try():
-                falls = self.block(node.body)
+                bodies = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
+                falls = self.one_of([(None, body) for body in bodies])
                 return self.block(node.finalbody) and falls
+            case ast.Match():
+                self.value(node.subject)
+                names = {part.name for part in ast.walk(node) if isinstance(part, (ast.MatchAs, ast.MatchStar))}
+                self.frame.variables |= dict.fromkeys(sorted(filter(None, names)), UNKNOWN)
+                return self.one_of([(None, case.body) for case in node.cases] + [(None, [])])
             case ast.FunctionDef():
                 self.frame.variables[node.name] = UNKNOWN
             case ast.Import():
@@ -121,11 +127,16 @@ class Walker(Reader):
         decided = self.truth(node.test, "" if only_raises else "py-tensor-if")
         if decided is not None:
             return self.block(node.body if decided else node.orelse)
+        return self.one_of([((node.test, True), node.body), ((node.test, False), node.orelse)])
+
+    def one_of(self, bodies: Sequence[tuple[tuple[ast.expr, bool] | None, list[ast.stmt]]]) -> bool:
+        """Each body from the same start, where its condition (a test and how it came out) holds."""
         before = self.frame.variables
         ends = []
-        for body, holds in ((node.body, True), (node.orelse, False)):
+        for condition, body in bodies:
             self.frame.variables = dict(before)
-            self.narrow(node.test, holds)
+            if condition is not None:
+                self.narrow(*condition)
             if self.block(body):
                 ends.append(self.frame.variables)
         self.frame.variables = joined(ends) if ends else before

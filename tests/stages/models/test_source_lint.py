@@ -89,8 +89,17 @@ class Configured(torch.nn.Module):
         self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4) for _ in range(3)])
         self.dtype_name = "float32"
         self.register_buffer("scale", torch.ones(4))
+        self.heads = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 4)})
+        self.gains = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(4))])
+        self.plain = {"one": 1, "two": 2}
 
     def forward(self, x: Tensor) -> Tensor:
+        for name, head in self.heads.items():
+            x = head(x) if name != "b" else x
+        for number in self.plain.values():
+            x = x * max(number, len(self.gains), len(list(self.heads.parameters())))
+        for gain in self.gains:
+            x = x * gain
         if self.config.method == "bilinear" and self.config.levels > 1:
             x = x * 2
         if self.config.attention is not None:
@@ -318,6 +327,23 @@ class Loops(torch.nn.Module):
         return x
 
 
+class Blocks(torch.nn.Module):
+    """match, try and with hold statements, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        match x.ndim:
+            case 2:
+                x = x + x.max().item()
+            case _:
+                x = x if x.sum() > 0 else -x
+        try:
+            x = x + len(x)
+        except ValueError:
+            x = x * float(x.sum())
+        with torch.no_grad():
+            return max(x.max(), x.min())
+
+
 class Builtins(torch.nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         z = min(x.max(), y.max()) + sum(x) + max([x.sum(), y.sum()])
@@ -331,6 +357,7 @@ class Builtins(torch.nn.Module):
         (Conditions, ["py-tensor-if"] * 3),
         (Numbers, ["py-item"] * 5),
         (Loops, ["py-data-dependent-loop"] * 2 + ["py-item"]),
+        (Blocks, ["py-builtin-min-max", "py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
         (Builtins, ["py-builtin-min-max", "py-deepcopy"]),
     ],
 )
