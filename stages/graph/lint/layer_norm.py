@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from stages.graph.lint.base import Place, Rule, Subject, is_op, producer, scalar
+from stages.graph.lint.integers import constant
 
 DECOMPOSED_LAYER_NORM = Rule(
     "decomposed-layer-norm",
@@ -23,23 +24,24 @@ DECOMPOSED_LAYER_NORM = Rule(
 
 def layer_norms(subject: Subject) -> Iterator[Place]:
     for node in subject.of_type("Sqrt"):
-        if (axes := _normalizes(node)) is None:
-            continue
-        old = subject.opset < 17
-        yield DECOMPOSED_LAYER_NORM.at(
-            node,
-            "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it only "
-            "where it recognises it.",
-            "Export with opset 17 or later."
-            if old and _is_last(axes)
-            else "torch.nn.functional.layer_norm"
-            + ("" if _is_last(axes) else ", with the channels permuted to the end and back")
-            + (", exported with opset 17 or later." if old else "."),
-        )
+        if (mean := _mean_of(node)) is not None:
+            yield DECOMPOSED_LAYER_NORM.at(
+                node,
+                "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it only "
+                "where it recognises it.",
+                _remedy(_is_last(mean), subject.opset < 17),
+            )
 
 
-def _normalizes(sqrt: ir.Node) -> list[int] | None:
-    """The axes of the mean whose variance a Sqrt takes the root of; None: it is another Sqrt; []: not known."""
+def _remedy(last: bool, old: bool) -> str:
+    if last and old:
+        return "Export with opset 17 or later."
+    permuted = "" if last else ", with the channels permuted to the end and back"
+    return f"torch.nn.functional.layer_norm{permuted}" + (", exported with opset 17 or later." if old else ".")
+
+
+def _mean_of(sqrt: ir.Node) -> ir.Node | None:
+    """The mean about which a Sqrt takes the root of a variance; None: it is another Sqrt."""
     shifted = producer(sqrt.inputs[0], "Add")
     if shifted is None or all(scalar(value) is None for value in shifted.inputs):
         return None
@@ -50,7 +52,7 @@ def _normalizes(sqrt: ir.Node) -> list[int] | None:
     mean = producer(minus.inputs[1], "ReduceMean") if minus is not None else None
     if minus is None or mean is None or mean.inputs[0] is not minus.inputs[0] or not _divides(sqrt, difference):
         return None
-    return list(_axes(mean))
+    return mean
 
 
 def _squared(value: ir.Value | None) -> ir.Value | None:
@@ -78,13 +80,12 @@ def _divides(sqrt: ir.Node, difference: ir.Value) -> bool:
     return False
 
 
-def _axes(mean: ir.Node) -> tuple[int, ...]:
-    attribute = mean.attributes.get_ints("axes")
-    if attribute is not None:
-        return tuple(attribute)
-    tensor = ir.convenience.get_const_tensor(mean.inputs[1]) if len(mean.inputs) > 1 and mean.inputs[1] else None
-    return tuple(int(axis) for axis in tensor.numpy().ravel()) if tensor is not None else ()
-
-
-def _is_last(axes: list[int]) -> bool:
-    return bool(axes) and sorted(axes)[-1] == -1
+def _is_last(mean: ir.Node) -> bool:
+    """Whether a mean is over the last axis, or over the last ones."""
+    axes: list[int] = list(mean.attributes.get_ints("axes", ()))
+    tensor = constant(mean.inputs[1]) if len(mean.inputs) > 1 else None
+    if tensor is not None:
+        axes = [int(axis) for axis in tensor.numpy().ravel()]
+    shape = mean.inputs[0].shape if mean.inputs[0] is not None else None
+    known = len(shape) if shape is not None else None
+    return -1 in axes or (known is not None and known - 1 in axes)

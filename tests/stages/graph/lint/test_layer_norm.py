@@ -61,6 +61,15 @@ def test_the_way_out_depends_on_axes_and_opset() -> None:
     assert only(norm(), 16).remedy == "Export with opset 17 or later."
     assert "permuted" in only(channels).remedy and "opset" not in only(channels).remedy
     assert "opset 17" in only(channels, 16).remedy
+    assert "permuted" not in only(norm().replace("axes = [-1]", "axes = [2]")).remedy
+
+
+@pytest.mark.parametrize(("axis", "permuted"), [(-1, False), (2, False), (1, True)])
+def test_axes_as_an_input(axis: int, permuted: bool) -> None:
+    text = norm().replace("ReduceMean<axes = [-1]>(x)", "ReduceMean(x, last)")
+    text = text.replace("ReduceMean<axes = [-1]>(q)", "ReduceMean(q, last)")
+    text = text.replace("float two", f"int64[1] last = {{{axis}}}, float two")
+    assert ("permuted" in only(text, 18).remedy) is permuted
 
 
 def test_layer_normalization_is_none() -> None:
