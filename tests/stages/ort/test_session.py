@@ -172,3 +172,11 @@ def test_options_go_to_the_provider_and_what_tensorrt_leaves_to_cuda(
     with pytest.raises(StageError, match="no GPU in a test"):
         Session(proto().SerializeToString(), provider, provider_options={"use_tf32": "1"})
     assert asked == expected
+
+
+def test_a_prepared_call_gives_what_a_run_gives_each_time() -> None:
+    session = Session(proto().SerializeToString())
+    once = session.prepared({"x": X})
+    for _ in range(2):
+        for got, expected in zip(once()(), session.run({"x": X}).values(), strict=True):
+            np.testing.assert_array_equal(got, expected)
