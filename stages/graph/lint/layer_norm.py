@@ -27,8 +27,8 @@ def layer_norms(subject: Subject) -> Iterator[Place]:
         if (mean := _mean_of(node)) is not None:
             yield DECOMPOSED_LAYER_NORM.at(
                 node,
-                "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it only "
-                "where it recognises it.",
+                "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it "
+                "only where it recognises it.",
                 _remedy(_is_last(mean), subject.opset < 17),
             )
 
