@@ -188,6 +188,25 @@ def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_
     assert "FP16: ONNX Runtime's CPU provider computes FP16 in FP32" in report["not_verified"][0]
 
 
+def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    report = build_engine(tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp32", **options)
+    (row,) = report["latency"]
+    assert report["status"] == "built" and row["shapes"] == {"x": [2, 4]} and row["points"] == ["min", "opt", "max"]
+
+
+def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
+    def missing() -> str:
+        raise StageError("there is no reference")
+
+    options = {"backend": "onnxruntime", "provider": "cpu", "evidence": missing}
+    with pytest.raises(StageError, match="there is no reference"):
+        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
+    assert not (tmp_path / "out/model.optimized.onnx").exists()
+
+
 # --- plans carried out elsewhere
 
 
