@@ -24,6 +24,7 @@ from stages.graph.repair.rewrite import (
     ints_of,
     is_op,
     made_by,
+    opset,
     replace,
 )
 
@@ -33,6 +34,7 @@ _KEEP_RANK = (
     *("Reciprocal", "Relu", "Round", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh"),
 )
 _SPATIAL = ("Conv", "ConvTranspose")
+_AXES_ARE_INPUT = 13
 
 
 def squeeze_if(model: ir.Model) -> Done:
@@ -48,7 +50,12 @@ def squeeze_if(model: ir.Model) -> Done:
             done.refuse(node, f"nothing says whether axis {axis} of {x.name!r} is 1; write x[:, 0], or x.reshape(...)")
             continue
         build = writer.at(node)
-        result = build.op("Squeeze", x, build.ints([axis], "axes")) if squeezed else build.op("Identity", x)
+        if not squeezed:
+            result = build.op("Identity", x)
+        elif opset(model) < _AXES_ARE_INPUT:
+            result = build.op("Squeeze", x, axes=[axis])
+        else:
+            result = build.op("Squeeze", x, build.ints([axis], "axes"))
         for output in node.outputs:
             output.shape = None  # inferred anew: the branches had two
         replace(node, [result], writer)

@@ -66,6 +66,21 @@ def test_refused_where_nothing_says_it() -> None:
     assert "nothing says whether axis 1 of 'x' is 1" in report.refused[0]["reason"]
 
 
+def test_axes_as_an_attribute() -> None:
+    before = parsed(
+        """net (float[n, frames, 3] x) => (float[n, 3] y)
+        <int64[1] axis = {1}, int64[1] one = {1}>
+        { s = Shape (x)  size = Gather (s, axis)  c = Equal (size, one)
+          r = If (c) <then_branch = yes () => (p) { p = Squeeze <axes = [1]> (x) },
+                      else_branch = no () => (q) { q = Identity (x) }>
+          y = Neg (r) }""",
+        opset=12,
+    )
+    after, _ = repaired(before, "squeeze_if")
+    assert ops(after) == ["Squeeze", "Neg"]
+    assert_equal(before, after, [{"x": uniform(2, 1, 3)}])
+
+
 def test_other_ifs_stay() -> None:
     before = parsed(
         """net (bool c, float[1, 3] x) => (float[1, 3] y)
