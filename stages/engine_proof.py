@@ -139,7 +139,8 @@ def _built_by_tensorrt(
         facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
     except BuildError as error:
         raise StageError(explained(error, model, findings)) from error
-    options, engine, stopped = plan["builder"], None, None
+    options, stopped = plan["builder"], None
+    engine: Any = None
     try:
         engine = Engine(
             out_dir / Path(plan["engine"]).name,

@@ -131,7 +131,8 @@ class Session:
         def once(_inputs: Any = values) -> Callable[[], list[np.ndarray]]:  # the binding does not keep them alive
             self._session.run_with_iobinding(binding)
             binding.synchronize_outputs()
-            return binding.copy_outputs_to_cpu
+            read: Callable[[], list[np.ndarray]] = binding.copy_outputs_to_cpu
+            return read
 
         return once
 
