@@ -51,7 +51,7 @@ def detector(folder: Path, name: str) -> None:
             opset=config.trace.opset,
             dynamic_axes=config.trace.dynamic_axes,
         )
-        slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx")
+        slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx", repair=())
     samples = {"": calibration_samples(config, root)[:1], ".check": verification_samples(config, root)[:2]}
     for suffix, chosen in samples.items():
         np.savez(folder / f"{name}{suffix}.npz", images=stacked(chosen)["images"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import backend_nodes, blind_spot, converters, emulation, placing, planted_faults, sensitivity
+from benchmarks import backend_nodes, blind_spot, converters, emulation, placing, planted_faults, repair, sensitivity
 
 README = Path(__file__).resolve().parent / "README.md"
 TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
@@ -22,6 +22,7 @@ TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "blind_spot": (blind_spot.RESULTS, blind_spot.table),
     "sensitivity": (sensitivity.RESULTS, sensitivity.table),
     "planted_faults": (planted_faults.RESULTS, planted_faults.table),
+    "repair": (repair.RESULTS, repair.tables),
 }
 
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from conf.schema import (
     FP16_MAX,
+    MEMORY_POOLS,
+    REPAIR_PASSES,
     VERIFIABLE,
+    Backend,
     Config,
     DataSource,
+    EngineConfig,
     Exporter,
     Pins,
     PrecisionConfig,
@@ -72,12 +76,8 @@ def _bounds(c: Config) -> Iterator[str]:
         0,
         1,
     )
-    for name, value in (
-        ("engine.workspace_gb", c.engine.workspace_gb),
-        ("tracking.max_model_mb", c.tracking.max_model_mb),
-    ):
-        if not value > 0:
-            yield f"{name}: expected above 0, got {value:g}"
+    if not c.tracking.max_model_mb > 0:
+        yield f"tracking.max_model_mb: expected above 0, got {c.tracking.max_model_mb:g}"
 
 
 def faults_of_precision(p: PrecisionConfig) -> Iterator[str]:
@@ -237,6 +237,62 @@ def _rules_of_dynamic_axes(c: Config) -> Iterator[str]:
         )
 
 
+def _rules_of_repair(c: Config) -> Iterator[str]:
+    for i, name in enumerate(c.repair.passes):
+        if name not in REPAIR_PASSES:
+            yield f"repair.passes[{i}]: expected one of {', '.join(REPAIR_PASSES)}, got {name!r}"
+        elif name in c.repair.passes[:i]:
+            yield f"repair.passes[{i}]: {name} is in the list already, at {c.repair.passes.index(name)}; leave one out"
+
+
+def _rules_of_lint(c: Config) -> Iterator[str]:
+    for i, entry in enumerate(c.lint.ignore):
+        rule, separator, where = entry.partition("@")
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule) or (separator and not where.strip()):
+            yield (
+                f"lint.ignore[{i}]: {entry!r} is no rule; expected one such as dynamic-topk, or dynamic-topk@<regular "
+                "expression over node names and scopes>"
+            )
+        elif fault := _fault_of_node(where) if separator else None:
+            yield f"lint.ignore[{i}]: {where!r} {fault}"
+
+
+def _rules_of_engine(c: Config) -> Iterator[str]:
+    yield from faults_of_engine(c.engine)
+
+
+def faults_of_engine(e: EngineConfig) -> Iterator[str]:
+    """Bounds and rules of the section `engine` by itself; a library door states one without the rest."""
+    yield from _bounds_of_engine(e)
+    if e.backend is Backend.onnxruntime and e.provider is None:
+        yield "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null"
+    if e.backend is Backend.tensorrt and e.provider is not None:
+        yield (
+            f"engine.provider: of ONNX Runtime, and engine.backend is tensorrt; got {e.provider.value!r}; choose "
+            f"engine=onnxruntime engine.provider={e.provider.value}, or leave it null"
+        )
+    if e.editable_timing_cache and e.timing_cache is None:
+        yield "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+    for i, file in enumerate(e.plugins):
+        if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
+            yield f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+
+
+def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:
+    for pool, size in e.memory_pools_gb.items():
+        if pool not in MEMORY_POOLS:
+            yield f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}"
+        elif not size > 0:
+            yield f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}"
+    if e.builder_optimization_level is not None:
+        yield from _outside({"engine.builder_optimization_level": e.builder_optimization_level}, 0, 5)
+    if e.max_aux_streams is not None:
+        yield from _outside({"engine.max_aux_streams": e.max_aux_streams}, 0, None)
+    yield from _outside({"engine.latency.warm_up": e.latency.warm_up}, 0, None)
+    yield from _outside({"engine.latency.runs": e.latency.runs}, 10, None)  # fewer have no 95th percentile
+    yield from _outside({"engine.latency.rounds": e.latency.rounds}, 2, None)  # one would not show the noise
+
+
 def _rules_of_profiles(c: Config) -> Iterator[str]:
     if not c.engine.profiles:
         yield "engine.profiles: expected at least one optimization profile"
@@ -281,4 +337,7 @@ RULES = (
     _rules_of_verify,
     _rules_of_trace,
     _rules_of_profiles,
+    _rules_of_repair,
+    _rules_of_lint,
+    _rules_of_engine,
 )

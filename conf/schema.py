@@ -13,6 +13,29 @@ from pathlib import Path
 FP16_MAX = 65504.0
 # What verify.require may name. The stage verify judges the first five; `gate` the others, by their stages' reports.
 VERIFIABLE = ("detections", "average_precision", "batch", "adversarial", "accumulation", "trace", "slim", "engine")
+# Passes that repair.passes may name, and all that stages.graph.repair has.
+REPAIR_PASSES = (
+    "allowzero",
+    "fold_constants",
+    "squeeze_if",
+    "where_arithmetic",
+    "range_to_shape",
+    "grid_sample_gather",
+    "rope_constants",
+    "bool_index",
+    "nonzero_topk",
+    "deduplicate_names",
+    "infer_value_info",
+)
+# What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
+MEMORY_POOLS = (
+    "workspace",
+    "dla_managed_sram",
+    "dla_local_dram",
+    "dla_global_dram",
+    "tactic_dram",
+    "tactic_shared_memory",
+)
 CONF = Path(__file__).resolve().parent
 
 
@@ -59,6 +82,42 @@ class Evaluation(Enum):
     emulated_fp16 = "emulated-fp16"
     emulated_fp16_pessimistic = "emulated-fp16-pessimistic"
     cuda = "cuda"
+
+
+class FailOn(Enum):
+    never = "never"
+    error = "error"
+    warning = "warning"
+
+
+class Backend(Enum):
+    tensorrt = "tensorrt"
+    onnxruntime = "onnxruntime"
+
+
+class Provider(Enum):
+    cuda = "cuda"
+    tensorrt = "tensorrt"
+    cpu = "cpu"
+
+
+class TilingLevel(Enum):
+    none = "none"
+    fast = "fast"
+    moderate = "moderate"
+    full = "full"
+
+
+class HardwareCompatibility(Enum):
+    none = "none"
+    ampere_plus = "ampere_plus"
+    same_compute_capability = "same_compute_capability"
+
+
+class ProfilingVerbosity(Enum):
+    detailed = "detailed"
+    layer_names_only = "layer_names_only"
+    none = "none"
 
 
 class WhenUnavailable(Enum):
@@ -156,6 +215,19 @@ class PrecisionConfig:
 
 
 @dataclass(frozen=True)
+class RepairConfig:
+    """Passes of stages.graph.repair, in the order in which they run."""
+
+    passes: list[str]
+
+
+@dataclass(frozen=True)
+class LintConfig:
+    ignore: list[str]
+    fail_on: FailOn
+
+
+@dataclass(frozen=True)
 class DataConfig:
     source: DataSource
     folder: str | None
@@ -207,7 +279,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class ProfileShapes:
-    """One input of one optimization profile: shapes with every axis a number."""
+    """One input of one optimization profile: shapes with every axis a number; of a shape tensor its values."""
 
     min: list[int]
     opt: list[int]
@@ -215,11 +287,35 @@ class ProfileShapes:
 
 
 @dataclass(frozen=True)
+class LatencyConfig:
+    warm_up: int
+    runs: int
+    rounds: int
+
+
+@dataclass(frozen=True)
 class EngineConfig:
+    """See engine/tensorrt.yaml for the meaning of each key."""
+
+    backend: Backend
+    provider: Provider | None
     profiles: list[dict[str, ProfileShapes]]
-    workspace_gb: float
+    memory_pools_gb: dict[str, float]
+    builder_optimization_level: int | None
+    max_aux_streams: int | None
+    tiling_optimization_level: TilingLevel
+    tf32: bool
+    timing_cache: str | None
+    editable_timing_cache: bool
+    version_compatible: bool
+    hardware_compatibility: HardwareCompatibility
+    refit: bool
+    strip_weights: bool
+    profiling_verbosity: ProfilingVerbosity
+    plugins: list[str]
     when_unavailable: WhenUnavailable
     build_unverified: bool
+    latency: LatencyConfig
 
 
 @dataclass(frozen=True)
@@ -236,6 +332,7 @@ class Config:
     model: ModelConfig
     decoder: DecoderConfig
     precision: PrecisionConfig
+    repair: RepairConfig
     data: DataConfig
     verify: VerifyConfig
     engine: EngineConfig
@@ -244,6 +341,7 @@ class Config:
     simplify: bool
     trace: TraceConfig
     slim: SlimConfig
+    lint: LintConfig
 
     @property
     def pins(self) -> Pins:

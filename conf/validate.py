@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from conf.rules import RULES, faults_of_precision
-from conf.schema import Config, PrecisionConfig
+from conf.rules import RULES, faults_of_engine, faults_of_precision
+from conf.schema import Config, EngineConfig, PrecisionConfig
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 
@@ -50,14 +50,26 @@ def check_precision(values: Mapping[str, Any]) -> PrecisionConfig:
     Raises:
         ConfigErrors: as `validate`, each key without the section's name.
     """
-    errors: list[str] = []
-    precision = _typed(PrecisionConfig, values, "precision", errors)
-    if not errors:
-        errors += faults_of_precision(precision)
-    if errors:
-        raise ConfigErrors([error.removeprefix("precision.") for error in errors])
+    precision = _section(PrecisionConfig, values, "precision", faults_of_precision)
     assert isinstance(precision, PrecisionConfig)
     return precision
+
+
+def check_engine(values: Mapping[str, Any]) -> EngineConfig:
+    """Check the section `engine` by itself, as `check_precision`."""
+    engine = _section(EngineConfig, values, "engine", faults_of_engine)
+    assert isinstance(engine, EngineConfig)
+    return engine
+
+
+def _section(expected: type, values: Mapping[str, Any], name: str, faults: Callable[[Any], Iterable[str]]) -> Any:
+    errors: list[str] = []
+    section = _typed(expected, values, name, errors)
+    if not errors:
+        errors += faults(section)
+    if errors:
+        raise ConfigErrors([error.removeprefix(f"{name}.") for error in errors])
+    return section
 
 
 def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.engine import engine_hop, was_made
+
 Reports = Mapping[str, Mapping[str, Any]]
+_NOT_VERIFYS = "the TensorRT engine: "  # verify leaves the engine to its own stage, whose word counts once it has one
 
 
 def parity(stage: str, reports: Reports) -> str:
@@ -19,7 +22,7 @@ def parity(stage: str, reports: Reports) -> str:
         found = verify.get("hops", {}).get("fp16", {}).get("matched_fraction")
         return "not verified" if found is None else f"{100 * found:.2f} % found again"
     if stage == "engine":
-        return "not verified" if reports["engine"].get("status") == "built" else ""
+        return str(engine_hop(reports)["state"]) if was_made(reports["engine"]) else ""
     return str(reports[stage].get("parity", {}).get("status", ""))
 
 
@@ -32,9 +35,10 @@ def not_verified(reports: Reports) -> list[str]:
             items.append(f"{stage}: {parity.get('reason', 'no reason given')}")
     if "verify" not in reports:
         items.append("the final file: verify has not run")
-    for stage in ("verify", "engine"):
-        items += reports.get(stage, {}).get("not_verified", [])
-    return items
+    engine = reports.get("engine", {}).get("not_verified")
+    said = reports.get("verify", {}).get("not_verified", [])
+    items += [item for item in said if engine is None or not item.startswith(_NOT_VERIFYS)]
+    return items + list(engine or [])
 
 
 def warnings(reports: Reports) -> list[str]:
@@ -50,22 +54,11 @@ def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:
     ]
 
 
-def engine_hop(reports: Reports) -> dict[str, str]:
-    """The engine's line of the hop table: {state, reason}."""
-    engine = reports.get("engine")
-    if engine is None:
-        reason = "the engine stage has not run"
-    elif engine.get("status") == "built":
-        reason = ", ".join(engine.get("not_verified") or []) or "nobody compared its outputs"
-    else:
-        reason = f"no engine was built: {engine.get('reason', 'no reason is given')}"
-    return {"state": "not verified", "reason": reason}
-
-
 def _open(name: str, reports: Reports) -> str | None:
     """Why a stage beside verify did not verify its file; None where it did, or where verify answers for it."""
     if name == "engine":
-        return engine_hop(reports)["reason"]
+        hop = engine_hop(reports)
+        return None if hop["state"] == "verified" else hop["reason"]
     if name not in ("trace", "slim"):
         return None
     parity = reports.get(name, {}).get("parity", {})

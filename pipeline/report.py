@@ -19,7 +19,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.caveats import engine_hop, not_verified, parity, unmet, warnings
+from pipeline.caveats import not_verified, parity, unmet, warnings
+from pipeline.engine import engine_hop, engine_sentence, latency_rows, was_made
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -32,7 +33,7 @@ _STAGE_WORK = {
     "fp16": "FP32 to FP16",
     "cast_cleanup": "the final file",
     "verify": "against FP32 torch",
-    "engine": "TensorRT",
+    "engine": "TensorRT, or ONNX Runtime",
 }
 
 
@@ -68,7 +69,7 @@ def content(folder: Path) -> dict[str, Any]:
     details = _json(verdict_folder / "details.json") if verify else None
     return {
         "title": " · ".join(_names(params)) or "truehalf",
-        "headline": headline(verify, crash, params, unmet(params, reports)),
+        "headline": headline(verify, crash, params, unmet(params, reports), engine),
         "verify_page": "verify.html" if verify and (folder / "reports" / "verify.html").exists() else None,
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
@@ -150,11 +151,13 @@ def headline(
     crash: Mapping[str, str] | None,
     params: Mapping[str, Any],
     missing: Sequence[str] = (),
+    engine: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words.
 
     Args:
         missing: what had to be verified by another stage than verify, and was not.
+        engine: the report of the engine stage: an engine that failed fails the run.
     """
     if crash:
         sentence = f"The run stopped in {crash['stage']}. Nothing after it belongs to this run."
@@ -166,6 +169,10 @@ def headline(
         return {"state": "unknown", "word": "Not verified", "sentence": sentence, "reasons": []}
     reasons = list(verify.get("reasons", []))
     final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
+    if engine and engine.get("status") == "failed" and verify["verdict"] != "failed":
+        failed = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
+        sentence = f"The engine stage failed. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": [*failed, *missing, *reasons]}
     if missing and verify["verdict"] != "failed":
         sentence = f"What had to be verified was not. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
         return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": [*missing, *reasons]}
@@ -243,7 +250,7 @@ def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str,
         "status": report.get("status", "done"),
         "reason": report.get("reason", ""),
         "seconds": report.get("seconds"),
-        "model": report.get("model") or {},
+        "model": report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {}),
     }
 
 
@@ -302,16 +309,26 @@ def _decisions(folder: Path, report: Mapping[str, Any] | None) -> dict[str, Any]
 
 def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
     if not engine:
-        return {"built": False, "sentence": "The engine stage has not run: no engine was built.", "command": None}
-    command = (engine.get("plan") or {}).get("trtexec", "").replace(" --", " \\\n  --")
-    if engine["status"] == "built":
-        half = engine.get("half_layers_fraction")
-        share = f", {percent(half)} of {count(engine['layers'])} layers in Half" if half is not None else ""
-        sentence = f"Built with TensorRT {engine['tensorrt']}: {number(engine['engine_mb'])} MB{share}."
-        return {"built": True, "sentence": sentence, "command": command}
-    word = {"planned": "No engine was built here"}.get(engine["status"], f"No engine was built ({engine['status']})")
-    sentence = f"{word}: {engine.get('reason', 'no reason is given')}."
-    return {"built": False, "sentence": sentence, "command": command}
+        said = "The engine stage has not run: no engine was built."
+        return {"built": False, "sentence": said, "command": "", "elsewhere": "", "latency": [], "findings": []}
+    plan = engine.get("plan") or {}
+    by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
+    said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
+    return {
+        "built": was_made(engine),
+        "sentence": f"{said[:1].upper()}{said[1:]}.",
+        "command": plan.get("trtexec" if by_tensorrt else "command", "").replace(" --", " \\\n  --"),
+        "elsewhere": "On a machine with an NVIDIA GPU and TensorRT, this command builds it:"
+        if by_tensorrt
+        else "On a machine where ONNX Runtime has that provider, this command builds and proves it:",
+        "latency": latency_rows(engine),
+        "findings": engine.get("lint") or [],
+    }
+
+
+def _why_no_engine(engine: Mapping[str, Any]) -> str:
+    word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
+    return f"{word}: {engine.get('reason', 'no reason is given')}"
 
 
 def _names(params: Mapping[str, Any]) -> list[str]:

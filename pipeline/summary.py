@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from pipeline.caveats import not_verified, parity, warnings
+from pipeline.engine import engine_sentence, latency_rows
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
 
 
@@ -36,7 +37,7 @@ def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
     report = reports.get(stage)
     if report is None:
         return [stage, "not run", "", "", "", "", "", ""]
-    model = report.get("model") or {}
+    model = report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
     fraction = model.get("fp16_fraction")
     return [
         stage,
@@ -67,7 +68,7 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
         lines += [f"    {suggestion['selectors']}"] if suggestion["selectors"] else []
     engine = reports.get("engine")
     if engine:
-        lines.append(_engine_sentence(engine))
+        lines += _engine_lines(engine)
     lines += [f"not verified: {item}" for item in not_verified(reports)]
     lines.append("report: reports/report.html")
     if tracked:
@@ -75,13 +76,16 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
     return lines
 
 
-def _engine_sentence(engine: dict[str, Any]) -> str:
-    status, reason = engine["status"], engine.get("reason", "")
-    if status == "built":
-        return f"engine: built with TensorRT {engine['tensorrt']}, {engine['engine_mb']:.2f} MB"
-    if status == "planned":
-        return f"engine: NO ENGINE WAS BUILT: {reason}. The build plan is artifacts/engine/plan.json"
-    return f"engine: NO ENGINE WAS BUILT ({status}): {reason}"
+def _engine_lines(engine: dict[str, Any]) -> list[str]:
+    lines = [f"engine: {engine_sentence(engine)}"]
+    for row in latency_rows(engine):
+        lines.append(
+            f"engine: {row['where']}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms, "
+            f"{row['throughput_per_s']:.3g} pictures a second"
+        )
+    errors = [finding for finding in engine.get("lint") or [] if finding["severity"] == "error"]
+    lines += [f"lint: {finding['rule']}: {finding['node']}: {finding['message']}" for finding in errors]
+    return lines
 
 
 def main() -> None:

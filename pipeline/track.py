@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import unmet
+from pipeline.engine import engine_hop, engine_metrics
 from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
@@ -185,6 +186,7 @@ def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
         found[f"fp16/cost_mb/{name}"] = cost["bytes"] / 1e6
     found["cast_cleanup/casts_before"] = cleanup.get("casts_before")
     found["cast_cleanup/casts_after"] = cleanup.get("casts_after")
+    found |= engine_metrics(reports.get("engine", {}))
     return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
 
@@ -205,6 +207,9 @@ def tags(
         "evaluation": str(verify.get("evaluation", "none")),
         "provider": str(verify.get("provider", "none")),
         "engine": str(engine.get("status", "none")),
+        "engine_backend": str(engine.get("backend", "none")),
+        "engine_provider": str(engine.get("provider", "none")),
+        "engine_parity": str(engine_hop(reports)["state"]),
         "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
         "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
         "tensorrt": str(probe.get("tensorrt") or "none"),

@@ -1,23 +1,41 @@
-"""engine: a strongly typed TensorRT engine from the final ONNX file, or the complete plan to build one elsewhere.
+"""engine: the final file as a strongly typed TensorRT engine, or as ONNX Runtime will serve it, and the proof of it.
+
+    python -m stages.engine                              the stage: artifacts/ -> artifacts/engine
+    python -m stages.engine --plan plan.json --out engine
 
 The graph's dtypes are the engine's precision, so a file whose dtypes contradict the declared precision is refused.
+Where nothing can be built, the complete plan is written, and the second command carries it out elsewhere. An engine
+that is not what was declared, or does not find what the FP32 model finds, is kept and marked failed: the stage `gate`
+turns that into the exit code.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from conf.schema import PrecisionName, WhenUnavailable
+from conf.schema import Backend, Config, EngineConfig, WhenUnavailable
+from conf.validate import ConfigErrors, check_engine
+from stages.data.samples import adversarial_samples, readable, verification_samples
+from stages.engine_arguments import arguments
+from stages.engine_proof import carry_out, typed_model
 from stages.graph.facts import model_facts
-from stages.io import Stage, StageError, read_json, stage_main, write_json
-from stages.onnx_files import load_model
-from stages.trt.build import Shapes, build, build_plan, unavailable_reason
+from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
+from stages.machine import probe as probe_machine
+from stages.onnx_files import external_files, load_model
+from stages.ort import deploy
+from stages.parity.engine_parity import Evidence
+from stages.parity.reference import read_reference
+from stages.trt.build import sha256
+from stages.trt.plan import make_plan, write_plan
 
-ENGINE_FILE = "model.engine"
-PLAN_FILE = "plan.json"
+FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
+REPORT_FILE = "engine.json"
+NO_EVIDENCE = "no reference was given to hold its outputs against"
 
 
 def check_precision(model_path: Path, declared: str) -> None:
@@ -26,7 +44,7 @@ def check_precision(model_path: Path, declared: str) -> None:
     Raises:
         StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
     """
-    facts = model_facts(load_model(model_path))
+    facts = model_facts(typed_model(model_path))
     fp16 = facts["fp16_nodes"]
     if declared == "fp16" and not fp16:
         raise StageError(
@@ -40,90 +58,225 @@ def check_precision(model_path: Path, declared: str) -> None:
         )
 
 
-def sha256(model_path: Path) -> str:
-    """Of the ONNX file; with external data, of the file and its data, one after the other."""
-    digest = hashlib.sha256()
-    for file in (model_path, model_path.with_name(f"{model_path.name}.data")):
-        if file.exists():
-            with file.open("rb") as opened:
-                while block := opened.read(1 << 20):
-                    digest.update(block)
-    return digest.hexdigest()
+# --- the doors --------------------------------------------------------------------------------------------------------
 
 
 def build_engine(
     model_path: Path | str,
     out_dir: Path | str,
     *,
-    profiles: Sequence[Shapes],
-    workspace_gb: float,
     declared: str,
-    probe: dict[str, Any],
+    profiles: Sequence[Mapping[str, Any]],
+    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE,
+    probe: Mapping[str, Any] | None = None,
     plan_names: tuple[str, str] | None = None,
+    lint_ignore: Sequence[str] = (),
+    **options: Any,
 ) -> dict[str, Any]:
-    """Build an engine into `out_dir`/model.engine where the machine can, and write `out_dir`/plan.json in any case.
+    """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
 
     Args:
         model_path: the final ONNX file.
-        profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}].
-        workspace_gb: limit of the workspace memory pool in GiB.
+        out_dir: gets the engine, plan.json, and what somebody needs to carry the plan out by hand.
         declared: "fp16" or "fp32".
-        probe: facts of the machine (stages.probe.probe()).
+        profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}]; of a shape tensor the
+            numbers are its values.
+        evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
+            when there is an engine.
+        probe: facts of the machine (stages.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
+        lint_ignore: findings that are not wanted, see stages.graph.lint.lint.
+        options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
+            what is left out has its default; names of files are relative to the current folder.
 
     Returns:
-        A report with `status` "built", or "planned" and the machine's `reason`; `plan` holds the build plan.
+        status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine is then kept
+        for inspection. plan; lint (findings); not_verified; of a built engine also provider, the facts of
+        stages.trt.build.build or stages.ort.deploy.Deployed.facts, parity (stages.parity.engine_parity) and latency by
+        point of the profiles.
 
     Raises:
-        StageError: when the file contradicts `declared`, or TensorRT refuses it.
+        StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of
+            them at once), or TensorRT or ONNX Runtime refuses the file.
     """
     model_path, out_dir = Path(model_path), Path(out_dir)
     check_precision(model_path, declared)
-    names = plan_names or (str(model_path), str(out_dir / ENGINE_FILE))
-    plan = build_plan(*names, profiles, workspace_gb) | {"onnx_sha256": sha256(model_path)}
-    write_json(out_dir / PLAN_FILE, plan)
-    reason = unavailable_reason(probe)
-    if reason:
-        return {"status": "planned", "reason": reason, "plan": plan}
-    facts = build(model_path, out_dir / ENGINE_FILE, profiles, workspace_gb)
-    if declared == "fp16" and not facts["half_layers"]:
-        return {
-            "status": "failed",
-            "reason": "fp16 was declared and no layer of the engine is Half",
-            "plan": plan,
-        } | facts
-    return {"status": "built", "not_verified": ["the engine's outputs"], "plan": plan} | facts
-
-
-def run(stage: Stage) -> dict[str, Any]:
-    options = stage.config.engine
-    verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
-    probe = read_json(stage.root / "reports" / "probe.json")
-    profiles = [
-        {name: {"min": shapes.min, "opt": shapes.opt, "max": shapes.max} for name, shapes in profile.items()}
-        for profile in options.profiles
-    ]
-    model_path, declared = stage.artifact("cast_cleanup"), stage.config.precision.dtype
-    if verdict == "failed" and not options.build_unverified:
-        stage.out().joinpath("REFUSED").write_text("no engine: the model failed verify\n")
-        reason = "the model failed verify; engine.build_unverified=true builds it all the same"
-        return {"status": "refused", "reason": reason}
-    report = build_engine(
-        model_path,
-        stage.out(),
-        profiles=profiles,
-        workspace_gb=options.workspace_gb,
-        declared="fp16" if declared is PrecisionName.fp16 else "fp32",
-        probe=probe,
-        plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{ENGINE_FILE}"),
-    )
-    if report["status"] == "planned" and options.when_unavailable is WhenUnavailable.fail:
-        return report | {"status": "failed", "reason": f"engine.when_unavailable=fail, and {report['reason']}"}
+    section = _checked({"profiles": profiles} | options)
+    names = plan_names or (str(model_path), str(out_dir / FILES[section.backend]))
+    values = {
+        "model_path": model_path,
+        "names": names,
+        "profiles": plain_options(section.profiles),
+        "declared": declared,
+    }
+    if section.backend is Backend.tensorrt:
+        plan = make_plan(options=plain_options(section), **values)
+        write = write_plan
+    else:
+        plan = deploy.make_plan(options=plain_options(section), **values)
+        write = deploy.write_plan
+    plan |= {"backend": section.backend.value, "latency": plain_options(section.latency)}
+    write(plan, out_dir)
+    given = evidence if callable(evidence) else lambda: evidence
+    report = carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins), lint_ignore)
+    if report["status"] == "planned" and section.when_unavailable is WhenUnavailable.fail:
+        reason = f"engine.when_unavailable=fail, and {report['reason']}"
+        return report | {"status": "failed", "reason": reason, "reasons": [reason]}
     return report
 
 
+def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, Any]:
+    """Carry out a plan that was written on another machine.
+
+    The model is looked for by its name in the plan from the current folder, then beside the plan. Where the current
+    folder is a workspace with the reference of just this model, the engine is held against it.
+
+    Args:
+        plan: plan.json.
+        out: folder for the engine and engine.json, the report; by default the plan's.
+
+    Returns:
+        as build_engine.
+
+    Raises:
+        StageError: as build_engine, and when the model or a plugin is not the one that the plan was made for.
+    """
+    plan_path = Path(plan)
+    content = read_json(plan_path)
+    if not isinstance(content, dict) or not {"backend", "onnx", "onnx_sha256", "declared", "latency"} <= set(content):
+        raise StageError(f"{plan_path}: expected a plan of the engine stage (plan.json), got another file")
+    out_dir = Path(out) if out is not None else plan_path.parent
+    model_path = _found(content["onnx"], plan_path.parent)
+    plugins = [{**plugin, "path": str(_found(plugin["path"], plan_path.parent))} for plugin in content["plugins"]]
+    _same(content["onnx_sha256"], [model_path, *(model_path.parent / name for name in content["onnx_data"])])
+    for plugin in plugins:
+        _same(plugin["sha256"], [Path(plugin["path"])])
+    check_precision(model_path, content["declared"])
+    out_dir.mkdir(parents=True, exist_ok=True)
+    report = carry_out(
+        content | {"plugins": plugins},
+        model_path,
+        out_dir,
+        lambda: _evidence_of_workspace(content["onnx_sha256"]),
+        probe_machine([plugin["path"] for plugin in plugins]),
+        (),
+    )
+    write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
+    return report
+
+
+def _found(name: str, folder: Path) -> Path:
+    places = [Path(name), folder / name, folder / Path(name).name]
+    for place in places:
+        if place.is_file():
+            return place
+    raise StageError(f"{name} is missing; looked for {', '.join(map(str, places))}; put it beside plan.json")
+
+
+def _same(expected: str, files: Sequence[Path]) -> None:
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise StageError(f"{', '.join(missing)}: missing; put it beside {files[0]}")
+    if (got := sha256(*files)) != expected:
+        raise StageError(
+            f"{files[0]} is not what the plan was made for: expected SHA-256 {expected}, got {got}; copy the right "
+            "one, or make the plan again"
+        )
+
+
+def _evidence_of_workspace(onnx_sha256: str) -> Evidence | str:
+    """The reference of the workspace, where it belongs to this model; else why there is none."""
+    root = workspace()
+    final = root / "artifacts" / "cast_cleanup" / "model.onnx"
+    if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():
+        return "there is no workspace with artifacts/cast_cleanup and artifacts/reference here"
+    if sha256(final, *(final.parent / name for name in external_files(load_model(final)))) != onnx_sha256:
+        return "the reference in the workspace here belongs to another model"
+    try:
+        return evidence_of(load_params(root), root)
+    except ConfigErrors as error:
+        raise StageError(f"{root / 'params.yaml'}: {error}") from error
+
+
+def evidence_of(config: Config, root: Path) -> Evidence:
+    """What verify has frozen in a workspace, on the samples of its configuration.
+
+    Raises:
+        StageError: when it is missing, or its samples are others.
+    """
+    folder = root / "artifacts" / "reference"
+    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
+    samples = verification_samples(config, root)
+    if config.verify.skip_corrupt:
+        samples, _ = readable(samples)
+    reference = read_reference(folder, "reference", samples, spec)
+    if isinstance(reference, str):
+        raise StageError(f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
+    return Evidence(reference, read_reference(folder, "adversarial", adversarial_samples(config), spec), config.verify)
+
+
+def _checked(options: Mapping[str, Any]) -> EngineConfig:
+    """The options of the door over the defaults of their backend."""
+    backend = options.get("backend", Backend.tensorrt.value)
+    choice = backend if backend in {member.value for member in Backend} else Backend.tensorrt.value
+    try:
+        return check_engine(defaults(f"engine/{choice}") | plain_options(options))
+    except ConfigErrors as error:
+        raise StageError("bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
+
+
+def plain_options(value: Any) -> Any:
+    """Dataclasses, enums and tuples as JSON has them."""
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain_options(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {key: plain_options(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_options(item) for item in value]
+    return value
+
+
+# --- the stage --------------------------------------------------------------------------------------------------------
+
+
+def run(stage: Stage) -> dict[str, Any]:
+    options, declared = stage.config.engine, stage.config.precision.dtype.value
+    model_path = stage.artifact("cast_cleanup")
+    check_precision(model_path, declared)
+    verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
+    if verdict == "failed" and not options.build_unverified:
+        stage.out().joinpath("REFUSED").write_text("no engine: the model failed verify\n")
+        reason = "the model failed verify; engine.build_unverified=true builds it all the same"
+        return {"status": "refused", "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
+    keywords = {name: value for name, value in plain_options(options).items() if name != "profiles"}
+    with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
+        return build_engine(
+            model_path,
+            stage.out(),
+            declared=declared,
+            profiles=plain_options(options.profiles),
+            evidence=lambda: evidence_of(stage.config, stage.root),
+            probe=read_json(stage.root / "reports" / "probe.json"),
+            plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
+            lint_ignore=stage.config.lint.ignore,
+            **keywords,
+        )
+
+
 def main() -> None:
-    stage_main("engine", run)
+    if len(sys.argv) == 1:
+        run_stage("engine", run)
+        return
+    options, ended = arguments(sys.argv[1:]), dict[str, Any]()
+
+    def door(**keywords: Any) -> dict[str, Any]:
+        ended.update(execute_plan(**keywords))
+        return {key: value for key, value in ended.items() if key != "layer_table"}  # engine.json has it
+
+    run_door("engine", door, options)
+    if ended.get("status") == "failed":
+        sys.exit(1)
 
 
 if __name__ == "__main__":

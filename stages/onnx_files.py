@@ -125,11 +125,18 @@ def has_external_data(model: ir.Model) -> bool:
     return bool(files)
 
 
+def external_files(model: ir.Model) -> list[str]:
+    """The files of external data that a model names, as it names them, sorted."""
+    import onnx_ir as ir
+
+    return sorted({str(tensor.location) for tensor in _tensors(model) if isinstance(tensor, ir.ExternalTensor)})
+
+
 def model_size_mb(path: Path | str) -> float:
     """Size of a model file with its <name>.data, where it has one, in 10^6 bytes."""
     path = Path(path)
     files, data = [path], path.with_name(f"{path.name}.data")
-    if data.exists() and data.name in _locations(load_model(path)):
+    if data.exists() and data.name in external_files(load_model(path)):
         files.append(data)
     return sum(file.stat().st_size for file in files) / 1e6
 
@@ -270,9 +277,3 @@ def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     for node in _nodes(model):
         for attribute in node.attributes.values():
             yield from _attribute_tensors(attribute)
-
-
-def _locations(model: ir.Model) -> Iterator[str]:
-    import onnx_ir as ir
-
-    yield from (str(tensor.location) for tensor in _tensors(model) if isinstance(tensor, ir.ExternalTensor))

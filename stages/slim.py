@@ -1,11 +1,11 @@
-"""slim: the same network with fewer nodes, by onnxslim, and the proof that it is the same.
+"""slim: the same network with fewer nodes, by onnxslim, repaired for TensorRT, and the proof that it is the same.
 
 onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: module
-scopes in the names of nodes that it made, metadata_props, value types.
+scopes in the names of nodes that it made, metadata_props, value types. Then the passes of stages.graph.repair run.
 
-A difference beyond the tolerance fails the stage, and the error names what of onnxslim is at fault. With skip(S),
-onnxslim without S: the last name of the shortest list L for which skip(L) agrees is at fault; again with it skipped,
-until skip(what is at fault) agrees.
+A difference beyond the tolerance fails the stage, and the error names what is at fault: passes of repair where the file
+agrees without any, else what of onnxslim. With skip(S), the work without S: the last name of the shortest list L for
+which skip(L) agrees is at fault; again with it skipped, until skip(what is at fault) agrees.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import numpy as np
 
 from stages.data.samples import Sample, calibration_samples, stacked
 from stages.graph.facts import model_facts
+from stages.graph.repair import PASSES, RepairReport
+from stages.graph.repair import repair as repaired
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
@@ -43,34 +45,40 @@ def slim(
     out_path: Path | str,
     *,
     skip_patterns: Sequence[str] = (),
+    repair: Sequence[str] | None = None,
     check_feeds: Sequence[Arrays] = (),
     atol: float | None = None,
     rtol: float | None = None,
 ) -> dict[str, Any]:
-    """Simplify an ONNX file and compare it with what it was. Options left out are those of conf/config.yaml.
+    """Simplify and repair an ONNX file and compare it with what it was. Options left out are those of conf/.
 
     Args:
         model_path: the file to simplify; untouched.
         out_path: of the new file; replaced only when all went well.
         skip_patterns: patterns and optimisations of onnxslim to leave out, by name.
+        repair: passes of stages.graph.repair.PASSES, in order; None: those of conf/repair/tensorrt.yaml; (): none.
         check_feeds: inputs to compare on.
         atol, rtol: of the comparison, see stages.parity.tensors.
 
     Returns:
-        nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model (facts) and parity:
-        {status: "verified" or "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries,
-        max_abs by output}.
+        nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model (facts), repair: {counts
+        by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not verified", reason?, samples,
+        batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
 
     Raises:
         StageError: when the file cannot be read or run, onnxslim fails or changes inputs or outputs, an output is not
-            finite, or the outputs of a trained model differ; it names the patterns at fault where there are such.
+            finite, or the outputs of a trained model differ; it names the patterns or passes at fault where there are
+            such.
     """
     model_path, out_path = Path(model_path), Path(out_path)
     options = defaults("config")["slim"]
+    passes = tuple(defaults("repair/tensorrt")["passes"] if repair is None else repair)
     before = load_model(model_path)
     known = _patterns()
     if unknown := [name for name in skip_patterns if name not in known]:
         raise StageError(f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
+    if unknown := [name for name in passes if name not in PASSES]:
+        raise StageError(f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
     comparison = _Comparison(
         model_path,
         before,
@@ -79,25 +87,36 @@ def slim(
         rtol=options["rtol"] if rtol is None else rtol,
     )
 
-    def attempt(folder: str, skip: Sequence[str]) -> tuple[ir.Model, dict[str, Any]]:
+    def attempt(
+        folder: str, skip: Sequence[str], passes: Sequence[str]
+    ) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
         model = _simplified(model_path, Path(folder), skip)
-        _check_ends(before, model)
-        save_model(model, Path(folder) / out_path.name)
-        return model, comparison.parity(Path(folder) / out_path.name)
+        _check_ends(before, model, "onnxslim")
+        report = repaired(model, passes)
+        _check_ends(before, model, "repair")
+        save_model(model, Path(folder) / out_path.name)  # which runs the checker
+        return model, report, comparison.parity(Path(folder) / out_path.name)
 
-    def agrees(skip: Sequence[str]) -> bool:
+    def agrees(skip: Sequence[str], passes: Sequence[str]) -> bool:
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(StageError):
-            attempt(folder, [*skip_patterns, *skip])
+            attempt(folder, [*skip_patterns, *skip], passes)
             return True
         return False
+
+    def agrees_without(repairs: Sequence[str]) -> bool:
+        return agrees((), [name for name in passes if name not in repairs])
+
+    def verdict() -> str:
+        if passes and agrees((), ()):
+            return _repair_verdict(at_fault(agrees_without, passes), passes)
+        return _verdict(at_fault(lambda skip: agrees(skip, ()), [name for name in known if name not in skip_patterns]))
 
     out_path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".slim") as folder:
         try:
-            model, parity = attempt(folder, skip_patterns)
+            model, repairs, parity = attempt(folder, skip_patterns, passes)
         except StageError as error:
-            guilty = at_fault(agrees, [name for name in known if name not in skip_patterns])
-            raise StageError(f"slim: {error}; {_verdict(guilty)}") from error
+            raise StageError(f"slim: {error}; {verdict()}") from error
         facts_before, facts = model_facts(before), model_facts(model)
         for file in Path(folder).glob(f"{out_path.name}*"):
             file.replace(out_path.with_name(file.name))
@@ -107,6 +126,7 @@ def slim(
         "ops_before": facts_before["ops"],
         "ops_after": facts["ops"],
         "skipped_patterns": list(skip_patterns),
+        "repair": repairs.as_dict(),
         "parity": parity,
         "model": facts | {"size_mb": model_size_mb(out_path)},
     }
@@ -117,13 +137,14 @@ def run(stage: Stage) -> dict[str, Any]:
     if not stage.config.simplify:
         for file in source.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, out / file.name)
-        reason = "simplify=false: the traced file is passed on as it is"
+        reason = "simplify=false: the traced file is passed on as it is, not repaired either"
         facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
         return {"status": "skipped", "reason": reason, "model": facts}
     return slim(
         source,
         out / MODEL_FILE,
         skip_patterns=stage.config.slim.skip_patterns,
+        repair=stage.config.repair.passes,
         check_feeds=_check_feeds(calibration_samples(stage.config, stage.root), load_model(source)),
         atol=stage.config.slim.atol,
         rtol=stage.config.slim.rtol,
@@ -153,6 +174,14 @@ def _verdict(guilty: Sequence[str]) -> str:
     return (
         f"onnxslim's {' and '.join(guilty)} did it; "
         f"slim without: slim.skip_patterns='[{','.join(guilty)}]', or set simplify=false with precision=fp32"
+    )
+
+
+def _repair_verdict(guilty: Sequence[str], passes: Sequence[str]) -> str:
+    kept = ",".join(name for name in passes if name not in guilty)
+    return (
+        f"repair's {' and '.join(guilty)} did it, onnxslim did not; leave it out: repair.passes='[{kept}]', "
+        "and please report it"
     )
 
 
@@ -221,13 +250,13 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
         taken.add(name)
 
 
-def _check_ends(before: ir.Model, after: ir.Model) -> None:
+def _check_ends(before: ir.Model, after: ir.Model, who: str) -> None:
     """Inputs and outputs keep name, order, type and shape, dynamic axes included."""
     for kind in ("inputs", "outputs"):
         expected = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(before.graph, kind)]
         got = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(after.graph, kind)]
         if expected != got:
-            raise StageError(f"onnxslim changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}")
+            raise StageError(f"{who} changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}")
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------
@@ -248,9 +277,7 @@ class _Comparison:
         if not self._feeds:
             return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
         runs = [(reference, session.run(feed)) for reference, feed in zip(self._references, self._feeds, strict=True)]
-        result = check_runs(
-            runs, self._spec, atol=self._atol, rtol=self._rtol, sides=("the file", "onnxslim's version")
-        )
+        result = check_runs(runs, self._spec, atol=self._atol, rtol=self._rtol, sides=("the file", "the slim version"))
         sizes = [len(next(iter(feed.values()))) for feed in self._feeds]
         return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider} | result
 

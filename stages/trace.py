@@ -14,7 +14,10 @@ import numpy as np
 
 from stages.data.samples import TRACE_SAMPLES, Sample, stacked, trace_samples
 from stages.graph.facts import model_facts
+from stages.graph.lint import RULES, lint
+from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
+from stages.lint_report import failing, failure, summary
 from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.source import SPEC_KEY, io_spec, open_model
 from stages.onnx_files import load_model, model_size_mb, save_model
@@ -41,6 +44,8 @@ def trace(
     check_feeds: Sequence[Arrays] = (),
     atol: float | None = None,
     rtol: float | None = None,
+    lint_ignore: Sequence[str] | None = None,
+    lint_fail_on: str | None = None,
 ) -> dict[str, Any]:
     """Export a module and compare the file with it. Options left out are those of conf/config.yaml.
 
@@ -54,16 +59,19 @@ def trace(
         dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
         check_feeds: inputs to compare on, best unlike the example and of other batch sizes.
         atol, rtol: of the comparison.
+        lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
+        lint_fail_on: "never", "error" or "warning": findings that end it.
 
     Returns:
         exporter, opset, warnings {category: count}, parameters, model (facts) and parity: {status: "verified" or
-        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output},
+        lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
 
     Raises:
         StageError: when the exporter fails, the file is not what the spec says, an output of either side is not
-            finite, or a trained model's outputs differ.
+            finite, a trained model's outputs differ, or lint finds what `lint_fail_on` says.
     """
-    options = defaults("config")["trace"]
+    options, lint_options = defaults("config")["trace"], defaults("config")["lint"]
     exporter = exporter or str(options["exporter"])
     opset = opset or int(options["opset"])
     dynamic_axes = _named_axes(spec) if dynamic_axes is None else dynamic_axes
@@ -84,6 +92,11 @@ def trace(
         )
         model = load_model(exported)
         text = _describe(model, spec)
+        linted = _lint(
+            model,
+            lint_options["ignore"] if lint_ignore is None else lint_ignore,
+            lint_options["fail_on"] if lint_fail_on is None else lint_fail_on,
+        )
         save_model(model, described)
         parity = _parity(
             module,
@@ -103,6 +116,7 @@ def trace(
         "warnings": warned,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "parity": parity,
+        "lint": linted,
         "model": facts | {"size_mb": model_size_mb(out_path)},
     }
 
@@ -126,6 +140,8 @@ def run(stage: Stage) -> dict[str, Any]:
         check_feeds=[_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)],
         atol=config.trace.atol,
         rtol=config.trace.rtol,
+        lint_ignore=config.lint.ignore,
+        lint_fail_on=config.lint.fail_on.value,
     )
 
 
@@ -157,12 +173,31 @@ def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected, got = _names(spec[kind]), [str(value.name) for value in values]
         if expected != got:
-            raise StageError(f"trace: expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}")
+            lost = "; an input that Python reads (.item(), int()) is left out: docs/lint.md#baked-item"
+            raise StageError(
+                f"trace: expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}"
+                + (lost if set(got) < set(expected) and kind == "inputs" else "")
+            )
         for value, tensor in zip(values, spec[kind], strict=True):
             _settle(value, tensor)
     text = json.dumps(spec, indent=2)
     model.metadata_props[SPEC_KEY] = text
     return text
+
+
+def _lint(model: ir.Model, ignore: Sequence[str], fail_on: str) -> dict[str, Any]:
+    """What TensorRT will not like, for the report.
+
+    Raises:
+        StageError: when there are findings of the severity that ends the stage, with all their rules.
+    """
+    findings, ignored = split_ignored(lint(model), parse_ignores(ignore, RULES))
+    if fatal := failing(findings, fail_on):
+        raise StageError(
+            f"trace: lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
+            "docs/lint.md says what to write instead; leave a rule out with lint.ignore"
+        )
+    return summary(findings, ignored)
 
 
 def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:

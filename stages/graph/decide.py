@@ -4,9 +4,9 @@
     overflow                          a measured |x| that float16 cannot hold; not even an include list overrides it
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
-    init_max, init_overflow, data_max, inner,        candidate rules: FP32 (stages.graph.rules)
-    integers, underflow, reduction_depth, custom_rule,
-    nonfinite, unmeasured
+    declared, init_max, init_overflow, data_max,     candidate rules: FP32 (stages.graph.rules)
+    inner, integers, underflow, reduction_depth,
+    custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that are wanted in FP16
     none                              free: whatever is cheaper
 
@@ -29,6 +29,7 @@ from stages.graph.masks import Masks, Path, find_masks
 from stages.graph.rules import activations, constants
 from stages.graph.rules.base import Decision, Evidence, Rules, Verdict
 from stages.graph.rules.custom import custom, custom_rule_of
+from stages.graph.rules.declared import declared
 from stages.graph.rules.depth import depth
 from stages.graph.rules.inner import inner
 from stages.graph.rules.nonfinite import nonfinite
@@ -146,6 +147,7 @@ def _candidate_rules(evidence: Evidence) -> list[Rule]:
     if evidence.rules.rules == "autocast":
         return [constants.init_max, activations.data_max]
     return [
+        declared,
         constants.init_max,
         constants.init_overflow,
         activations.data_max,

@@ -1,6 +1,7 @@
 """From a torch module to an ONNX file, by either exporter of torch.
 
-torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
+torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope. aten::resolve_conj
+                and aten::resolve_neg pass their input on where the exporter has no translation of its own
 dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names
                 here; not optimised, that is a later step. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 EXPORTERS = ("torchscript", "dynamo")
 _DYNAMO_OPSET_MIN = 18
+_RESOLVING = ("aten::resolve_conj", "aten::resolve_neg")
+_RESOLVING_OPSET = 9  # the first that custom translations may be given for; it holds for later ones
 _SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: its modules, outermost first, then the torch operation
 _NO_SCOPE = "_empty_nn_module_stack"  # what torch.export calls the scope of nodes that it added itself
 _MISSING_OP = re.compile(r"OpOverload\(op='([\w.]+)', overload='(\w+)'\)|the operator '([\w:]+)'")
@@ -107,16 +110,46 @@ def _export_torchscript(
 ) -> None:
     import torch
 
-    torch.onnx.export(
-        module,
-        inputs,
-        str(path),
-        dynamo=False,
-        opset_version=opset,
-        input_names=input_names,
-        output_names=output_names,
-        dynamic_axes={name: dict(axes) for name, axes in dynamic_axes.items()},
-    )
+    with _resolving_passes_on(opset):
+        torch.onnx.export(
+            module,
+            inputs,
+            str(path),
+            dynamo=False,
+            opset_version=opset,
+            input_names=input_names,
+            output_names=output_names,
+            dynamic_axes={name: dict(axes) for name, axes in dynamic_axes.items()},
+        )
+
+
+@contextlib.contextmanager
+def _resolving_passes_on(opset: int) -> Iterator[None]:
+    """aten::resolve_conj(x) -> x, aten::resolve_neg(x) -> x: of a real tensor there is nothing to resolve.
+
+    Only where nothing translates them (torch's own exporter does since 2.0, and the caller may have registered a
+    translation), and only while exporting.
+    """
+    import torch
+
+    missing = [name for name in _RESOLVING if not _is_translated(name, opset)]
+    for name in missing:
+        torch.onnx.register_custom_op_symbolic(name, lambda g, x: x, _RESOLVING_OPSET)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for name in missing:
+            torch.onnx.unregister_custom_op_symbolic(name, _RESOLVING_OPSET)  # type: ignore[attr-defined]
+
+
+def _is_translated(name: str, opset: int) -> bool:
+    """Whether the TorchScript exporter has a translation of a torch operation; True where that cannot be asked."""
+    try:
+        from torch.onnx._internal.torchscript_exporter.registration import registry
+    except ImportError:  # torch before 2.9 keeps it elsewhere
+        return True
+    group = registry.get_function_group(name)
+    return group is not None and group.get(opset) is not None
 
 
 def _export_dynamo(

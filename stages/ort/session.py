@@ -1,14 +1,16 @@
 """ONNX Runtime sessions whose provider is chosen, read back and recorded.
 
 That a session has the CUDA provider does not say where a node runs: one without a CUDA kernel runs on the CPU provider,
-which computes FP16 in FP32. A CUDA session therefore profiles its first run and reads from it where each node ran.
-TF32 is off: it would round what the file keeps in FP32.
+which computes FP16 in FP32. A session on a GPU therefore profiles its first run and reads from it where each node ran.
+TF32 is off unless asked for: it would round what the file keeps in FP32.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
@@ -31,22 +34,33 @@ class Session:
     Attributes:
         provider: the execution provider that runs it, read back from ONNX Runtime.
         input_names, output_names: in the model's order.
-        cpu_nodes: of a CUDA session, after its first run, the nodes of that run which computed floats on the CPU
-            provider (see cpu_float_nodes); None before, and for a CPU session. A branch not taken is not seen.
+        cpu_nodes: of a profiled session, after its first run, the nodes of that run which computed floats on the CPU
+            provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
+        kernels: of a profiled session, after its first run, all that ran in it (see kernels_of); None before.
     """
 
     cpu_nodes: list[str] | None = None
+    kernels: list[dict[str, Any]] | None = None
 
     def __init__(
-        self, model: Path | str | bytes | ir.Model, provider: str = CPU, optimize: bool = True, **options: Any
+        self,
+        model: Path | str | bytes | ir.Model,
+        provider: str = CPU,
+        optimize: bool = True,
+        *,
+        provider_options: Mapping[str, str] | None = None,
+        profiled: bool | None = None,
+        **options: Any,
     ) -> None:
         """Load a model from a file, from serialized bytes, or from an onnx_ir model in memory.
 
         Args:
             model: path (needed when weights are external), bytes, or model. The weights of a model in memory are
                 handed over as they lie there, so 2 GiB, where a protobuf message ends, are no limit.
-            provider: CPU or CUDA; CUDA is never replaced by CPU.
+            provider: CPU, CUDA or TENSORRT; none of them is ever replaced by another.
             optimize: graph optimisations, all or none.
+            provider_options: of the provider, as ONNX Runtime names them.
+            profiled: whether the first run says what ran where; by default on a GPU.
             options: further attributes of onnxruntime.SessionOptions; with a dot in the name, entries of its
                 configuration ("session.disable_prepacking").
 
@@ -61,12 +75,12 @@ class Session:
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         for name, value in options.items():
             settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
-        self._profile = _profiled(settings) if provider == CUDA else None
+        self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
         if provider not in ort.get_available_providers():
             raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
         what = str(model) if isinstance(model, (Path, str)) else "the model"
         try:
-            self._session = _open(model, settings, provider)
+            self._session = _open(model, settings, provider, provider_options or {})
         except OSError:
             raise
         except Exception as error:  # ONNX Runtime's own exception types share no base but Exception
@@ -91,10 +105,36 @@ class Session:
         except Exception as error:
             raise StageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
         if self._profile is not None:
-            self.cpu_nodes = cpu_float_nodes(read_json(Path(self._session.end_profiling())))
+            events = read_json(Path(self._session.end_profiling()))
+            self.kernels = kernels_of(events)
+            self.cpu_nodes = cpu_float_nodes(events)
             self._profile.cleanup()
             self._profile = None
         return dict(zip(names, values, strict=True))
+
+    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], Callable[[], list[np.ndarray]]]:
+        """A call that runs the model on these inputs, to be timed: inputs and outputs stay on the provider's device.
+
+        Returns:
+            the call; what it returns reads the outputs, in the model's order, from the device when it is called.
+        """
+        import onnxruntime as ort
+
+        device = "cpu" if self.provider == CPU else "cuda"
+        binding = self._session.io_binding()
+        values = {name: ort.OrtValue.ortvalue_from_numpy(array, device, 0) for name, array in feeds.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self.output_names:
+            binding.bind_output(name, device)
+
+        def once(_inputs: Any = values) -> Callable[[], list[np.ndarray]]:  # the binding does not keep them alive
+            self._session.run_with_iobinding(binding)
+            binding.synchronize_outputs()
+            read: Callable[[], list[np.ndarray]] = binding.copy_outputs_to_cpu
+            return read
+
+        return once
 
 
 def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -117,6 +157,29 @@ def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(found)
 
 
+def kernels_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What ran, in order: {name, type, provider, inputs, outputs}, the last two as element types.
+
+    Args:
+        events: a profile of ONNX Runtime, as read from its JSON file.
+    """
+    return [
+        {
+            "name": str(event["name"]).removesuffix("_kernel_time"),
+            "type": event["args"]["op_name"],
+            "provider": event["args"]["provider"],
+            "inputs": _types(event["args"].get("input_type_shape", [])),
+            "outputs": _types(event["args"].get("output_type_shape", [])),
+        }
+        for event in events
+        if event.get("args", {}).get("provider") and str(event.get("name", "")).endswith("_kernel_time")
+    ]
+
+
+def _types(tensors: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [name for tensor in tensors for name in tensor]
+
+
 def _profiled(settings: Any) -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="truehalf-profile-")
     settings.enable_profiling = True
@@ -124,10 +187,12 @@ def _profiled(settings: Any) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str) -> Any:
+def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str, options: Mapping[str, str]) -> Any:
     import onnxruntime as ort
 
-    providers = [(provider, {"use_tf32": "0"})] if provider == CUDA else [provider]
+    providers: list[Any] = [(provider, ({"use_tf32": "0"} if provider == CUDA else {}) | dict(options))]
+    if provider == TENSORRT:  # what TensorRT does not take stays on the GPU
+        providers.append((CUDA, {"use_tf32": "0"}))
     if isinstance(model, (Path, str)):
         return ort.InferenceSession(str(model), settings, providers=providers)
     if isinstance(model, bytes):
@@ -171,6 +236,29 @@ def runtime_version() -> str:
     import onnxruntime as ort
 
     return str(ort.__version__)
+
+
+def loadable_providers() -> list[str]:
+    """Execution providers that a session really gets here, each tried with a model of one node."""
+    import onnxruntime as ort
+
+    found = []
+    ort.set_default_logger_severity(4)  # that one does not load is an answer, no fault
+    try:
+        for provider in ort.get_available_providers():
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(Exception):
+                session = ort.InferenceSession(_one_node(), providers=[provider])
+                found += [str(provider)] if session.get_providers()[0] == provider else []
+    finally:
+        ort.set_default_logger_severity(2)  # as it is at first
+    return found
+
+
+def _one_node() -> bytes:
+    import onnx.parser
+
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
+    return bytes(onnx.parser.parse_model(text).SerializeToString())
 
 
 def built_providers() -> list[str]:

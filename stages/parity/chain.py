@@ -29,7 +29,7 @@ from stages.onnx_files import load_model
 from stages.parity import gates, plots
 from stages.parity.adversarial import measure_adversarial
 from stages.parity.batches import measure_batches
-from stages.parity.checks import NAMED, NOT_VERIFIED, VERIFIED, checks_of, failures, unmet
+from stages.parity.checks import NAMED, NOT_VERIFIED, VERIFIED
 from stages.parity.detections import Detections
 from stages.parity.failing import failing_of, place_of
 from stages.parity.hops import (
@@ -43,19 +43,13 @@ from stages.parity.hops import (
     open_file,
     sample_facts,
 )
+from stages.parity.judge import gates_of, judge, precision_drop
 from stages.parity.locate import error_profile
 from stages.parity.page import render
 from stages.parity.pins import suggested_pins
 from stages.parity.plot_data import write_data
 from stages.parity.reference import Reference
-from stages.parity.worst import (
-    displaced_detections,
-    extra_detections,
-    flipped_detections,
-    missed_detections,
-    nonfinite_outputs,
-    worst_samples,
-)
+from stages.parity.worst import worst_samples
 from stages.reconversion import Conversion
 
 HOPS = ("trace", "slim", "fp16", "cast_cleanup")
@@ -194,45 +188,6 @@ def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyC
     return "verify.profile is false" if not options.profile else "it ended with an error, see above"
 
 
-def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
-    """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
-    evaluated = gates_of(reference, final, options)
-    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
-    checks = checks_of(evaluated, final.facts)
-    more = failures(checks) + unmet(checks, options.require)
-    return gates.verdict(evaluated, more) | {"gates": evaluated, "checks": checks, "worst": named}
-
-
-def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:
-    """The gates of a file, see stages.parity.gates.evaluate."""
-    detections = final.facts["detections"] or {}
-    values = {
-        "ap50_95_drop": _drop(final.facts),
-        "matched_fraction": detections.get("matched_fraction"),
-        "extra_fraction": detections.get("extra_fraction"),
-        "label_flips": detections.get("label_flips") if detections.get("reference") else None,
-        "nonfinite": final.facts["nonfinite"],
-    }
-    why = final.facts["reasons"]
-    reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
-        ("matched_fraction", "extra_fraction", "label_flips"), why.get("detections", "")
-    )
-    missed, extra = missed_detections(reference, final), extra_detections(reference, final)
-    worst = {
-        "ap50_95_drop": missed + extra + displaced_detections(reference, final),
-        "matched_fraction": missed,
-        "extra_fraction": extra,
-        "label_flips": flipped_detections(reference, final),
-        "nonfinite": nonfinite_outputs(reference, final),
-    }
-    return gates.evaluate(asdict(options.gates), values, reasons, worst)
-
-
-def _drop(facts: Mapping[str, Any]) -> float | None:
-    before, after = facts["ap50_95_fp32"], facts["ap50_95"]
-    return None if before is None or after is None else before - after
-
-
 def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) -> list[str]:
     """What this verification says nothing about, and why: checks of `total` samples, and of the evaluation itself."""
     items = [f"{_SAID.get(c['check'], '')}{c['reason']}" for c in checks if c["state"] == NOT_VERIFIED]
@@ -315,7 +270,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "provider": facts["provider"],
         "samples": facts["samples"],
         **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95")},
-        "ap50_95_drop": _drop(facts),
+        "ap50_95_drop": precision_drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,
         "max_abs_error": max_abs(facts["confident_tensors"]),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stages.data.samples import Sample, batches, stacked
-from stages.io import StageError
+from stages.io import StageError, read_json
 from stages.parity.detections import Detections
 from stages.parity.outputs import detections_of
 from stages.progress import track
@@ -92,6 +93,49 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         digests += [_fingerprint(sample) for sample in group]
         truth += [_truth(sample) for sample in group]
     outputs = joined(parts)
+    labelled = [boxes for boxes in truth if boxes is not None]
+    return Reference(
+        samples=samples,
+        names=names,
+        sha256=digests,
+        outputs=outputs,
+        spec=spec,
+        found=detections_of(outputs, spec),
+        truth=labelled if len(labelled) == len(samples) else None,
+        unusable=None if spec.get("trained", True) else UNTRAINED,
+    )
+
+
+def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:
+    """A reference that the stage verify has frozen; or, where it could not freeze one, why.
+
+    Args:
+        folder: artifacts/reference of a workspace.
+        name: "reference" or "adversarial".
+        samples, spec: what it was frozen on, made or read again.
+
+    Raises:
+        StageError: when the files are missing, or the samples are others than those that it was frozen on.
+    """
+    index = read_json(folder / "samples.json")[name]
+    if isinstance(index, str):
+        return index
+    names, digests = ([str(row[key]) for row in index] for key in ("name", "sha256"))
+    if [sample.name for sample in samples] != names:
+        raise StageError(
+            f"{folder}/samples.json: frozen on {len(names)} samples from {names[0]} on, and the configuration says "
+            f"{len(samples)}; run `dvc repro verify`"
+        )
+    truth = []
+    for sample, digest in zip(samples, digests, strict=True):
+        if _fingerprint(sample) != digest:
+            raise StageError(
+                f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
+                "`dvc repro verify`"
+            )
+        truth.append(_truth(sample))
+    with np.load(folder / f"{name}.npz") as stored:
+        outputs = {key: np.asarray(stored[key], np.float32) for key in stored.files}
     labelled = [boxes for boxes in truth if boxes is not None]
     return Reference(
         samples=samples,

@@ -1,32 +1,78 @@
-"""Build a strongly typed TensorRT engine, or say why none can be built here and how to build it elsewhere.
+"""Build a strongly typed TensorRT engine from a plan.
 
-TensorRT 11 knows strongly typed networks only; TensorRT 10 is told to build one, so that both versions read the
-precision from the graph and mean the same. Every name of the tensorrt module used here exists in both.
+This file imports the standard library, numpy and tensorrt only: a copy of it, build_engine.py, is carried to the GPU's
+host with the plan. TensorRT 10 is told to build a strongly typed network and TensorRT 11 knows no others: both read the
+precision from the graph and mean the same. What differs between them stands in VERSIONS and nowhere else.
+
+    pip install tensorrt numpy
+    python build_engine.py plan.json [--out folder]
 """
 
 from __future__ import annotations
 
+import argparse
+import ctypes
+import hashlib
 import json
-import shlex
-from collections.abc import Sequence
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from stages.io import StageError
+import numpy as np
 
-Shapes = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": shape}
+PLAN_FORMAT = 1
+FACTS_FILE = "engine.json"
+
+
+class Version(NamedTuple):
+    """What one major version of TensorRT wants otherwise than another."""
+
+    network_flags: tuple[str, ...]  # members of NetworkDefinitionCreationFlag that make a network strongly typed
+    trtexec: tuple[str, ...]  # the same for trtexec
+    inspector_dtype: tuple[str, ...]  # keys of the engine inspector's JSON that hold a tensor's type, best first
+
+
+VERSIONS: dict[int, Version] = {
+    10: Version(("STRONGLY_TYPED",), ("--stronglyTyped",), ("Format/Datatype", "Format/DataType")),
+    11: Version((), (), ("DataType", "Datatype", "Format", "Format/DataType", "Format/Datatype")),
+}
+
+
+BUILDER_FLAGS = {  # option of a plan -> member of BuilderFlag
+    "tf32": "TF32",
+    "editable_timing_cache": "EDITABLE_TIMING_CACHE",
+    "version_compatible": "VERSION_COMPATIBLE",
+    "refit": "REFIT",
+    "strip_weights": "STRIP_PLAN",
+}
+
+
+class BuildError(Exception):
+    """No engine: the text is complete. `faults` holds the parser's errors: {node, op_type, message, code}."""
+
+    def __init__(self, message: str, faults: Iterable[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message)
+        self.faults = [dict(fault) for fault in faults]
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
 
 
 def tensorrt_version() -> str | None:
     """Version of the tensorrt module, or None when it cannot be imported here."""
     try:
-        import tensorrt
+        import tensorrt as trt
     except (ImportError, OSError):
         return None
-    return str(tensorrt.__version__)
+    return str(trt.__version__)
 
 
-def unavailable_reason(probe: dict[str, Any]) -> str | None:
+def unavailable_reason(probe: Mapping[str, Any]) -> str | None:
     """Why no engine can be built on the machine that `probe` describes, or None when one can."""
     missing = []
     if not probe["gpus"]:
@@ -36,87 +82,512 @@ def unavailable_reason(probe: dict[str, Any]) -> str | None:
     return " and ".join(missing) or None
 
 
-def build_plan(model_path: str, engine_path: str, profiles: Sequence[Shapes], workspace_gb: float) -> dict[str, Any]:
-    """Everything that building the engine takes, as plain data, and the same as a trtexec command line.
-
-    Args:
-        model_path, engine_path: as the command should name them.
-        profiles: optimization profiles.
-        workspace_gb: limit of the workspace memory pool in GiB.
-    """
-    command = ["trtexec", f"--onnx={model_path}", f"--saveEngine={engine_path}", "--stronglyTyped", "--noTF32"]
-    command += [f"--memPoolSize=workspace:{workspace_gb * 1024:g}M", "--profilingVerbosity=detailed"]
-    for number, profile in enumerate(profiles):
-        if len(profiles) > 1:
-            command.append(f"--profile={number}")
-        for kind in ("min", "opt", "max"):
-            shapes = ",".join(f"{name}:{'x'.join(map(str, shape[kind]))}" for name, shape in profile.items())
-            command.append(f"--{kind}Shapes={shapes}")
-    return {
-        "onnx": model_path,
-        "engine": engine_path,
-        "network": {"strongly_typed": True},
-        "builder": {"workspace_gb": workspace_gb, "tf32": False, "profiling_verbosity": "DETAILED"},
-        "profiles": list(profiles),
-        "trtexec": shlex.join(command),
-    }
-
-
-def build(model_path: Path, engine_path: Path, profiles: Sequence[Shapes], workspace_gb: float) -> dict[str, Any]:
-    """Build the engine, write it, and return its facts as the engine inspector and the engine give them.
-
-    Returns:
-        tensorrt (version), engine_mb (10^6 bytes), layers, half_layers (layers with a Half output),
-        half_layers_fraction, device_memory_mb, io (name, mode, dtype of each input and output).
+def version_of(version: str) -> Version:
+    """The row of VERSIONS for a version such as "11.4.0.106".
 
     Raises:
-        StageError: when the parser or the builder refuses the model, with their messages.
+        BuildError: for another major version.
+    """
+    major = int(version.split(".")[0])
+    if major not in VERSIONS:
+        known = " and ".join(f"{one}.x" for one in VERSIONS)
+        raise BuildError(f"TensorRT {version}: expected {known}; install one of these")
+    return VERSIONS[major]
+
+
+def gpu_name() -> str | None:
+    """Name of the first visible GPU, such as "NVIDIA L4", as the driver's library gives it; None without a driver."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
+    except OSError:
+        return None
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    for status in (
+        cuda.cuInit(0),
+        cuda.cuDeviceGet(ctypes.byref(device), 0),
+        cuda.cuDeviceGetName(name, len(name), device),
+    ):
+        if status:
+            return None
+    return name.value.decode(errors="replace")
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | None = None) -> dict[str, Any]:
+    """Build the engine that a plan (stages.trt.plan.make_plan) describes, and write it to `folder`.
+
+    Args:
+        plan: the content of plan.json.
+        folder: where the engine goes, under the last part of plan["engine"].
+        beside: the plan's folder (default: `folder`). The plan's paths are looked up from the current folder, then from
+            there, then by their last part there.
+
+    Returns:
+        tensorrt (version), gpu, engine (path), engine_mb (10^6 bytes), build_seconds, what `engine_facts` tells,
+        timing_cache ({file, loaded, saved} or None), warnings (TensorRT's, each once).
+
+    Raises:
+        BuildError: when a file is missing or not the plan's, or TensorRT refuses an option, a plugin or the model.
     """
     import tensorrt as trt
 
-    logger = trt.Logger(trt.Logger.WARNING)
-    builder = trt.Builder(logger)
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    folder, beside = Path(folder), Path(folder if beside is None else beside)
+    version = version_of(trt.__version__)
+    if plan.get("format") != PLAN_FORMAT:
+        raise BuildError(f"plan: expected format {PLAN_FORMAT}, got {plan.get('format')!r}; make the plan anew")
+    options = plan["builder"]
+    model_path = _checked_model(plan, beside)
+    logger = message_log(trt)
+    load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
+
+    try:
+        builder = trt.Builder(logger)
+    except TypeError as error:  # by which the bindings say that the library gave none
+        raise BuildError(
+            f"TensorRT {trt.__version__} does not start on this machine{_quoted(logger.errors)}\n"
+            "expected an NVIDIA GPU that this version supports, and a driver for its CUDA"
+        ) from error
+    flags = sum(1 << int(getattr(trt.NetworkDefinitionCreationFlag, name)) for name in version.network_flags)
+    network = builder.create_network(flags)
     parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(str(model_path)):
-        faults = [_parser_fault(parser.get_error(i)) for i in range(parser.num_errors)]
-        raise StageError(f"TensorRT {trt.__version__} cannot parse {model_path}:\n" + "\n".join(faults))
+    _parse(trt, parser, model_path)
     config = builder.create_builder_config()
-    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, int(workspace_gb * 2**30))
-    config.clear_flag(trt.BuilderFlag.TF32)
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    for shapes in profiles:
-        profile = builder.create_optimization_profile()
-        for name, shape in shapes.items():
-            profile.set_shape(name, shape["min"], shape["opt"], shape["max"])
-        config.add_optimization_profile(profile)
+    _configure(trt, config, options)
+    if options["version_compatible"] and (libraries := parser.get_used_vc_plugin_libraries()):
+        config.plugins_to_serialize = libraries  # or an engine of another version could not run their layers
+    _add_profiles(builder, network, config, plan["profiles"])
+    cache_file = _cache_file(trt, options)
+    loaded = _load_cache(config, cache_file) if cache_file else False
+
+    started = time.perf_counter()
     serialized = builder.build_serialized_network(network, config)
+    seconds = time.perf_counter() - started
     if serialized is None:
-        raise StageError(
-            f"TensorRT {trt.__version__} built no engine from {model_path} (its messages stand above); "
-            "more engine.workspace_gb or smaller engine.profiles may help"
+        raise BuildError(
+            f"TensorRT {trt.__version__} built no engine from {model_path}{_quoted(logger.errors)}\n"
+            "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help"
         )
-    engine_path.write_bytes(serialized)
-    engine = trt.Runtime(logger).deserialize_cuda_engine(serialized)
-    return {"tensorrt": trt.__version__, "engine_mb": engine_path.stat().st_size / 1e6} | _engine_facts(trt, engine)
+    saved = _save_cache(config, cache_file) if cache_file else False
+    engine_path = folder / Path(plan["engine"]).name
+    _write(engine_path, bytes(serialized))
+
+    runtime = trt.Runtime(logger)
+    runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings its own runtime
+    engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
+    if engine is None:
+        raise BuildError(f"TensorRT {trt.__version__} cannot read the engine that it built{_quoted(logger.errors)}")
+    return {
+        "tensorrt": str(trt.__version__),
+        "gpu": gpu_name(),
+        "engine": str(engine_path),
+        "engine_mb": engine_path.stat().st_size / 1e6,
+        "build_seconds": round(seconds, 3),
+        **engine_facts(trt, engine),
+        "timing_cache": {"file": str(cache_file), "loaded": loaded, "saved": saved} if cache_file else None,
+        "warnings": logger.warnings,
+    }
 
 
-def _parser_fault(error: Any) -> str:
-    return f"  node {error.node_name()!r} ({error.node_operator()}): {error.desc()}"
+def message_log(trt: Any) -> Any:
+    """A logger of TensorRT's that prints warnings and errors to stderr and keeps each once: .warnings, .errors."""
+
+    class MessageLog(trt.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings: list[str] = []
+
+        def log(self, severity: Any, msg: str) -> None:
+            if int(severity) > int(trt.ILogger.Severity.WARNING):
+                return
+            kept = self.warnings if int(severity) == int(trt.ILogger.Severity.WARNING) else self.errors
+            if msg not in kept:
+                kept.append(msg)
+                print(f"tensorrt: {msg}", file=sys.stderr)
+
+    return MessageLog()
 
 
-def _engine_facts(trt: Any, engine: Any) -> dict[str, Any]:
+_LOADED_PLUGINS: set[str] = set()  # a library registers its plugins once in a process
+
+
+def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> None:
+    """Register TensorRT's own plugins and those of the libraries given, before a parser or an engine needs them.
+
+    A library that has no entry point for the registry registers itself when it is loaded.
+
+    Raises:
+        BuildError: when a library cannot be loaded, or registers no plugin.
+    """
+    trt.init_libnvinfer_plugins(logger, "")
+    registry = trt.get_plugin_registry()
+    for file in files:
+        path = str(Path(file).resolve())
+        if path in _LOADED_PLUGINS:
+            continue
+        before = len(registry.all_creators)
+        if registry.load_library(path) is None:
+            try:
+                ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+            except OSError as error:
+                raise BuildError(f"plugin {path}: cannot be loaded: {error}") from error
+            if len(registry.all_creators) == before:
+                raise BuildError(
+                    f"plugin {path}: the library registers no plugin{_quoted(logger.errors)}\n"
+                    "expected one that exports getCreators() or registers its creators when it is loaded"
+                )
+        _LOADED_PLUGINS.add(path)
+
+
+def _parse(trt: Any, parser: Any, model_path: Path) -> None:
+    if parser.parse_from_file(str(model_path)):
+        return
+    faults = []
+    for index in range(parser.num_errors):
+        error = parser.get_error(index)
+        faults.append(
+            {
+                "node": error.node_name(),
+                "op_type": error.node_operator(),
+                "message": error.desc(),
+                "code": str(error.code()).rpartition(".")[2],
+            }
+        )
+    lines = [f"  node {one['node']!r} ({one['op_type']}): {one['message']} [{one['code']}]" for one in faults]
+    raise BuildError("\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines]), faults)
+
+
+def _member(members: Any, name: str, key: str) -> Any:
+    """The member of an enum of TensorRT that a plan calls by its name in lower case."""
+    if name.upper() not in members.__members__:
+        known = ", ".join(sorted(one.lower() for one in members.__members__))
+        raise BuildError(f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}")
+    return members.__members__[name.upper()]
+
+
+def _configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
+    for name, limit_gb in options["memory_pools_gb"].items():
+        pool = _member(trt.MemoryPoolType, name, "memory_pools_gb")
+        config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
+    if options["builder_optimization_level"] is not None:
+        config.builder_optimization_level = options["builder_optimization_level"]
+    if options["max_aux_streams"] is not None:
+        config.max_aux_streams = options["max_aux_streams"]
+    if options["tiling_optimization_level"] != "none":
+        config.tiling_optimization_level = _member(
+            trt.TilingOptimizationLevel, options["tiling_optimization_level"], "tiling_optimization_level"
+        )
+    if options["hardware_compatibility"] != "none":
+        config.hardware_compatibility_level = _member(
+            trt.HardwareCompatibilityLevel, options["hardware_compatibility"], "hardware_compatibility"
+        )
+    config.profiling_verbosity = _member(trt.ProfilingVerbosity, options["profiling_verbosity"], "profiling_verbosity")
+    for option, flag in BUILDER_FLAGS.items():
+        if options[option]:
+            config.set_flag(_member(trt.BuilderFlag, flag, option))
+    if not options["tf32"]:
+        config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
+
+
+def _add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Mapping[str, Any]]) -> None:
+    """Add the profiles; numbers are values where the parser found a shape tensor, and shapes elsewhere."""
+    inputs = {tensor.name: tensor for tensor in (network.get_input(i) for i in range(network.num_inputs))}
+    faults = []
+    for number, ranges in enumerate(profiles):
+        profile = builder.create_optimization_profile()
+        for name, numbers in ranges.items():
+            where = f"engine.profiles[{number}].{name}"
+            if name not in inputs:
+                faults.append(f"{where}: no such input; the network has {', '.join(inputs)}")
+                continue
+            tensor = inputs[name]
+            try:
+                if tensor.is_shape_tensor:
+                    profile.set_shape_input(name, numbers["min"], numbers["opt"], numbers["max"])
+                else:
+                    profile.set_shape(name, numbers["min"], numbers["opt"], numbers["max"])
+            except ValueError as error:
+                kind = "values of a shape tensor" if tensor.is_shape_tensor else f"shapes of {tuple(tensor.shape)}"
+                faults.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
+        for name, tensor in inputs.items():
+            if name not in ranges and (tensor.is_shape_tensor or -1 in tuple(tensor.shape)):
+                wanted = "a shape tensor: give its values" if tensor.is_shape_tensor else "dynamic: give its shapes"
+                faults.append(f"engine.profiles[{number}]: input {name!r} is missing and is {wanted}")
+        if not faults and config.add_optimization_profile(profile) < 0:
+            faults.append(f"engine.profiles[{number}]: TensorRT refuses it as inconsistent: {dict(ranges)}")
+    if faults:
+        raise BuildError("\n".join(faults), [])
+
+
+# --- the timing cache -------------------------------------------------------------------------------------------------
+
+
+def _cache_file(trt: Any, options: Mapping[str, Any]) -> Path | None:
+    """One file per GPU and TensorRT version; editable caches apart, for their entries are others."""
+    if options["timing_cache"] is None:
+        return None
+    gpu = re.sub(r"[^a-z0-9]+", "-", (gpu_name() or "unknown gpu").lower()).strip("-")
+    kind = "-editable" if options["editable_timing_cache"] else ""
+    return Path(options["timing_cache"]) / f"{gpu}-tensorrt-{trt.__version__}{kind}.cache"
+
+
+def _load_cache(config: Any, file: Path) -> bool:
+    """Attach the file's cache, or an empty one where TensorRT refuses it. Returns whether the file's is used."""
+    content = b""
+    with suppress(OSError):
+        content = file.read_bytes()
+    for data in [content, b""] if content else [b""]:
+        cache = config.create_timing_cache(data)
+        if cache is not None and config.set_timing_cache(cache, False):
+            return bool(data)
+    return False
+
+
+def _save_cache(config: Any, file: Path) -> bool:
+    """Write the cache with what other builds have added to the file since; one that cannot be kept is no fault."""
+    cache = config.get_timing_cache()
+    if cache is None:
+        return False
+    try:
+        if file.exists() and (other := config.create_timing_cache(file.read_bytes())) is not None:
+            cache.combine(other, False)
+        serialized = cache.serialize()
+        if serialized is None:
+            return False
+        _write(file, bytes(serialized))
+    except OSError as error:
+        print(f"timing cache {file}: not kept: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write under a name of this process and move into place: a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+# --- what was built ---------------------------------------------------------------------------------------------------
+
+
+def engine_facts(trt: Any, engine: Any) -> dict[str, Any]:
+    """What the engine and its inspector say.
+
+    Returns:
+        layers; half_layers, those with a Half output; half_layers_fraction, of the layers with an output of a
+        floating-point type; half_io_fraction, of all floating-point inputs and outputs of layers (the three are None
+        where the inspector gives no types, as with a profiling verbosity below detailed); layer_table [{name, type,
+        inputs, outputs (types, None where not known), weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}];
+        device_memory_mb (10^6 bytes that an execution context takes).
+    """
     inspector = engine.create_engine_inspector()
-    described = json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
-    layers = [layer for layer in described["Layers"] if isinstance(layer, dict)]
-    half = sum(any("Half" in str(o.get("Format/Datatype", "")) for o in layer.get("Outputs", [])) for layer in layers)
+    context, _values = _context_at_opt(trt, engine)
+    if context is not None:  # without one, types of dynamic shapes read "N/A due to dynamic shapes"
+        inspector.execution_context = context
+    text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
     names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
     return {
-        "layers": len(layers),
-        "half_layers": half,
-        "half_layers_fraction": half / len(layers) if layers else None,
+        **layer_facts(text, version_of(trt.__version__)),
         "device_memory_mb": engine.device_memory_size_v2 / 1e6,
         "io": [
-            {"name": n, "mode": engine.get_tensor_mode(n).name, "dtype": engine.get_tensor_dtype(n).name} for n in names
+            {
+                "name": name,
+                "mode": engine.get_tensor_mode(name).name,
+                "dtype": engine.get_tensor_dtype(name).name,
+                "shape": list(engine.get_tensor_shape(name)),
+            }
+            for name in names
         ],
     }
+
+
+def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
+    """A context without memory of its own at the first profile's opt, or None, and the values that it reads."""
+    context = engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+    values: list[np.ndarray] = []
+    if context is None:
+        return None, values
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        if engine.get_tensor_mode(name) != trt.TensorIOMode.INPUT:
+            continue
+        if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
+            points = profile_values(trt, engine, name, 0)
+            if not points:
+                return None, values
+            values.append(points[1])
+            context.set_tensor_address(name, values[-1].ctypes.data)
+        elif -1 in tuple(engine.get_tensor_shape(name)):
+            context.set_input_shape(name, tuple(engine.get_tensor_profile_shape(name, 0)[1]))
+    return context, values
+
+
+def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.ndarray]:
+    """Values of a shape-tensor input at a profile's min, opt and max, in its type and shape, as far as it has them."""
+    dtype = np.int64 if engine.get_tensor_dtype(name) == trt.DataType.INT64 else np.int32
+    shape = tuple(engine.get_tensor_shape(name))
+    numbers = engine.get_tensor_profile_values(profile, name)  # in this order, whatever the bindings call them
+    return [np.array(one, dtype=dtype).reshape(shape) for one in numbers]
+
+
+def layer_facts(text: str, version: Version) -> dict[str, Any]:
+    """Layers of the engine inspector's JSON; the keys are those of `engine_facts`."""
+    described = json.loads(text)
+    rows = [_layer_row(one, version) for one in described.get("Layers", [])]
+    floating = [row for row in rows if any(dtype in _FLOATING for dtype in row["outputs"])]
+    slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
+    half = sum("Half" in row["outputs"] for row in floating)
+    return {
+        "layers": len(rows),
+        "half_layers": half if slots else None,
+        "half_layers_fraction": half / len(floating) if floating else None,
+        "half_io_fraction": slots.count("Half") / len(slots) if slots else None,
+        "layer_table": rows,
+    }
+
+
+_FLOATING = ("Half", "Float", "BFloat16", "FP8", "FP4")
+# Types are told as "Half", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)" or "N/A due to dynamic shapes".
+_TYPES = (
+    (r"half|fp16|float16", "Half"),
+    (r"bf16|bfloat16", "BFloat16"),
+    (r"fp8|float8|f8e4m3|e4m3", "FP8"),
+    (r"fp4|float4|f4e2m1", "FP4"),
+    (r"float|fp32|float32", "Float"),
+    (r"int64", "Int64"),
+    (r"int32", "Int32"),
+    (r"uint8", "UInt8"),
+    (r"int8", "Int8"),
+    (r"int4", "Int4"),
+    (r"bool", "Bool"),
+)
+
+
+def _layer_row(layer: Any, version: Version) -> dict[str, Any]:
+    if not isinstance(layer, dict):  # a verbosity that tells names only
+        return {"name": str(layer), "type": None, "inputs": [], "outputs": [], "weights": None, "onnx_nodes": []}
+    weights = layer.get("Weights")
+    return {
+        "name": str(layer.get("Name", "")),
+        "type": layer.get("ParameterType") or layer.get("LayerType"),
+        "inputs": [_tensor_type(one, version) for one in layer.get("Inputs") or []],
+        "outputs": [_tensor_type(one, version) for one in layer.get("Outputs") or []],
+        "weights": _type(weights.get("Type")) if isinstance(weights, dict) else None,
+        "onnx_nodes": re.findall(r"\[ONNX Layer: ([^\]\x1e\x1f]*)\]", str(layer.get("Metadata", ""))),
+    }
+
+
+def _tensor_type(described: Any, version: Version) -> str | None:
+    if not isinstance(described, dict):
+        return None
+    return next((found for key in version.inspector_dtype if (found := _type(described.get(key)))), None)
+
+
+def _type(text: Any) -> str | None:
+    words = str(text or "").lower()
+    return next(
+        (name for pattern, name in _TYPES if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", words)), None
+    )
+
+
+def precision_fault(facts: Mapping[str, Any], declared: str) -> str | None:
+    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, without types."""
+    half, layers = facts["half_layers"], facts["layers"]
+    if declared == "fp16" and half == 0:
+        return f"fp16 was declared and none of the engine's {layers} layers has a Half output"
+    if declared == "fp32" and half:
+        return f"fp32 was declared and {half} of the engine's {layers} layers have a Half output"
+    return None
+
+
+# --- files of a plan --------------------------------------------------------------------------------------------------
+
+
+def sha256(*files: Path) -> str:
+    """Of the files' contents, one after the other."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            while block := opened.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _find(name: str, folder: Path, what: str) -> Path:
+    tried = list(dict.fromkeys([Path(name), folder / name, folder / Path(name).name]))
+    for path in tried:
+        if path.is_file():
+            return path
+    raise BuildError(f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan")
+
+
+def _checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
+    path = _find(plan["onnx"], folder, "the model")
+    data = [path.parent / name for name in plan.get("onnx_data", [])]
+    for file in data:
+        if not file.is_file():
+            raise BuildError(f"the model's weights {file} are missing; copy them beside {path}")
+    found = sha256(path, *data)
+    if found != plan["onnx_sha256"]:
+        raise BuildError(
+            f"{path}: another file than the plan's: expected sha256 {plan['onnx_sha256']}, got {found}; "
+            "copy the model again, or make the plan anew"
+        )
+    return path
+
+
+def _checked_plugin(plugin: Mapping[str, str], folder: Path) -> Path:
+    path = _find(plugin["path"], folder, "the plugin")
+    found = sha256(path)
+    if found != plugin["sha256"]:
+        raise BuildError(
+            f"plugin {path}: another file than the plan's: expected sha256 {plugin['sha256']}, got {found}; "
+            "copy it again, or make the plan anew"
+        )
+    return path
+
+
+def _quoted(messages: list[str]) -> str:
+    return "".join(f"\n  {line}" for line in messages[-20:])
+
+
+# --- alone ------------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the TensorRT engine of a plan and say what was built.")
+    parser.add_argument("plan", type=Path, help="plan.json, as the engine stage wrote it")
+    parser.add_argument("--out", type=Path, help="folder for the engine and engine.json; default: the plan's folder")
+    arguments = parser.parse_args()
+    folder = arguments.out or arguments.plan.parent
+    try:
+        plan = json.loads(arguments.plan.read_text())
+        if not tensorrt_version():
+            raise BuildError("TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU")
+        facts = build(plan, folder, beside=arguments.plan.parent)
+        fault = precision_fault(facts, plan["declared"])
+    except (BuildError, OSError, ValueError, KeyError) as error:
+        sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    _write(folder / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode())
+    fraction = facts["half_layers_fraction"]
+    share = (
+        "share of Half layers not known" if fraction is None else f"{fraction:.1%} of floating-point layers are Half"
+    )
+    print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")
+    print("not verified: the engine's outputs and latency (python -m stages.engine --plan plan.json does that)")
+    if fault:
+        sys.exit(f"build_engine: {fault}")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,15 +8,15 @@ import pytest
 import yaml
 
 from conf.rules import _faults_of_lists
-from conf.schema import CONF, Pins
-from conf.validate import ConfigErrors, check_precision, validate
+from conf.schema import CONF, REPAIR_PASSES, Pins
+from conf.validate import ConfigErrors, check_engine, check_precision, validate
 from stages.graph.selectors import Lists, selectors
 from stages.io import StageError
 from tests.conftest import composed
 
 CHOICES = [
     f"{group}={path.stem}"
-    for group in ("model", "decoder", "precision", "data", "verify", "engine", "tracking", "experiment")
+    for group in ("model", "decoder", "precision", "repair", "data", "verify", "engine", "tracking", "experiment")
     for path in sorted((CONF / group).glob("*.yaml"))
 ]
 
@@ -174,9 +174,80 @@ def test_the_section_precision_is_checked_by_itself() -> None:
     assert [error.split(":")[0] for error in caught.value.errors] == ["data_max", "opset", "op_block_list[0]"]
 
 
-def test_fp32_carries_the_keys_of_fp16() -> None:
-    fp16, fp32 = (yaml.safe_load((CONF / f"precision/{name}.yaml").read_text()) for name in ("fp16", "fp32"))
-    assert set(fp16) == set(fp32)
+def test_the_section_engine_is_checked_by_itself() -> None:
+    section = composed()["engine"]
+    assert check_engine(section).memory_pools_gb == {"workspace": 4.0}
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "refit": "yes"})
+    assert [error.split(":")[0] for error in caught.value.errors] == ["refit"], "types before rules"
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "max_aux_streams": -1})
+    assert [error.split(":")[0] for error in caught.value.errors] == ["max_aux_streams", "provider"]
+
+
+@pytest.mark.parametrize(("group", "names"), [("precision", ("fp16", "fp32")), ("engine", ("tensorrt", "onnxruntime"))])
+def test_the_choices_of_a_group_carry_the_same_keys(group: str, names: tuple[str, str]) -> None:
+    first, second = (yaml.safe_load((CONF / f"{group}/{name}.yaml").read_text()) for name in names)
+    assert list(first) == list(second)
+
+
+def test_the_engines_differ_in_backend_and_provider_alone() -> None:
+    tensorrt, onnxruntime = (composed(f"engine={name}")["engine"] for name in ("tensorrt", "onnxruntime"))
+    assert {key for key in tensorrt if tensorrt[key] != onnxruntime[key]} == {"backend", "provider"}
+
+
+def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
+    (error,) = errors_of("engine.provider=cuda")
+    assert error.startswith("engine.provider: of ONNX Runtime") and "engine=onnxruntime engine.provider=cuda" in error
+    (error,) = errors_of("engine=onnxruntime", "engine.provider=null")
+    assert error.startswith("engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu")
+    validate(composed("engine=onnxruntime", "engine.provider=cpu"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("+engine.memory_pools_gb.scratch=1", "engine.memory_pools_gb.scratch: unknown pool; known: workspace, "),
+        ("engine.memory_pools_gb.workspace=0", "engine.memory_pools_gb.workspace: expected above 0, got 0"),
+        ("engine.builder_optimization_level=6", "engine.builder_optimization_level: expected 0 to 5, got 6"),
+        ("engine.max_aux_streams=-1", "engine.max_aux_streams: expected 0 or more, got -1"),
+        ("engine.latency.warm_up=-1", "engine.latency.warm_up: expected 0 or more, got -1"),
+        ("engine.latency.runs=9", "engine.latency.runs: expected 10 or more, got 9"),
+        ("engine.latency.rounds=1", "engine.latency.rounds: expected 2 or more, got 1"),
+        ("engine.plugins=[mine.cpp]", "engine.plugins[0]: expected the file of a library, such as build/libmine.so, "),
+        ("engine.hardware_compatibility=all", "engine.hardware_compatibility: expected one of none, ampere_plus, "),
+        ("engine.tiling_optimization_level=3", "engine.tiling_optimization_level: expected one of none, fast, "),
+        ("engine.profiling_verbosity=DETAILED", "engine.profiling_verbosity: expected one of detailed, "),
+    ],
+)
+def test_options_of_the_engine_have_bounds(override: str, expected: str) -> None:
+    (error,) = errors_of(override)
+    assert error.startswith(expected)
+
+
+def test_an_editable_timing_cache_needs_a_cache() -> None:
+    (error,) = errors_of("engine.editable_timing_cache=true", "engine.timing_cache=null")
+    assert error.startswith("engine.editable_timing_cache: needs engine.timing_cache")
+    validate(composed("engine.editable_timing_cache=true"))
+
+
+def test_libraries_of_plugins_go_by_their_usual_names() -> None:
+    validate(composed("engine.plugins=[build/libmine.so, /opt/libyours.so.1.2, theirs.dll]"))
+
+
+def test_repair_passes_are_known_by_name_and_run_once() -> None:
+    assert tuple(composed()["repair"]["passes"]) == REPAIR_PASSES
+    assert composed("repair=none")["repair"]["passes"] == []
+    errors = errors_of("repair.passes=[allowzero, polish, allowzero]")
+    assert [error.split(":")[0] for error in errors] == ["repair.passes[1]", "repair.passes[2]"]
+    assert "expected one of allowzero, fold_constants" in errors[0] and "already, at 0" in errors[1]
+
+
+def test_ignored_lint_rules_can_be_read() -> None:
+    validate(composed("lint.ignore=[dynamic-topk, 'grid-sample@decoder.layers.*']", "lint.fail_on=error"))
+    errors = errors_of(lint__ignore=["Dynamic TopK", "dynamic-topk@", "dynamic-topk@(", ""], lint__fail_on="always")
+    places = ["lint.fail_on", "lint.ignore[0]", "lint.ignore[1]", "lint.ignore[2]", "lint.ignore[3]"]
+    assert sorted(error.split(":")[0] for error in errors) == places
 
 
 @pytest.mark.parametrize("file", sorted(CONF.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONF)))

@@ -1,6 +1,8 @@
 """What nobody verified is said, and so is what the conversion warns of."""
 
-from pipeline.caveats import engine_hop, not_verified, warnings
+import re
+
+from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.summary import print_summary
 from tests.conftest import composed
 
@@ -25,13 +27,32 @@ def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type:
     assert "passed" not in printed and printed.count("not verified") >= 5
     assert "WARNING: node_block_list: x matches no node" in printed
     assert "slim" in printed and "not run" in printed
+    assert re.search(r"engine .* built .* 1\.00 │\n", printed), "the engine's size stands in its row"
 
 
-def test_the_engine_has_its_line_in_every_state() -> None:
-    for reports, reason in (
-        ({}, "the engine stage has not run"),
-        ({"engine": {"status": "planned", "reason": "no GPU"}}, "no engine was built: no GPU"),
-        ({"engine": {"status": "refused", "reason": "it failed verify"}}, "no engine was built: it failed verify"),
-        (REPORTS, "the engine's outputs"),
-    ):
-        assert engine_hop(reports) == {"state": "not verified", "reason": reason}
+def test_the_engines_own_word_takes_the_place_of_verifys() -> None:
+    verify = {"not_verified": ["the TensorRT engine: this stage judges the ONNX file", "batch sizes other than 1"]}
+    assert not_verified({"verify": verify}) == verify["not_verified"]
+    engine = {"status": "planned", "reason": "no GPU", "not_verified": ["the engine: none was built: no GPU"]}
+    assert not_verified({"verify": verify, "engine": engine}) == [
+        "batch sizes other than 1",
+        "the engine: none was built: no GPU",
+    ]
+    verified = {"status": "built", "parity": {"state": "verified"}, "not_verified": []}
+    assert not_verified({"verify": verify, "engine": verified}) == ["batch sizes other than 1"]
+
+
+def test_a_verified_engine_meets_what_was_required() -> None:
+    required = {"verify": {"require": ["engine"]}}
+    assert unmet(required, {"engine": {"status": "built", "parity": {"state": "verified"}}}) == []
+    (said,) = unmet(
+        required, {"engine": {"status": "built", "parity": {"state": "not verified", "reason": "no labels"}}}
+    )
+    assert said == "verify.require names engine, and it was not verified: no labels"
+
+
+def test_the_stage_table_says_what_is_known_of_an_engine() -> None:
+    assert parity("engine", {"engine": {"status": "planned", "reason": "no GPU"}}) == ""
+    for state in ("verified", "failed", "not verified"):
+        engine = {"status": "failed" if state == "failed" else "built", "parity": {"state": state, "reason": "x"}}
+        assert parity("engine", {"engine": engine}) == state

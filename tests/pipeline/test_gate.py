@@ -17,6 +17,11 @@ def test_failed_verify_and_failed_engine_are_named() -> None:
     assert failures(failed, {}) == ["verify: AP fell", "verify: NaN", "engine: no GPU"]
 
 
+def test_each_reason_of_a_failed_engine_is_named() -> None:
+    engine = {"status": "failed", "reason": "a; b", "reasons": ["a", "b"], "parity": {"state": "failed", "reason": "b"}}
+    assert failures(DONE | {"engine": engine}, {}) == ["engine: a", "engine: b"]
+
+
 def test_a_missing_report_is_a_failure() -> None:
     assert failures({"engine": DONE["engine"]}, {}) == ["verify: reports/verify.json is missing or broken"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.report import content, count, headline, number, percent, render
 from tests.conftest import write_params
+from tests.pipeline.test_engine import BUILT
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -238,6 +239,40 @@ def test_counts():
 def test_the_engine_is_a_hop_that_nobody_verified(folder):
     text = re.sub(r"\s+", " ", Page(render(folder)).text)
     assert re.search(r"engine not verified no engine was built: no NVIDIA GPU", text)
+
+
+def test_an_engine_that_was_measured_is_a_hop_with_its_numbers_and_latency(folder):
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | BUILT)
+    page = Page(render(folder).replace("</td>", " </td>").replace("</th>", " </th>"))
+    text = re.sub(r"\s+", " ", page.text)
+    assert not page.open
+    for expected in (
+        "Built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half.",
+        "profile 0, min and opt: images 1x3x64x64 1.5 1.7 1.8 7.0 % 600",
+        "engine verified tensorrt 60 100 % 0.8000 0.8000 0.1 0",
+        "Lint before the engine: 4 findings",
+        "dynamic-topk /head/TopK k varies. Fix k.",
+    ):
+        assert expected in text, expected
+    assert "this stage judges the ONNX file" not in text and "No engine was built" not in text
+
+
+def test_an_engine_that_failed_fails_the_headline_and_says_why_in_its_row(folder):
+    reasons = ["fp16 was declared and none of the engine's 200 layers has a Half output"]
+    engine = BUILT | {"status": "failed", "reason": reasons[0], "reasons": reasons}
+    said = headline(VERIFY, None, {"precision": {"dtype": "fp16"}}, [], engine)
+    assert (said["state"], said["reasons"]) == ("failed", reasons) and "engine stage failed" in said["sentence"]
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | engine)
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    assert text.count(reasons[0]) >= 3 and "IT FAILED and is kept for inspection" in text
+
+
+def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):
+    plan = {"command": "python -m stages.engine --plan plan.json"}
+    engine = {"status": "planned", "backend": "onnxruntime", "reason": "no GPU", "plan": plan}
+    write(folder / "reports/engine.json", {"stage": "engine"} | engine)
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    assert "where ONNX Runtime has that provider" in text and "python -m stages.engine" in text
 
 
 def test_it_links_to_the_page_of_verify_where_there_is_one(folder):

@@ -10,6 +10,7 @@ import yaml
 
 from pipeline.track import flat_params, metrics, track
 from tests.conftest import composed
+from tests.pipeline.test_engine import BUILT
 
 VERIFY = {
     "stage": "verify",
@@ -81,3 +82,21 @@ def test_metric_names_are_stable_and_missing_numbers_are_left_out() -> None:
     assert found["verify/ap50"] == 0.95 and found["verify/max_abs_error/logits"] == 0.1
     assert found["seconds/fp16"] == 2.0 and found["nodes/fp16"] == 5.0
     assert "verify/ap50_95" not in found
+
+
+def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
+    scratch_run(tmp_path)
+    (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine"} | BUILT))
+    assert track(tmp_path)["status"] == "logged"
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        numbers = dict(database.execute("select key, value from latest_metrics").fetchall())
+        words = dict(database.execute("select key, value from tags").fetchall())
+    assert numbers["engine/p50_ms/profile0_opt"] == 1.5 and numbers["engine/half_layers_fraction"] == 0.95
+    assert (words["engine"], words["engine_backend"], words["engine_parity"]) == ("built", "tensorrt", "verified")
+
+
+def test_a_failed_engine_is_a_failed_run(tmp_path: Path) -> None:
+    scratch_run(tmp_path)
+    engine = BUILT | {"status": "failed", "reason": "NaN"}
+    (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine"} | engine))
+    assert "as a failed run" in track(tmp_path)["message"]

@@ -1,18 +1,33 @@
-"""Without a GPU the engine stage writes a complete plan and says that nothing was built."""
+"""The engine stage and its doors: refusals, plans, and ONNX Runtime's CPU provider from end to end."""
+
+from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import yaml
 
-from stages.engine import build_engine, check_precision
-from stages.io import StageError
-from stages.probe import probe
+from stages.engine import build_engine, check_precision, evidence_of, execute_plan
+from stages.io import StageError, load_params
+from stages.machine import probe
+from stages.parity.reference import freeze
+from tests.conftest import ROOT, composed, in_workspace
 
-NO_GPU = {"gpus": None, "tensorrt": None}
+NO_GPU: dict[str, Any] = {
+    "gpus": None,
+    "tensorrt": None,
+    "onnxruntime_providers": ["CPUExecutionProvider"],
+    "onnxruntime_providers_built": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+}
 PROFILES = [{"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
+FEW = {"warm_up": 1, "runs": 10, "rounds": 2}
 
 
 @pytest.fixture
@@ -26,43 +41,347 @@ def models(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
+# --- plans and refusals
+
+
 def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    out.mkdir()
-    report = build_engine(models["fp16"], out, profiles=PROFILES, workspace_gb=2, declared="fp16", probe=NO_GPU)
+    report = build_engine(
+        models["fp16"],
+        out,
+        profiles=PROFILES,
+        declared="fp16",
+        probe=NO_GPU,
+        memory_pools_gb={"workspace": 2.0},
+    )
     assert report["status"] == "planned"
     assert "no NVIDIA GPU" in report["reason"] and "TensorRT" in report["reason"]
+    assert report["not_verified"] == [f"the engine: none was built: {report['reason']}"]
     command = report["plan"]["trtexec"]
     for part in (
         "--minShapes=images:1x3x8x8",
         "--optShapes=images:2x3x8x8",
         "--maxShapes=images:4x3x8x8",
         "--memPoolSize=workspace:2048M",
-        "--stronglyTyped",
         "--noTF32",
     ):
         assert part in command
     assert f"--onnx={models['fp16']}" in command and f"--saveEngine={out}/model.engine" in command
     assert report["plan"]["onnx_sha256"] == hashlib.sha256(models["fp16"].read_bytes()).hexdigest()
     assert "--fp16" not in command, "precision is in the graph; TensorRT 11 has no such flag"
-    assert sorted(path.name for path in out.iterdir()) == ["plan.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["README.txt", "build_engine.py", "plan.json"]
+    assert json.loads((out / "plan.json").read_text()) == report["plan"]
+
+
+def test_two_plans_are_the_same_bytes(models: dict[str, Path], tmp_path: Path) -> None:
+    texts = []
+    for name in ("a", "b"):
+        names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.engine")
+        build_engine(
+            models["fp16"], tmp_path / name, profiles=PROFILES, declared="fp16", probe=NO_GPU, plan_names=names
+        )
+        texts.append((tmp_path / name / "plan.json").read_bytes())
+    assert texts[0] == texts[1] and str(tmp_path).encode() not in texts[0]
 
 
 @pytest.mark.parametrize(("declared", "holds"), [("fp16", "fp32"), ("fp32", "fp16")])
 def test_a_file_that_contradicts_the_declared_precision_is_refused(
-    models: dict[str, Path], declared: str, holds: str
+    models: dict[str, Path], declared: str, holds: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(StageError, match=f"precision={declared} is declared"):
-        check_precision(models[holds], declared)
     check_precision(models[holds], holds)
+    with pytest.raises(StageError, match=f"precision={declared} is declared"):  # before wrong profiles and options
+        build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared, no_such_option=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_options_come_all_at_once_and_wrong_profiles_before_anything_is_built(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(StageError) as caught:
+        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", workspace_gb=4)
+    assert "tf32: expected true or false" in str(caught.value) and "workspace_gb: unknown key" in str(caught.value)
+    wrong = [{"images": {"min": [1, 3, 9, 8], "opt": [2, 3, 9, 8], "max": [4, 3, 9, 8]}}]
+    for backend in ({"backend": "tensorrt"}, {"backend": "onnxruntime", "provider": "cpu"}):
+        with pytest.raises(StageError, match="axis 2 is fixed at 8 in the graph"):
+            build_engine(models["fp32"], out, profiles=wrong, declared="fp32", **backend)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime"])
+def test_where_an_engine_is_demanded_a_plan_is_a_failure(backend: str, models: dict[str, Path], tmp_path: Path) -> None:
+    report = build_engine(
+        models["fp16"],
+        tmp_path / "out",
+        profiles=PROFILES,
+        declared="fp16",
+        probe=NO_GPU,
+        backend=backend,
+        when_unavailable="fail",
+    )
+    assert report["status"] == "failed" and report["reason"].startswith("engine.when_unavailable=fail, and no NVIDIA")
+    assert report["reasons"] == [report["reason"]] and (tmp_path / "out/plan.json").exists()
+
+
+def test_a_plan_for_cuda_needs_no_gpu_to_be_made(models: dict[str, Path], tmp_path: Path) -> None:
+    report = build_engine(
+        models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=NO_GPU, backend="onnxruntime"
+    )
+    assert report["status"] == "planned" and report["reason"] == "no NVIDIA GPU (nvidia-smi finds none)"
+    assert report["plan"]["provider"] == "cuda" and report["lint"] == []
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.txt", "plan.json"]
+
+
+def test_lint_looks_before_the_build_and_knows_the_operators_of_plugins(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
+        g (float16[1,4] images) => (float16[1,4] y, int64["u"] z)
+        { a = com.acme.Mine(images)  y = Relu(images)  b = Cast<to = 1>(y)  c = Flatten<axis = 0>(b)
+          d, z, e, f = Unique(c) }"""
+    proto = onnx.parser.parse_model(text)
+    for number, node in enumerate(proto.graph.node):
+        node.name = f"/head/{node.op_type}_{number}"
+    onnx.save(proto, tmp_path / "model.onnx")
+    (tmp_path / "libmine.so").write_bytes(b"a plugin")
+
+    def found(**options: Any) -> dict[str, str]:
+        report = build_engine(
+            tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp16", probe=NO_GPU, **options
+        )
+        return {finding["node"]: finding["severity"] for finding in report["lint"]}
+
+    without = found()
+    assert without["/head/Mine_0"] == "error" and "/head/Unique_4" in without
+    assert "/head/Mine_0" not in found(plugins=[str(tmp_path / "libmine.so")])
+    assert "/head/Unique_4" not in found(lint_ignore=["unique"])
+
+
+# --- ONNX Runtime, run here
+
+
+def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[str, Path], tmp_path: Path) -> None:
+    report = build_engine(
+        models["fp32"],
+        tmp_path / "out",
+        profiles=PROFILES,
+        declared="fp32",
+        backend="onnxruntime",
+        provider="cpu",
+        latency=FEW,
+    )
+    assert report["status"] == "built" and report["provider"] == "CPUExecutionProvider"
+    assert report["parity"]["state"] == "not verified"
+    assert report["not_verified"] == ["the engine's outputs: no reference was given to hold its outputs against"]
+    assert [(row["points"], row["samples"]) for row in report["latency"]] == [(["min"], 1), (["opt"], 2), (["max"], 4)]
+
+
+def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_path: Path) -> None:
+    report = build_engine(
+        models["fp16"],
+        tmp_path / "out",
+        profiles=PROFILES,
+        declared="fp16",
+        backend="onnxruntime",
+        provider="cpu",
+        latency=FEW,
+    )
+    assert report["status"] == "built" and report["half_layers_fraction"] is None
+    assert "FP16: ONNX Runtime's CPU provider computes FP16 in FP32" in report["not_verified"][0]
+
+
+def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    report = build_engine(tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp32", **options)
+    (row,) = report["latency"]
+    assert report["status"] == "built" and row["shapes"] == {"x": [2, 4]} and row["points"] == ["min", "opt", "max"]
+
+
+def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
+    def missing() -> str:
+        raise StageError("there is no reference")
+
+    options = {"backend": "onnxruntime", "provider": "cpu", "evidence": missing}
+    with pytest.raises(StageError, match="there is no reference"):
+        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
+    assert not (tmp_path / "out/model.optimized.onnx").exists()
+
+
+# --- plans carried out elsewhere
+
+
+def carried(models: dict[str, Path], folder: Path, **options: Any) -> Path:
+    """A plan for the CPU provider beside its model, in a folder of their own."""
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(models["fp32"].read_bytes())
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW} | options
+    names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.optimized.onnx")
+    build_engine(models["fp32"], folder, profiles=PROFILES, declared="fp32", probe=NO_GPU, plan_names=names, **options)
+    (folder / "model.optimized.onnx").unlink(missing_ok=True)
+    return folder / "plan.json"
+
+
+def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_path: Path) -> None:
+    plan = carried(models, tmp_path / "carried")
+    done = in_workspace(tmp_path, "python", "-m", "stages.engine", "--plan", str(plan), "--out", "built")
+    assert done.returncode == 0, done.stderr
+    printed, written = json.loads(done.stdout), json.loads((tmp_path / "built/engine.json").read_text())
+    assert printed["status"] == "built" and "layer_table" not in printed and written["layer_table"]
+    assert written["stage"] == "engine" and written["plan"]["onnx"] == "artifacts/cast_cleanup/model.onnx"
+    assert (tmp_path / "built/model.optimized.onnx").exists()
+    assert any(item.startswith("the engine's outputs: ") for item in written["not_verified"])
+
+
+def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(models: dict[str, Path], tmp_path: Path) -> None:
+    if probe()["gpus"]:
+        pytest.skip("this machine has a GPU")
+    report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
+    assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
+
+
+def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    for folder in ("here", "there"):
+        (tmp_path / folder / "weights").mkdir(parents=True)
+    where = {"save_as_external_data": True, "location": "weights/w.bin", "size_threshold": 0}
+    onnx.save(onnx.ModelProto.FromString(proto.SerializeToString()), tmp_path / "here/model.onnx", **where)
+    shutil.copytree(tmp_path / "here", tmp_path / "there", dirs_exist_ok=True)
+    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    here, there = tmp_path / "here/model.onnx", tmp_path / "there"
+    names = ("artifacts/model.onnx", "model.optimized.onnx")
+    build_engine(here, there, declared="fp32", profiles=profiles, probe=NO_GPU, plan_names=names, **options)
+    assert json.loads((there / "plan.json").read_text())["onnx_data"] == ["weights/w.bin"]
+    assert execute_plan(there / "plan.json")["status"] == "built"
+    (there / "weights/w.bin").write_bytes(np.zeros(16, np.float32).tobytes())
+    with pytest.raises(StageError, match="is not what the plan was made for"):
+        execute_plan(there / "plan.json")
+
+
+def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+    plan = carried(models, tmp_path / "carried")
+    (plan.parent / "model.onnx").write_bytes(models["fp16"].read_bytes())
+    with pytest.raises(StageError, match="is not what the plan was made for"):
+        execute_plan(plan)
+    (plan.parent / "model.onnx").unlink()
+    with pytest.raises(StageError, match=r"model\.onnx is missing; looked for .*put it beside plan\.json"):
+        execute_plan(plan)
+    plan.write_text("{}")
+    with pytest.raises(StageError, match=r"expected a plan of the engine stage \(plan\.json\)"):
+        execute_plan(plan)
+    done = in_workspace(tmp_path, "python", "-m", "stages.engine", "--plan", "absent.json")
+    assert done.returncode == 1 and done.stderr.startswith("engine: absent.json is missing")
+
+
+# --- the stage
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace as verify leaves it, of the embedded FP32 detector, with six samples."""
+    from conf.validate import validate
+    from stages.data.samples import adversarial_samples, verification_samples
+    from stages.models.source import io_spec, open_model
+    from stages.verify import write_reference
+    from tests.stages.embedded import embedded
+
+    root = tmp_path_factory.mktemp("detector")
+    overrides = ["precision=fp32", "data.verification_samples=6", "engine=onnxruntime", "engine.provider=cpu"]
+    values = composed(*overrides)
+    values["engine"]["latency"] = FEW
+    values["engine"]["profiles"][0]["images"]["max"][0] = 4
+    (root / "params.yaml").write_text(yaml.safe_dump(values))
+    config = validate(values)
+    for folder in ("artifacts/cast_cleanup", "artifacts/trace", "artifacts/reference", "artifacts/verify", "reports"):
+        (root / folder).mkdir(parents=True)
+    embedded(root / "artifacts/cast_cleanup/model.onnx")
+    spec, network = io_spec(config), open_model(config, ROOT)
+    (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec))
+    reference = freeze(network, verification_samples(config, ROOT), spec, 6)
+    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial_samples(config), spec, 3))
+    (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')
+    (root / "reports/probe.json").write_text(json.dumps(probe()))
+    return root
+
+
+def stage(root: Path) -> dict[str, Any]:
+    done = in_workspace(root, "python", "-m", "stages.engine")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads((root / "reports/engine.json").read_text()))
+
+
+def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detector: Path) -> None:
+    report = stage(detector)
+    assert report["status"] == "built" and report["not_verified"] == [], report.get("reason")
+    parity = report["parity"]
+    assert (parity["state"], parity["evaluation"], parity["samples"]) == ("verified", "onnxruntime-cpu", 6)
+    assert [(row["batch"], row["state"]) for row in parity["points"]] == [(1, "verified"), (4, "verified")]
+    assert parity["matched_fraction"] == 1.0 and parity["adversarial"]["state"] == "verified"
+    assert max(parity["max_abs_error"].values()) < 1e-3
+    assert len(report["latency"]) == 2 and report["engine"] == "artifacts/engine/model.optimized.onnx"
+    assert (detector / report["engine"]).exists() and report["nodes_by_provider"].keys() == {"CPUExecutionProvider"}
+    assert str(detector) not in json.dumps(report), "a report holds no path of the machine"
+
+
+def test_a_plan_of_the_workspace_is_held_against_its_reference(detector: Path) -> None:
+    stage(detector)
+    done = in_workspace(detector, "python", "-m", "stages.engine", "--plan", "artifacts/engine/plan.json", "--out", "x")
+    assert done.returncode == 0 and json.loads(done.stdout)["parity"]["state"] == "verified", done.stderr
+
+
+def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) -> None:
+    """The reference of other weights: the engine finds what they do not."""
+    with np.load(detector / "artifacts/reference/reference.npz") as stored:
+        kept = dict(stored)
+    wrong = kept | {"boxes": kept["boxes"] * np.float32(0.5)}
+    file = detector / "artifacts/reference/reference.npz"
+    try:
+        np.savez(file, **wrong)
+        report = stage(detector)
+        assert report["status"] == "failed" and report["parity"]["state"] == "failed"
+        assert report["reasons"][0].startswith("the engine's outputs: profile 0, min and opt: ")
+        assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
+        done = in_workspace(detector, "python", "-m", "stages.engine", "--plan", "artifacts/engine/plan.json")
+        assert done.returncode == 1 and json.loads(done.stdout)["status"] == "failed"
+    finally:
+        np.savez(file, **kept)
+
+
+def test_a_model_that_failed_verify_gets_no_engine(detector: Path) -> None:
+    verdict = detector / "artifacts/verify/verdict.json"
+    try:
+        verdict.write_text('{"verdict": "failed"}')
+        report = stage(detector)
+        assert report["status"] == "refused" and "engine.build_unverified=true" in report["reason"]
+        assert [file.name for file in (detector / "artifacts/engine").iterdir()] == ["REFUSED"]
+    finally:
+        verdict.write_text('{"verdict": "passed"}')
+
+
+def test_the_evidence_is_that_of_verify(detector: Path) -> None:
+    evidence = evidence_of(load_params(detector), detector)
+    assert len(evidence.reference.names) == 6 and evidence.reference.truth
+    assert not isinstance(evidence.adversarial, str) and len(evidence.adversarial.names) == 3
 
 
 @pytest.mark.gpu
 def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    machine = probe()
-    report = build_engine(models["fp16"], out, profiles=PROFILES, workspace_gb=1, declared="fp16", probe=machine)
+    if not (machine := probe())["tensorrt"]:
+        pytest.skip("TensorRT cannot be imported here")
+    report = build_engine(models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=machine)
     assert report["status"] == "built", report
-    assert report["half_layers"] > 0 and (out / "model.engine").stat().st_size > 0
-    assert {one["dtype"] for one in report["io"]} == {"HALF"}
+    assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
+    assert {one["dtype"] for one in report["io"]} == {"HALF"} and len(report["latency"]) == 3
+
+
+@pytest.mark.gpu
+def test_on_cuda_the_kernels_are_half(models: dict[str, Path], tmp_path: Path) -> None:
+    if "CUDAExecutionProvider" not in (machine := probe())["onnxruntime_providers"]:
+        pytest.skip("ONNX Runtime's CUDA provider does not load here")
+    options = {"backend": "onnxruntime", "provider": "cuda", "latency": FEW}
+    out = tmp_path / "out"
+    report = build_engine(models["fp16"], out, profiles=PROFILES, declared="fp16", probe=machine, **options)
+    assert report["status"] == "built" and report["provider"] == "CUDAExecutionProvider", report
+    assert report["half_layers"] == 1 and report["cpu_nodes"] == [] and len(report["latency"]) == 3

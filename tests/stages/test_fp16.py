@@ -269,3 +269,16 @@ def test_the_stage_passes_fp32_on(tmp_path: Path) -> None:
 
 def test_the_limit_that_conf_states_is_float16s() -> None:
     assert float(np.finfo(np.float16).max) == FP16_MAX
+
+
+def test_operators_of_plugins_stay_fp32_unless_told(tmp_path: Path) -> None:
+    """What an operator of another domain computes in FP16 nobody knows but those who wrote it."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g (float["n", 2] x) => (float["n", 2] y)
+        <float["n", 2] a, float["n", 2] b, float[2,2] w = {1.0, -2.0, 0.5, 3.0}>
+        { a = MatMul(x, w)  b = com.acme.Mine(a)  y = MatMul(b, w) }"""
+    source, out = saved(tmp_path, text, ["first", "mine", "last"]), tmp_path / "out.onnx"
+    report = to_fp16(source, out, placement="eager")
+    (row,) = report["fp32_nodes"]
+    assert (row["node"], row["reason"]) == ("mine", "operator com.acme::Mine is not known to onnx")
+    for told in ({"op_include_list": ["com.acme::Mine"]}, {"node_include_list": ["^mine$"]}):
+        assert to_fp16(source, out, placement="eager", **told)["fp32_nodes"] == []

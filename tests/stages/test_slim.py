@@ -13,7 +13,8 @@ import onnx.parser
 import onnxslim
 import pytest
 
-from stages.io import Stage, StageError
+from stages.graph.repair import PASSES, Done
+from stages.io import Stage, StageError, defaults
 from stages.onnx_files import load_model
 from stages.slim import at_fault, run, slim
 from stages.trace import trace
@@ -119,7 +120,7 @@ def test_nodes_that_onnxslim_made_get_their_scope(tmp_path: Path, monkeypatch: p
         return model
 
     monkeypatch.setattr(onnxslim, "slim", fused)
-    slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")
+    slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=())
     names = [node.name for node in load_model(tmp_path / "m.onnx").graph]
     assert names[4:] == ["/net/block.0/Transpose_back", "/net/block.0/Relu", "/net/block.0/Neg"]
 
@@ -233,6 +234,98 @@ def test_without_samples_nothing_is_verified(tmp_path: Path) -> None:
 def test_unknown_pattern_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"onnxslim has no FusionTypo; it has .*FusionGemm.*weight_tying"):
         slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", skip_patterns=["FusionTypo"])
+
+
+SAMPLED = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[batch, 3, 4, 6] x, float[batch, 5, 2, 2] grid) => (float[batch, 3, 5, 2] y)
+{
+    sampled = GridSample <mode = "bilinear"> (x, grid)
+    other = GridSample <mode = "nearest"> (x, grid)
+    y = Add (sampled, other)
+}
+"""
+
+
+def write_sampled(path: Path) -> Path:
+    model = onnx.parser.parse_model(SAMPLED)
+    for node in model.graph.node:
+        node.name = f"/net/block.0/{node.op_type}_{node.output[0]}"
+    onnx.save(model, path)
+    return path
+
+
+def sampled_feeds() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "x": rng.normal(size=(n, 3, 4, 6)).astype(np.float32),
+            "grid": rng.uniform(-1.2, 1.2, (n, 5, 2, 2)).astype("f"),
+        }
+        for n in (1, 3)
+    ]
+
+
+def test_repair_runs_at_the_end_and_is_reported(tmp_path: Path) -> None:
+    source = write_sampled(tmp_path / "source.onnx")
+    report = slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds())
+    assert list(report["repair"]["counts"]) == list(defaults("repair/tensorrt")["passes"])
+    assert report["repair"]["counts"]["grid_sample_gather"] == 1
+    refused = [entry for entry in report["repair"]["refused"] if entry["pass"] == "grid_sample_gather"]
+    assert [entry["node"] for entry in refused] == ["/net/block.0/GridSample_other"]
+    assert (report["ops_after"]["GridSample"], report["ops_after"]["GatherND"]) == (1, 1)
+    assert report["parity"]["status"] == "verified"
+    assert report["model"]["untyped_nodes"] == 0
+    assert all(node.name.startswith("/net/block.0/") for node in load_model(tmp_path / "m.onnx").graph)
+
+
+def test_repair_of_the_same_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    source = write_sampled(tmp_path / "source.onnx")
+    for name in ("a.onnx", "b.onnx"):
+        slim(source, tmp_path / name)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_no_repair_where_none_is_wanted(tmp_path: Path) -> None:
+    report = slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=())
+    assert report["repair"] == {"counts": {}, "refused": []}
+    assert report["ops_after"]["GridSample"] == 2
+
+
+def test_wrong_repair_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Any) -> Done:
+        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
+        return Done(1)
+
+    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
+    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero", "infer_value_info"]
+    with pytest.raises(StageError) as error:
+        slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds(), repair=passes)
+    message = str(error.value)
+    assert "repair's allowzero did it, onnxslim did not" in message
+    assert "repair.passes='[grid_sample_gather,infer_value_info]'" in message
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_onnxslim_is_named_where_it_is_wrong_without_repair_too(tmp_path: Path, register: Any) -> None:
+    register("FusionWrong", "Relu", "Sigmoid")
+    with pytest.raises(StageError, match="onnxslim's FusionWrong did it"):
+        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=["infer_value_info"])
+
+
+def test_unknown_repair_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"repair has no pass grid_sample; it has allowzero, .*infer_value_info"):
+        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["grid_sample"])
+
+
+def test_invalid_file_of_a_repair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Any) -> Done:
+        next(node for node in model.graph if node.op_type == "Add").op_type = "NoSuchOperator"
+        return Done(1)
+
+    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
+    with pytest.raises(StageError, match=r"(?s)checker of onnx refuses.*NoSuchOperator.*allowzero did it"):
+        slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["allowzero"])
 
 
 def test_truncated_file_is_refused(tmp_path: Path) -> None:

@@ -191,3 +191,39 @@ def test_stage_traces_the_configured_model(overrides: list[str], batches: list[i
     assert sorted(file.name for file in stage.out().iterdir()) == ["io_spec.json", "model.onnx"]
     spec = json.loads((stage.out() / "io_spec.json").read_text())
     assert spec["trained"] is False
+
+
+class Sampled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = x[:, None, :2, None].expand(-1, 2, 2, 2)
+        picture = x[:, None, None, :].expand(-1, 1, 3, 4)
+        sampled = torch.nn.functional.grid_sample(picture, grid * 0.1, align_corners=False)
+        return sampled.flatten(1)[:, :3]
+
+
+def test_report_says_what_lint_found(tmp_path: Path) -> None:
+    assert traced(Head(), tmp_path / "m.onnx")["lint"]["counts"] == {"error": 0, "warning": 0, "info": 0}
+    found = traced(Sampled(), tmp_path / "m.onnx", lint_ignore=["float64"])["lint"]
+    assert found["rules"] == {"grid-sample": 1} and found["first"][0]["node"] == "/GridSample"
+    assert found["ignored"] == {"float64": 0}
+
+
+def test_lint_ends_the_stage_where_it_is_told_to(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"lint\.fail_on is warning") as caught:
+        traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning")
+    assert "warning grid-sample (1): " in str(caught.value) and "First at /GridSample" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning", lint_ignore=["grid-sample"])
+    traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="error")
+
+
+class Baked(Head):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) * scale.item()
+
+
+def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
+    spec = SPEC | {"inputs": [*SPEC["inputs"], {"name": "scale", "dtype": "float32", "shape": [1]}]}
+    example = feeds(1, 2) | {"scale": np.ones(1, np.float32)}
+    with pytest.raises(StageError, match="baked-item"):
+        trace(Baked(), example, tmp_path / "m.onnx", spec=spec)

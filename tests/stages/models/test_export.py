@@ -178,3 +178,47 @@ def test_failing_module_is_reported_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="no such head"):
         exported(module, tmp_path / "m.onnx", "torchscript", 17)
     assert module.training
+
+
+class Resolving(torch.nn.Module):
+    """What torch calls of its own accord when code touches .real or .tolist()."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * torch.resolve_neg(torch.resolve_conj(x))
+
+
+def translations() -> dict[str, dict[int, Any]]:
+    from torch.onnx._internal.torchscript_exporter.registration import registry
+
+    groups = {name: registry.get_function_group(name) for name in ("aten::resolve_conj", "aten::resolve_neg")}
+    return {name: {} if group is None else dict(group._functions._merged) for name, group in groups.items()}
+
+
+@pytest.mark.parametrize("translated", [True, False])
+def test_resolving_passes_its_input_on(translated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether torch translates it (2.0 and later) or not; afterwards the process is as it was."""
+    from torch.onnx._internal.torchscript_exporter import registration, utils
+
+    utils._trigger_symbolic_function_registration()
+    if not translated:
+        known = dict(registration.registry._registry)
+        del known["aten::resolve_conj"], known["aten::resolve_neg"]
+        monkeypatch.setattr(registration.registry, "_registry", known)
+    before = translations()
+    assert all(bool(functions) == translated for functions in before.values())
+    model = exported(Resolving(), tmp_path / "m.onnx", "torchscript", 17)
+    assert [node.op_type for node in model.graph] == ["Constant", "Mul"]
+    assert translations() == before
+
+
+def test_a_translation_of_the_callers_own_is_kept(tmp_path: Path) -> None:
+    def doubled(g: Any, x: Any) -> Any:
+        return g.op("Add", x, x)
+
+    torch.onnx.register_custom_op_symbolic("aten::resolve_conj", doubled, 9)
+    try:
+        model = exported(Resolving(), tmp_path / "m.onnx", "torchscript", 17)
+        assert "Add" in {node.op_type for node in model.graph}
+        assert doubled in translations()["aten::resolve_conj"].values()
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::resolve_conj", 9)

@@ -14,7 +14,7 @@ import pytest
 
 from stages.io import StageError
 from stages.ort import session as module
-from stages.ort.session import CPU, CUDA, Session, cpu_float_nodes
+from stages.ort.session import CPU, CUDA, TENSORRT, Session, cpu_float_nodes
 
 TEXT = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[N,2] x) => (float[N,2] y, float[N,2] z) <float[2] w = {1.0, 2.0}> { y = Add(x, w)  z = Mul(x, w) }"""
@@ -119,17 +119,64 @@ def test_nodes_that_compute_floats_on_the_cpu_are_read_from_a_profile(tmp_path: 
 
 
 def test_a_session_that_reads_where_its_nodes_ran_does_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CUDA", CPU)  # the CPU provider takes the path of CUDA, and passes over use_tf32
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
-    session = Session(onnx.parser.parse_model(MIXED).SerializeToString(), CPU, optimize=False)
-    assert session.cpu_nodes is None
+    session = Session(onnx.parser.parse_model(MIXED).SerializeToString(), CPU, optimize=False, profiled=True)
+    assert session.cpu_nodes is None and session.kernels is None
     for _ in range(2):
         np.testing.assert_array_equal(session.run({"x": X})["y"], [[2, 4]] * 3)
         assert session.cpu_nodes == ["double (Add)", "scale (Mul)", "twice (Add)"]
         assert list(tmp_path.iterdir()) == []
+    rows = {row["name"]: row for row in session.kernels or []}
+    assert rows["scale"] == {
+        "name": "scale",
+        "type": "Mul",
+        "provider": CPU,
+        "inputs": ["float", "float"],
+        "outputs": ["float"],
+    }
+    assert rows["round"]["outputs"] == ["float16"]
 
 
 def test_a_cpu_session_profiles_nothing() -> None:
     session = Session(proto().SerializeToString())
     session.run({"x": X})
-    assert session.cpu_nodes is None
+    assert session.cpu_nodes is None and session.kernels is None
+
+
+def test_a_provider_counts_where_a_session_gets_it(capfd: pytest.CaptureFixture[str]) -> None:
+    found = module.loadable_providers()
+    assert CPU in found and set(found) <= set(module.built_providers())
+    assert "EP Error" not in "".join(capfd.readouterr()), "that a provider does not load is no fault to print"
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        (CUDA, [(CUDA, {"use_tf32": "1"})]),
+        (TENSORRT, [(TENSORRT, {"use_tf32": "1"}), (CUDA, {"use_tf32": "0"})]),
+    ],
+)
+def test_options_go_to_the_provider_and_what_tensorrt_leaves_to_cuda(
+    provider: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime as ort
+
+    asked: list[Any] = []
+
+    def refuse(model: Any, settings: Any, providers: Any) -> None:
+        asked.extend(providers)
+        raise RuntimeError("no GPU in a test")
+
+    monkeypatch.setattr(ort, "InferenceSession", refuse)
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+    with pytest.raises(StageError, match="no GPU in a test"):
+        Session(proto().SerializeToString(), provider, provider_options={"use_tf32": "1"})
+    assert asked == expected
+
+
+def test_a_prepared_call_gives_what_a_run_gives_each_time() -> None:
+    session = Session(proto().SerializeToString())
+    once = session.prepared({"x": X})
+    for _ in range(2):
+        for got, expected in zip(once()(), session.run({"x": X}).values(), strict=True):
+            np.testing.assert_array_equal(got, expected)

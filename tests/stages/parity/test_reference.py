@@ -1,21 +1,92 @@
-"""The frozen reference: finite, and its samples told apart."""
+"""The frozen reference: finite, its samples told apart; it comes back as it was, or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from stages.data.samples import Sample
 from stages.io import StageError
-from stages.parity.reference import freeze
-from tests.stages.parity.small_detector import LOGITS, SPEC, Detector, unlabelled
+from stages.parity.reference import freeze, read_reference
+from stages.verify import write_reference
+from tests.stages.parity import small_detector
+
+SPEC: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": ["N", 3, 32, 32]}],
+    "outputs": [
+        {"name": "logits", "kind": "logits", "activation": "sigmoid"},
+        {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+    ],
+    "class_names": ["ant", "bee"],
+}
+SAMPLES = [
+    Sample(f"s/{i}", {"x": np.full((1,), i, np.float32)}, np.array([[0, 0, 4, 4]], np.float32), np.array([i % 2]))
+    for i in range(3)
+]
 
 
-def test_a_reference_that_is_not_finite_is_an_error_at_once():
-    broken = Detector(np.where(LOGITS > 0, np.nan, LOGITS))
+class Network(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[:, None].repeat(1, 2, 2) + 1, torch.full((len(x), 2, 4), 0.25)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_reference(tmp_path, freeze(Network(), SAMPLES, SPEC, 2), "FP32 is not finite there")
+    return tmp_path
+
+
+def test_it_comes_back_as_it_was(folder: Path) -> None:
+    frozen, read = freeze(Network(), SAMPLES, SPEC, 2), read_reference(folder, "reference", SAMPLES, SPEC)
+    assert not isinstance(read, str) and (read.names, read.sha256) == (frozen.names, frozen.sha256)
+    assert list(read.outputs) == list(frozen.outputs) and read.unusable is None
+    for name, value in frozen.outputs.items():
+        np.testing.assert_array_equal(read.outputs[name], value)
+    np.testing.assert_array_equal(read.found[2].boxes, frozen.found[2].boxes)
+    assert read.truth and read.truth[1].labels.tolist() == [1]
+
+
+def test_where_there_is_none_it_says_why(folder: Path) -> None:
+    assert read_reference(folder, "adversarial", SAMPLES, SPEC) == "FP32 is not finite there"
+
+
+def test_random_weights_stay_unusable(folder: Path) -> None:
+    read = read_reference(folder, "reference", SAMPLES, SPEC | {"trained": False})
+    assert not isinstance(read, str) and "random" in str(read.unusable)
+
+
+def test_other_samples_are_refused(folder: Path) -> None:
+    with pytest.raises(StageError, match="frozen on 3 samples from s/0 on, and the configuration says 2"):
+        read_reference(folder, "reference", SAMPLES[:2], SPEC)
+    changed = [*SAMPLES[:2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
+    with pytest.raises(StageError, match=r"s/2 is not what it was when the reference was frozen"):
+        read_reference(folder, "reference", changed, SPEC)
+    (folder / "samples.json").unlink()
+    with pytest.raises(StageError, match=r"samples.json is missing"):
+        read_reference(folder, "reference", SAMPLES, SPEC)
+
+
+def test_the_index_names_each_sample(folder: Path) -> None:
+    rows = json.loads((folder / "samples.json").read_text())["reference"]
+    assert [row["name"] for row in rows] == ["s/0", "s/1", "s/2"]
+
+
+def test_one_that_is_not_finite_is_an_error_at_once() -> None:
+    logits = small_detector.LOGITS
+    broken = small_detector.Detector(np.where(logits > 0, np.nan, logits))
     with pytest.raises(StageError, match="'logits' holds 3 NaN or Inf of 12 values on sample made/0"):
-        freeze(broken, unlabelled(), SPEC, 5)
+        freeze(broken, small_detector.unlabelled(), small_detector.SPEC, 5)
 
 
-def test_reference_index_tells_samples_apart():
-    index = freeze(Detector(), unlabelled(3), SPEC, 2).index
+def test_its_index_tells_samples_apart() -> None:
+    frozen = [freeze(small_detector.Detector(), small_detector.unlabelled(3), small_detector.SPEC, n) for n in (2, 3)]
+    index = frozen[0].index
     assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
     assert len({item["sha256"] for item in index}) == 3
-    assert index == freeze(Detector(), unlabelled(3), SPEC, 3).index
+    assert index == frozen[1].index

@@ -1,0 +1,256 @@
+"""A plan carried out: the engine, its precision, its outputs against the reference, and its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.schema import Backend
+from stages.graph.facts import all_nodes, model_facts
+from stages.graph.lint import Finding, lint
+from stages.graph.normalize import normalize
+from stages.graph.selectors import scope_of
+from stages.io import StageError
+from stages.onnx_files import load_model
+from stages.ort import deploy
+from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
+from stages.parity.engine_parity import Evidence, Feeds, Point, feeds_of, measure_engine, points_of
+from stages.trt.build import BuildError, build, precision_fault, unavailable_reason
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
+_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+
+
+@dataclass(frozen=True)
+class _Built:
+    """An engine that runs.
+
+    Attributes:
+        facts: of the engine, for the report.
+        run: outputs for feeds, at a profile.
+        time: latency for feeds, at a profile, with warm_up, runs and rounds.
+        evaluation: what computes the outputs, as the hop table calls it.
+        computes_half: whether FP16 is computed as such; False where it is known that it is not.
+        unknown: what nobody can say of it, each with the reason.
+        stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
+    """
+
+    facts: dict[str, Any]
+    run: Callable[[Feeds, int], Mapping[str, Any]]
+    time: Callable[..., dict[str, Any]]
+    evaluation: str
+    computes_half: bool
+    unknown: list[str]
+    stopped: tuple[str, str] | None = None
+
+
+def carry_out(
+    plan: Mapping[str, Any],
+    model_path: Path,
+    out_dir: Path,
+    evidence: Callable[[], Evidence | str],
+    probe: Mapping[str, Any],
+    lint_ignore: Sequence[str],
+) -> dict[str, Any]:
+    """Build what a plan says, or say why that cannot be done on this machine; see stages.engine.build_engine.
+
+    Args:
+        plan: of stages.trt.plan.make_plan or stages.ort.deploy.make_plan, with `backend` and `latency`.
+        model_path: where the plan's model lies.
+        out_dir: where the engine goes.
+        evidence: gives what its outputs are held against, or why there is nothing.
+        probe: facts of the machine.
+        lint_ignore: findings that are not wanted.
+    """
+    model = typed_model(model_path)
+    on_tensorrt = plan["backend"] == Backend.tensorrt.value
+    by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
+    findings = _findings(model, plan, probe, lint_ignore) if by_tensorrt else []
+    common = {"backend": plan["backend"], "declared": plan["declared"], "plan": plan}
+    common["lint"] = [finding.as_dict() for finding in findings]
+    reason = unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"])
+    if reason:
+        return {
+            "status": "planned",
+            "reason": reason,
+            "not_verified": [f"the engine: none was built: {reason}"],
+        } | common
+    points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
+    given = evidence()  # before the build, which takes long: it may not be there
+    if on_tensorrt:
+        built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
+    else:
+        built = _built_by_onnxruntime(plan, model, model_path, out_dir, points[0])
+    parity = _parity(built, model, points, given)
+    latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
+    reasons = []
+    if built.computes_half and (fault := precision_fault(built.facts, plan["declared"])):
+        reasons.append(fault)
+    if parity["state"] == FAILED:
+        reasons.append(f"the engine's outputs: {parity['reason']}")
+    unknown = [*built.unknown, *untimed]
+    if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
+        unknown.append(f"the engine's outputs: {parity['reason']}")
+    return (
+        {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons} if reasons else {"status": "built"}
+    ) | (common | built.facts | {"parity": parity, "latency": latency, "not_verified": unknown})
+
+
+def _only_point(model: ir.Model) -> Point:
+    """Of a model whose shapes are all fixed, and which therefore needs no profile."""
+    sides = {str(value.name): list(value.shape or ()) for value in model.graph.inputs}
+    shapes = {name: [side for side in shape if isinstance(side, int)] for name, shape in sides.items()}
+    return Point(0, ("min", "opt", "max"), shapes)
+
+
+def typed_model(path: Path) -> ir.Model:
+    """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
+    model = load_model(path)
+    if model_facts(model)["untyped_nodes"]:
+        normalize(model)
+    return model
+
+
+def _findings(
+    model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any], ignore: Sequence[str]
+) -> list[Finding]:
+    """What TensorRT will not like; with plugins, operators of domains that ONNX does not know are taken for theirs."""
+    theirs = {f"{node.domain}::{node.op_type}" for node in all_nodes(model) if node.domain not in _ONNX_DOMAINS}
+    return lint(
+        model,
+        tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
+        ignore=ignore,
+        plugins_ops=sorted(theirs) if plan["plugins"] else (),
+    )
+
+
+def _built_by_tensorrt(
+    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, findings: Sequence[Finding]
+) -> _Built:
+    from stages.trt.latency import measure
+    from stages.trt.run import Engine
+
+    try:
+        facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
+    except BuildError as error:
+        raise StageError(explained(error, model, findings)) from error
+    options, stopped = plan["builder"], None
+    engine: Any = None
+    try:
+        engine = Engine(
+            out_dir / Path(plan["engine"]).name,
+            [plugin["path"] for plugin in plan["plugins"]],
+            weights=model_path if options["strip_weights"] else None,
+            version_compatible=options["version_compatible"],
+        )
+    except StageError as error:  # the engine stays, for inspection or for another machine
+        stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
+    unknown = []
+    if facts["half_layers"] is None:
+        verbosity = options["profiling_verbosity"]
+        unknown.append(
+            f"the share of Half layers: engine.profiling_verbosity={verbosity} hides the types of layers; detailed "
+            "shows them"
+        )
+    return _Built(
+        facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
+        run=lambda feeds, profile: engine.run(feeds, profile),
+        time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
+        evaluation="tensorrt",
+        computes_half=True,
+        unknown=unknown,
+        stopped=stopped,
+    )
+
+
+def _torch_sees_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -> str:
+    """Why TensorRT refuses the file, with the module of each node at fault and the finding of lint that explains it."""
+    nodes = {node.name: node for node in all_nodes(model)}
+    lines = [str(error)]
+    for name in dict.fromkeys(fault["node"] for fault in error.faults):
+        if name not in nodes:
+            continue
+        scope = scope_of(nodes[name])
+        lines.append(f"  {name}: {f'of the module {scope}' if scope else 'of no module that its name tells'}")
+        for finding in findings:
+            if finding.node == name:
+                lines.append(f"    {finding.rule}: {finding.message} {finding.remedy} ({finding.link})")
+    return "\n".join(lines)
+
+
+def _built_by_onnxruntime(
+    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, first: Point
+) -> _Built:
+    deployed = deploy.Deployed(plan, model_path, out_dir)
+    deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
+    facts = deployed.facts()
+    half, provider = plan["declared"] == "fp16", plan["provider"]
+    unknown = []
+    if half and provider == "cpu":
+        unknown.append(f"FP16: {CPU_FP16}")
+    if half and provider == "tensorrt":
+        unknown.append(
+            "the precision of each layer: ONNX Runtime's TensorRT provider lets TensorRT choose it (trt_fp16_enable) "
+            "and does not show it; engine=tensorrt builds what the graph says"
+        )
+    if nodes := deployed.cpu_nodes:
+        named = ", ".join(nodes[:10]) + (f" and {len(nodes) - 10} more" if len(nodes) > 10 else "")
+        unknown.append(f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {named}")
+    return _Built(
+        facts=facts | {"engine": plan["engine"]},
+        run=lambda feeds, profile: deployed.run(feeds),
+        time=lambda feeds, profile, **options: deployed.latency(feeds, **options),
+        evaluation=f"onnxruntime-{provider}",
+        computes_half=not (half and provider == "cpu"),
+        unknown=unknown,
+    )
+
+
+def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> dict[str, Any]:
+    ran = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
+    if built.stopped:
+        return {"state": built.stopped[0], "reason": built.stopped[1], **ran}
+    if isinstance(evidence, str):
+        return {"state": NOT_VERIFIED, "reason": evidence, **ran}
+    parity = measure_engine(built.run, model, points, evidence) | ran
+    if built.computes_half or parity["state"] != VERIFIED:
+        return parity
+    open_ = {"state": NOT_VERIFIED, "reason": CPU_FP16}
+    return parity | open_ | {"points": [row | open_ for row in parity["points"]]}
+
+
+def _latency(
+    built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str, options: Mapping[str, int]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Latency by point, and what could not be timed."""
+    rows, untimed = [], []
+    for point in points:
+        try:
+            rows.append(point.facts | built.time(_feeds(model, point, evidence), point.profile, **options))
+        except Exception as error:  # what stops a timing must not lose the engine
+            said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+            untimed.append(f"latency at {point.label}: {said}")
+    return rows, untimed
+
+
+def _feeds(model: ir.Model, point: Point, evidence: Evidence | str) -> Feeds:
+    """Samples where they fit the point, and numbers drawn at random where they do not."""
+    drawn = feeds_of(model, point, None)
+    if isinstance(evidence, str):
+        return drawn
+    samples = evidence.reference.samples
+    batch = next((len(value) for name, value in drawn.items() if name in samples[0].feeds and value.ndim), 1)
+    taken = feeds_of(model, point, [samples[i % len(samples)] for i in range(batch)])
+    fits = {name: value.shape for name, value in taken.items()} == {name: value.shape for name, value in drawn.items()}
+    return taken if fits else drawn

@@ -1,0 +1,205 @@
+"""Sizes and positions that are computed from data.
+
+    nonzero-threshold          NonZero(scores > t), whose positions are used
+    bool-index                 NonZero(mask) of another boolean, whose positions are used: x[mask], x[mask] = v
+    range-of-execution-tensor  Range whose limits are DATA
+    dynamic-slice              Slice whose limits are DATA, or an input
+    dynamic-topk               TopK whose k is no constant, unless it sorts the whole axis
+    reshape-allowzero          Reshape of what may be empty, to sizes that may be 0
+
+A NonZero that is only counted (its result is read by Shape alone) is the way that TensorRT likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer
+from stages.graph.lint.integers import constant
+from stages.graph.lint.values import Origin
+
+NONZERO_THRESHOLD = Rule(
+    "nonzero-threshold",
+    "warning",
+    "detections chosen by a threshold: NonZero over a comparison",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+BOOL_INDEX = Rule(
+    "bool-index",
+    "warning",
+    "indexing with a boolean tensor: NonZero, GatherND, ScatterND",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+RANGE = Rule(
+    "range-of-execution-tensor",
+    "error",
+    "arange over a number that is computed on the device",
+    "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)",
+)
+DYNAMIC_SLICE = Rule(
+    "dynamic-slice",
+    "error",
+    "a slice whose ends are computed from data",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+DYNAMIC_TOPK = Rule(
+    "dynamic-topk",
+    "warning",
+    "topk with a k that is no constant",
+    "TensorRT's operator matrix (TopK)",
+)
+RESHAPE_ALLOWZERO = Rule(
+    "reshape-allowzero",
+    "warning",
+    "a reshape of a tensor that may be empty, without allowzero",
+    "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape",
+)
+
+_COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+_LOGIC = {"And", "Or", "Not", "Xor"}
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+_MOVES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+def nonzeros(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("NonZero"):
+        mask = node.inputs[0]
+        if subject.values.origin(mask) <= Origin.SHAPE or not _positions_used(node, subject):
+            continue
+        source = behind(mask, _MOVES)
+        if _compares_floats(source):
+            yield NONZERO_THRESHOLD.at(
+                node,
+                "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
+                "and everything behind it runs with sizes that vary from picture to picture.",
+                "Take a fixed number with torch.topk, and threshold outside the engine; or "
+                "threshold_topk of stages.models.trt_friendly; repair pass nonzero_topk.",
+            )
+        elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
+            yield BOOL_INDEX.at(
+                node,
+                "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
+                "and refuses some uses of such a size.",
+                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; bool_index_to_long and masked_assign "
+                "of stages.models.trt_friendly; repair pass bool_index.",
+            )
+
+
+def _positions_used(node: ir.Node, subject: Subject) -> bool:
+    """Whether something besides Shape and Size reads what NonZero found."""
+    waiting = list(node.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in subject.outputs:
+            return True
+        for reader in value.consumers():
+            if is_op(reader, *_MOVES):
+                waiting += reader.outputs
+            elif not is_op(reader, "Shape", "Size"):
+                return True
+    return False
+
+
+def _is_boolean(node: ir.Node | None) -> bool:
+    return is_op(node, *_COMPARISONS, *_LOGIC)
+
+
+def _compares_floats(node: ir.Node | None) -> bool:
+    """Whether a boolean is computed from a comparison of floats."""
+    waiting, seen = [node], set[ir.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if is_op(node, *_COMPARISONS) and any(value is not None and value.dtype in _FLOATS for value in node.inputs):
+            return True
+        if is_op(node, *_LOGIC):
+            waiting += [behind(value, _MOVES) for value in node.inputs]
+    return False
+
+
+def ranges(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Range"):
+        if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
+            yield RANGE.at(
+                node,
+                "Its limits are computed on the device; TensorRT wants them on the host, as a shape.",
+                "Count with mask.nonzero().shape[0] instead of mask.sum(), or take the size of a tensor; repair pass "
+                "range_to_shape.",
+            )
+
+
+def slices(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Slice"):
+        origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
+        if origin is Origin.DATA:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is computed on the device; TensorRT wants it on the host, as a shape.",
+                "Keep all rows, and mask those beyond the end; or dynamic_slice of stages.models.trt_friendly.",
+            )
+        elif origin is Origin.INPUT:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is the value of an input, which becomes a shape-tensor input of the engine.",
+                "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
+                "info",
+            )
+
+
+def topks(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("TopK"):
+        k = node.inputs[1] if len(node.inputs) > 1 else None
+        origin = subject.values.origin(k)
+        if origin is Origin.CONSTANT or (origin is Origin.SHAPE and _sorts(node)):
+            continue
+        on_device = origin is Origin.DATA
+        yield DYNAMIC_TOPK.at(
+            node,
+            "Its k is computed on the device; TensorRT wants it on the host, as a shape."
+            if on_device
+            else "Its k varies with a size; TensorRT builds for the largest, refuses more than 3840, and all that "
+            "follows has a size that varies.",
+            "Give topk a number.",
+            "error" if on_device else None,
+        )
+
+
+def _sorts(node: ir.Node) -> bool:
+    """Whether k is the size of the axis that is looked at: torch.sort."""
+    size = producer(behind_value(node.inputs[1]), "Gather")
+    shape = producer(size.inputs[0], "Shape") if size is not None else None
+    axis, source = node.attributes.get_int("axis", -1), node.inputs[0]
+    picked = constant(size.inputs[1]) if size is not None else None
+    if shape is None or shape.inputs[0] is not source or picked is None or picked.size != 1 or source is None:
+        return False
+    known = len(source.shape) if source.shape is not None else None
+    index = int(picked.numpy().ravel()[0])
+    return index == axis or (known is not None and index % known == axis % known)
+
+
+def behind_value(value: ir.Value | None) -> ir.Value | None:
+    """The value that moves brought here."""
+    node = value.producer() if value is not None else None
+    while node is not None and is_op(node, *_MOVES) and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    return value
+
+
+def reshapes(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Reshape"):
+        data, sizes = node.inputs[0], node.inputs[1]
+        if node.attributes.get_int("allowzero", 0) or not subject.values.sized_by_data(data):
+            continue
+        if subject.values.counted(sizes):
+            yield RESHAPE_ALLOWZERO.at(
+                node,
+                "Its input may be empty, and so a size that it is given may be 0, which means 'as it is in the input' "
+                "and not 'none'.",
+                "Let the size that may be 0 be the one that reshape infers (-1), or set allowzero=1; repair pass "
+                "allowzero.",
+            )

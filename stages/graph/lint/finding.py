@@ -1,0 +1,48 @@
+"""What lint says about one place of a graph or of a source file."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+SEVERITIES = ("error", "warning", "info")  # will not build; known to be wrong or slow; worth knowing
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        rule: its id, such as "grid-sample"; also the anchor in docs/lint.md.
+        severity: "error" (will not build), "warning" (known to be wrong or slow) or "info".
+        node: name of the node, of the graph input or output, or of the initializer; "" for a finding in source code.
+        op_type: of the node; "" where there is none.
+        scope: dotted path of the module that the node was exported from, or the qualified name of the source.
+        message: why it is a finding.
+        remedy: what to write instead.
+        link: "docs/lint.md#<rule>".
+        file, line: where the source code stands.
+        count: places that this finding stands for.
+    """
+
+    rule: str
+    severity: str
+    node: str
+    op_type: str
+    scope: str
+    message: str
+    remedy: str
+    link: str
+    file: str | None = None
+    line: int | None = None
+    count: int = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; file and line only where there is one."""
+        values = dataclasses.asdict(self)
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def link_to(rule: str) -> str:
+    """Where the documentation explains a rule."""
+    return f"docs/lint.md#{rule}"

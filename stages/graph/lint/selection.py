@@ -1,0 +1,112 @@
+"""Choosing between values, and arithmetic on booleans.
+
+where-condition   Where whose condition is DATA or an input
+bool-arithmetic   And, Or, Not, Xor on DATA; bitwise operators and BitShift; Mod of a boolean
+atan2             Where(x < 0, Where(y > 0, Atan(y / x) + pi, Atan(y / x) - pi), Atan(y / x))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer, scalar
+from stages.graph.lint.values import Origin
+
+WHERE_CONDITION = Rule(
+    "where-condition",
+    "info",
+    "where on a computed condition, which may be built as an IffCondition",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+BOOL_ARITHMETIC = Rule(
+    "bool-arithmetic",
+    "info",
+    "&, | and ~ on booleans; bitwise operators",
+    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Bitwise*, BitShift)",
+)
+ATAN2 = Rule(
+    "atan2",
+    "warning",
+    "atan2 spelt out by the exporter: NaN at the origin",
+    "torch's exporter; NVIDIA's guidance on exporting for TensorRT",
+)
+
+_LOGIC = ("And", "Or", "Not", "Xor")
+_BITWISE = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "BitShift")
+
+
+def wheres(subject: Subject) -> Iterator[Place]:
+    quadrants = {where for atan in subject.of_type("Atan") for where in _quadrants(atan)}
+    for node in subject.of_type("Where"):
+        if node not in quadrants and subject.values.origin(node.inputs[0]) >= Origin.INPUT:
+            yield WHERE_CONDITION.at(
+                node,
+                "TensorRT may build a where on a computed condition as an IffCondition, and has failed to build such "
+                "engines. Most are built well.",
+                "Only where a build fails: c * x + (1 - c) * y, provided that neither branch is Inf or NaN (0 * inf is "
+                "NaN); where of stages.models.trt_friendly; repair pass where_arithmetic.",
+            )
+
+
+def booleans(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type(*_BITWISE):
+        yield BOOL_ARITHMETIC.at(
+            node,
+            f"TensorRT has no {node.op_type}.",
+            "Compute with booleans (&, |, ~ of bool tensors) or with * and +; bitwise_and, bitwise_or and bitwise_not "
+            "of stages.models.trt_friendly.",
+            "error",
+        )
+    for node in subject.of_type("Mod"):
+        if any(_was_boolean(value) for value in node.inputs):
+            yield BOOL_ARITHMETIC.at(node, "A remainder of a boolean.", "Compute with * and - on integers.", "warning")
+    for node in subject.of_type(*_LOGIC):
+        if max(subject.values.origin(value) for value in node.inputs) >= Origin.INPUT:
+            yield BOOL_ARITHMETIC.at(
+                node,
+                f"TensorRT builds {node.op_type} of booleans in most places, and refuses it in some.",
+                "Only where a build fails: a * b for a & b, min(a + b, 1) for a | b, 1 - a for ~a, over integers; "
+                "bitwise_and, bitwise_or and bitwise_not of stages.models.trt_friendly.",
+            )
+
+
+def _was_boolean(value: ir.Value | None) -> bool:
+    cast = producer(value, "Cast")
+    source = cast.inputs[0] if cast is not None else value
+    return source is not None and source.dtype == ir.DataType.BOOL
+
+
+def atan2s(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Atan"):
+        if _quadrants(node):
+            yield ATAN2.at(
+                node,
+                "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign: at x = y = 0 it is 0 / 0, so "
+                "NaN, where torch gives 0.",
+                "atan2 of stages.models.trt_friendly, which is 0 there.",
+            )
+    for node in subject.nodes:
+        if node.op_type.lower() in ("atan2", "aten_atan2") and node.op_type not in subject.plugin_ops:
+            yield ATAN2.at(node, "TensorRT has no atan2.", "atan2 of stages.models.trt_friendly.", "error")
+
+
+def _quadrants(atan: ir.Node) -> list[ir.Node]:
+    """The Where nodes that choose the quadrant of an arc tangent of a quotient."""
+    if not is_op(behind(atan.inputs[0], {"Identity"}), "Div"):
+        return []
+    turned = [
+        reader
+        for reader in atan.outputs[0].consumers()
+        if is_op(reader, "Add", "Sub") and any(_is_pi(value) for value in reader.inputs)
+    ]
+    inner = [where for reader in turned for where in reader.outputs[0].consumers() if is_op(where, "Where")]
+    outer = [where for where in atan.outputs[0].consumers() if is_op(where, "Where")]
+    return list(dict.fromkeys([*inner, *outer])) if inner and outer else []
+
+
+def _is_pi(value: ir.Value | None) -> bool:
+    number = scalar(value)
+    return number is not None and math.isclose(abs(number), math.pi, rel_tol=1e-3)

@@ -1,0 +1,91 @@
+"""Patterns that TensorRT rejects, computes wrongly or slowly, replaced by equal ones; one pass a file.
+
+Each pass keeps the names of inputs, outputs and of what else stays, gives new nodes names in the scope of the node that
+they replace, and leaves a place that it cannot replace by something equal as it is, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from stages.graph.normalize import infer_types, sort_nodes
+from stages.graph.repair.allowzero import allowzero
+from stages.graph.repair.bool_index import bool_index
+from stages.graph.repair.deduplicate_names import deduplicate_names
+from stages.graph.repair.fold_constants import fold_constants
+from stages.graph.repair.grid_sample_gather import grid_sample_gather
+from stages.graph.repair.infer_value_info import infer_value_info, untyped_values
+from stages.graph.repair.nonzero_topk import nonzero_topk
+from stages.graph.repair.range_to_shape import range_to_shape
+from stages.graph.repair.rewrite import Done
+from stages.graph.repair.rope_constants import rope_constants
+from stages.graph.repair.squeeze_if import squeeze_if
+from stages.graph.repair.where_arithmetic import where_arithmetic
+from stages.io import StageError
+
+__all__ = ["PASSES", "Done", "RepairReport", "repair"]
+
+PASSES: Mapping[str, Callable[[ir.Model], Done]] = {
+    "allowzero": allowzero,
+    "fold_constants": fold_constants,
+    "squeeze_if": squeeze_if,
+    "where_arithmetic": where_arithmetic,
+    "range_to_shape": range_to_shape,
+    "grid_sample_gather": grid_sample_gather,
+    "rope_constants": rope_constants,
+    "bool_index": bool_index,
+    "nonzero_topk": nonzero_topk,
+    "deduplicate_names": deduplicate_names,
+    "infer_value_info": infer_value_info,
+}
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What was done.
+
+    Attributes:
+        counts: by pass, in the order in which they ran, how many places it changed.
+        refused: {pass, node, reason} of each place that has a pattern and was left as it is.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    refused: list[dict[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
+    """Run passes over a model, in place.
+
+    Args:
+        model: of any precision; functions are not looked into. It leaves sorted, with types inferred.
+        passes: names of PASSES, in the order in which they run; none: the model is not touched.
+
+    Raises:
+        StageError: a pass that there is not; a graph with a cycle.
+    """
+    if unknown := [name for name in passes if name not in PASSES]:
+        raise StageError(f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}")
+    report = RepairReport()
+    if not passes:
+        return report
+    sort_nodes(model)
+    for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
+        graph.opset_imports.update(model.graph.opset_imports)
+    untyped = untyped_values(model)
+    infer_types(model)
+    for name in passes:
+        done = PASSES[name](model)
+        if name == "infer_value_info":  # the passes before it typed most
+            done.changed = len(untyped) - len(untyped_values(model, among=untyped))
+        report.counts[name] = done.changed
+        report.refused.extend({"pass": name} | refusal for refusal in done.refused)
+        if done.changed:
+            infer_types(model)
+    return report

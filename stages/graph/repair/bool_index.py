@@ -1,0 +1,80 @@
+"""Indexing with a mask without positions, where the result has a size that is known before the run.
+
+    x[m] = v       ->  Where(m, v, x)                        v of one element
+    x[m] = y[m]    ->  Where(m, y, x)                        y of the sizes of x behind the mask
+    sum(x[m], 0)   ->  sum(Where(m, x, 0), axes of m)        up to the order of the sum
+
+Positions come in the order of the elements, the same for x and y; each is written once. Where x and v are proven to be
+bounded, the Where of an assignment is arithmetic (stages.graph.repair.where_arithmetic).
+
+Refused: x[m] that something else reads, as its size is the number of true elements; other values that are written.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from stages.graph.facts import all_nodes
+from stages.graph.repair.masks_by_position import (
+    flattened_source,
+    mask_behind,
+    masked_sum,
+    narrowed,
+    same_sizes_behind,
+    summed_rows,
+)
+from stages.graph.repair.rewrite import Build, Done, Writer, dims_of, is_op, made_by, opset, replace
+from stages.graph.repair.where_arithmetic import chosen
+
+_WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
+_READ = "the number of rows that it gives is the number of true elements; weigh with the mask, or take topk rows"
+
+
+def bool_index(model: ir.Model) -> Done:
+    """Replace each boolean index of a typed model, in place."""
+    done, writer = Done(), Writer(model)
+    if opset(model) < 13:
+        return done
+    for node in [node for node in all_nodes(model) if is_op(node, "ScatterND")]:
+        if mask_behind(node.inputs[1]) is None or node.attributes.get_string("reduction", "none") != "none":
+            continue
+        if (result := _written(writer.at(node), node)) is None:
+            done.refuse(node, _WRITE)
+            continue
+        replace(node, [result], writer)
+        done.changed += 1
+    for node in [node for node in all_nodes(model) if is_op(node, "GatherND")]:
+        mask = mask_behind(node.inputs[1]) if node.graph is not None else None
+        if mask is None or node.attributes.get_int("batch_dims", 0) != 0:
+            continue
+        total = summed_rows(node)
+        result = masked_sum(writer.at(total), node, total, mask) if total is not None else None
+        if total is None or result is None:
+            done.refuse(node, _READ)
+            continue
+        replace(total, [result], writer)
+        done.changed += 1
+    return done
+
+
+def _written(build: Build, node: ir.Node) -> ir.Value | None:
+    """Where(m, v, x) for ScatterND(x, positions of m, v); None: v is not such a value."""
+    x, updates = node.inputs[0], flattened_source(node.inputs[2])
+    mask, dims = mask_behind(node.inputs[1]), dims_of(x)
+    if x is None or updates is None or mask is None or dims is None:
+        return None
+    mask = narrowed(mask, x)
+    source = updates
+    while (expand := made_by(source, "Expand", "Reshape")) is not None and expand.inputs[0] is not None:
+        source = expand.inputs[0]
+    if all(dim == 1 for dim in dims_of(source) or [None]) and dims_of(source) is not None:
+        value = source if dims_of(source) == [] else build.op("Reshape", source, build.ints([], "scalar"))
+        return chosen(build, mask.over(build, len(dims)), value, x)
+    gather = made_by(updates, "GatherND")
+    other = mask_behind(gather.inputs[1]) if gather is not None else None
+    y = gather.inputs[0] if gather is not None else None
+    if gather is None or other is None or y is None or gather.attributes.get_int("batch_dims", 0) != 0:
+        return None
+    if narrowed(other, y).value is not mask.value or not same_sizes_behind(x, y, mask.axes):
+        return None
+    return chosen(build, mask.over(build, len(dims)), y, x)

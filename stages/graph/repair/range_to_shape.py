@@ -1,0 +1,98 @@
+"""arange(mask.sum()): a Range over a count becomes a Range over a shape, which TensorRT can compute on the host.
+
+    Range(a, Sum(Cast(m)), d)  ->  Range(a, Shape(NonZero(m))[1], d)         m boolean, summed over all axes
+
+The number of true elements is the number of their positions, exactly: the sum must be one of integers, as float32 ends
+counting at 2^24. Casts, Squeezes and Reshapes of the single number in between are looked through.
+
+Refused: limits that are computed from data in another way (a largest element, a sum of integers).
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from stages.graph.facts import all_nodes
+from stages.graph.repair.rewrite import (
+    Build,
+    Done,
+    Writer,
+    axes_of,
+    constant_of,
+    dims_of,
+    graph_of,
+    is_op,
+    made_by,
+    opset,
+    remove,
+)
+
+_INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
+_SIZES = ("Shape", "Size")
+_NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
+
+
+def range_to_shape(model: ir.Model) -> Done:
+    """Restate the limit of each Range over a count in a typed model, in place."""
+    done, writer = Done(), Writer(model)
+    for node in [node for node in all_nodes(model) if is_op(node, "Range")]:
+        if not any(_from_data(value) for value in node.inputs):
+            continue
+        mask = _counted(node.inputs[1])
+        if mask is None or _from_data(node.inputs[0]) or _from_data(node.inputs[2]) or opset(model) < 13:
+            done.refuse(node, _NO_DATA)
+            continue
+        limit = node.inputs[1]
+        node.replace_input_with(1, _count(writer.at(node), mask, limit))
+        producer = limit.producer() if limit is not None else None
+        if producer is not None and not any(value.uses() or value.is_graph_output() for value in producer.outputs):
+            remove(graph_of(producer), producer)
+        done.changed += 1
+    return done
+
+
+def _count(build: Build, mask: ir.Value, limit: ir.Value | None) -> ir.Value:
+    positions = build.op("NonZero", mask)
+    count: ir.Value = build.op("Gather", build.op("Shape", positions), build.ints(1), axis=0, label="count")
+    if limit is not None and limit.dtype is not None and limit.dtype != ir.DataType.INT64:
+        count = build.cast(count, limit.dtype)
+    return count
+
+
+def _counted(limit: ir.Value | None) -> ir.Value | None:
+    """m where a limit is Sum(Cast(m)) over all axes, in integers."""
+    total = _behind(limit, "Cast", "Identity", "Squeeze", "Reshape")
+    node = made_by(total, "ReduceSum")
+    cast = made_by(node.inputs[0], "Cast") if node is not None else None
+    mask = cast.inputs[0] if cast is not None else None
+    if node is None or cast is None or mask is None or mask.dtype != ir.DataType.BOOL:
+        return None
+    if ir.DataType(cast.attributes.get_int("to", 0)) not in _INTEGERS:
+        return None
+    dims = dims_of(mask)
+    axes = axes_of(node, len(dims) if dims is not None else None)
+    whole = axes == [] and not node.attributes.get_int("noop_with_empty_axes", 0)
+    every = dims is not None and axes is not None and sorted(set(axes)) == list(range(len(dims))) and bool(dims)
+    return mask if whole or every else None
+
+
+def _behind(value: ir.Value | None, *op_types: str) -> ir.Value | None:
+    while (node := made_by(value, *op_types)) is not None:
+        value = node.inputs[0]
+    return value
+
+
+def _from_data(value: ir.Value | None) -> bool:
+    """Whether what inputs hold, and not only their sizes, decides over a value."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen or constant_of(value) is not None:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None:
+            return True
+        if not is_op(producer, *_SIZES):
+            waiting += producer.inputs
+    return False

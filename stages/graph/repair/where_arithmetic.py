@@ -1,0 +1,115 @@
+"""Where as arithmetic: TensorRT may make an IffCondition of it, whose branches it cannot always build.
+
+    Where(c, x, y)  ->  c * x + (1 - c) * y          c as a number, 0 or 1
+
+Equal where x and y are finite (0 * inf is NaN, 0 * NaN, too), and in FP16 where they fit it; -0.0 may become 0.0.
+
+Left alone: a Where whose condition no input changes, and one that computes a shape.
+
+Refused: branches that are not proven to be finite and at most 65504 (stages.graph.repair.bounds), as DETR's anchors of
+3.4e38 for invalid cells; a condition that looks for NaN or Inf, as it says that there may be some; other types than
+floats and integers.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from stages.graph.facts import all_nodes
+from stages.graph.float16 import MAX
+from stages.graph.repair.bounds import bounds
+from stages.graph.repair.rewrite import Build, Done, NotEqualError, Writer, constant_of, is_op, replace
+
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+_INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
+_CHECKS = {"IsNaN", "IsInf"}
+
+
+def where_arithmetic(model: ir.Model) -> Done:
+    """Replace each Where of a typed model whose condition a run decides, in place."""
+    done, writer = Done(), Writer(model)
+    for node in [node for node in all_nodes(model) if is_op(node, "Where")]:
+        if not _decided_by_data(node.inputs[0]):
+            continue
+        try:
+            _check(*node.inputs)
+        except NotEqualError as reason:
+            done.refuse(node, str(reason))
+            continue
+        condition, x, y = (value for value in node.inputs if value is not None)
+        replace(node, [_mixed(writer.at(node), condition, x, y)], writer)
+        done.changed += 1
+    return done
+
+
+def chosen(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """Where(c, x, y) as arithmetic where that is equal, else as Where."""
+    try:
+        _check(condition, x, y)
+    except NotEqualError:
+        return build.op("Where", condition, x, y)  # type: ignore[no-any-return]
+    return _mixed(build, condition, x, y)
+
+
+def _check(condition: ir.Value | None, *branches: ir.Value | None) -> None:
+    """Raise NotEqualError, with the reason, unless Where(c, x, y) may be arithmetic."""
+    if (checked := _looks_for_nonfinite(condition)) is not None:
+        raise NotEqualError(f"its condition asks {checked} for NaN or Inf, which a product would keep")
+    for value in branches:
+        if value is None or value.dtype not in _FLOATS | _INTEGERS:
+            raise NotEqualError(
+                f"{value.name if value else ''!r} is {value.dtype if value else None}: expected numbers"
+            )
+        if value.dtype in _INTEGERS:
+            continue
+        found = bounds(value)
+        if found is None and constant_of(value) is not None:
+            raise NotEqualError(f"constant {value.name!r} holds Inf or NaN: 0 * inf is NaN")
+        if found is None:
+            raise NotEqualError(
+                f"{value.name!r} is not proven to be finite and at most 65504: 0 * inf is NaN; clip it in the "
+                "model, or write the mix there"
+            )
+        if (largest := max(map(abs, found))) > MAX:
+            raise NotEqualError(f"{value.name!r} reaches |x| = {largest:.4g} > 65504, float16's largest")
+
+
+def _mixed(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """c * x + (1 - c) * y."""
+    dtype = x.dtype or ir.DataType.FLOAT
+    share = build.cast(condition, dtype, "share")
+    rest = build.op("Sub", build.constant(1, dtype, "one"), share, label="rest")
+    taken, other = build.op("Mul", share, x, label="taken"), build.op("Mul", rest, y, label="other")
+    result: ir.Value = build.op("Add", taken, other, label="mixed")
+    return result
+
+
+def _decided_by_data(condition: ir.Value | None) -> bool:
+    """Whether a condition depends on what inputs hold, not only on their sizes."""
+    waiting, seen = [condition], set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen or constant_of(value) is not None:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None:
+            return True
+        if not is_op(producer, "Shape", "Size"):
+            waiting += producer.inputs
+    return False
+
+
+def _looks_for_nonfinite(condition: ir.Value | None) -> str | None:
+    """The node that asks whether something is finite: IsNaN, IsInf, or x == x."""
+    waiting, seen = [condition], set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        producer = value.producer() if value is not None and value not in seen else None
+        if value is None or producer is None:
+            continue
+        seen.add(value)
+        if producer.op_type in _CHECKS or (is_op(producer, "Equal") and producer.inputs[0] is producer.inputs[1]):
+            return repr(producer.name)
+        waiting += producer.inputs
+    return None

@@ -1,0 +1,64 @@
+"""grid_sample as gathers: out = sum over the four pixels around a point of weight * pixel
+
+TensorRT's own GridSample gives wrong results on detectors (NVIDIA/TensorRT#4813).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+PADDINGS = ("zeros", "border")
+
+
+def grid_sample(
+    x: torch.Tensor, grid: torch.Tensor, *, padding_mode: str = "zeros", align_corners: bool = False
+) -> torch.Tensor:
+    """torch.nn.functional.grid_sample(x, grid, "bilinear", padding_mode, align_corners) of pictures.
+
+    Args:
+        x: float [N, C, H, W].
+        grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the picture; any number, NaN excepted.
+        padding_mode: "zeros" (outside is 0) or "border" (outside is the nearest pixel).
+        align_corners: whether -1 and 1 are the centres of the outermost pixels, or the picture's edges.
+
+    Returns:
+        float [N, C, Ho, Wo]; within a few rounding errors of torch's.
+
+    Raises:
+        ValueError: when a shape or the padding mode is none of these.
+    """
+    import torch
+
+    if padding_mode not in PADDINGS:
+        raise ValueError(f"grid_sample: expected padding_mode {' or '.join(PADDINGS)}, got {padding_mode!r}")
+    if x.ndim != 4 or grid.ndim != 4:
+        raise ValueError(f"grid_sample: expected four axes each, got {list(x.shape)} and {list(grid.shape)}")
+    batch, channels, height, width = x.shape
+    rows, columns = grid.shape[1], grid.shape[2]
+    column = _pixel(grid.select(3, 0).reshape(batch, -1), width, padding_mode, align_corners)  # [N, P]
+    row = _pixel(grid.select(3, 1).reshape(batch, -1), height, padding_mode, align_corners)
+    left, top = column.floor(), row.floor()
+    right_share, bottom_share = column - left, row - top
+    picture = torch.arange(batch, device=x.device).reshape(-1, 1) * (height * width)
+    places, weights = [], []
+    for y, y_share in ((top, 1 - bottom_share), (top + 1, bottom_share)):
+        for a, a_share in ((left, 1 - right_share), (left + 1, right_share)):
+            near_y, near_a = y.clamp(0, height - 1), a.clamp(0, width - 1)
+            inside = (near_y == y).to(x.dtype) * (near_a == a).to(x.dtype)
+            weights.append(y_share * a_share * inside)
+            # in integers: FP16 counts to 2048
+            places.append(picture + near_y.long() * width + near_a.long())
+    place, weight = torch.stack(places, 1), torch.stack(weights, 1)  # [N, 4, P]
+    pixels = x.permute(0, 2, 3, 1).reshape(-1, channels)
+    around = pixels.index_select(0, place.reshape(-1)).reshape(batch, 4, -1, channels)
+    mixed = (around * weight.to(x.dtype).reshape(batch, 4, -1, 1)).sum(1)  # [N, P, C]
+    return mixed.transpose(1, 2).reshape(batch, channels, rows, columns)
+
+
+def _pixel(position: torch.Tensor, size: int, padding_mode: str, align_corners: bool) -> torch.Tensor:
+    """-1..1 in pixels, 0 the first one's centre; one pixel outside is as good as far outside."""
+    pixel = (position + 1) * ((size - 1) / 2) if align_corners else (position + 1) * (size / 2) - 0.5
+    return pixel.clamp(0, size - 1) if padding_mode == "border" else pixel.clamp(-1, size)

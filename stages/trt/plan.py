@@ -1,0 +1,196 @@
+"""Everything that building an engine takes, as plain data that somebody can carry to a GPU's host, and as files.
+
+The files: plan.json, build_engine.py (a copy of build.py, which needs tensorrt and numpy only), README.txt.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.io import StageError, write_json, write_text
+from stages.onnx_files import load_model
+from stages.trt import build as builder
+from stages.trt.profiles import check_profiles, shape_inputs
+
+PLAN_FILE = "plan.json"
+SCRIPT_FILE = "build_engine.py"
+README_FILE = "README.txt"
+OPTIONS = (
+    *("memory_pools_gb", "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "tf32"),
+    *(
+        "timing_cache",
+        "editable_timing_cache",
+        "version_compatible",
+        "hardware_compatibility",
+        "refit",
+        "strip_weights",
+    ),
+    "profiling_verbosity",
+)
+_POOLS = {
+    "workspace": "workspace",
+    "dla_managed_sram": "dlaSRAM",
+    "dla_local_dram": "dlaLocalDRAM",
+    "dla_global_dram": "dlaGlobalDRAM",
+    "tactic_shared_memory": "tacticSharedMem",
+}
+_TILING = ("none", "fast", "moderate", "full")  # trtexec counts them
+_COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
+
+
+def make_plan(
+    model_path: Path | str,
+    *,
+    names: tuple[str, str],
+    options: Mapping[str, Any],
+    profiles: Sequence[Mapping[str, Any]],
+    declared: str,
+) -> dict[str, Any]:
+    """The plan of an engine: what stages.trt.build.build takes.
+
+    Args:
+        model_path: the final ONNX file.
+        names: the model and the engine as the plan should call them.
+        options: the builder's options (OPTIONS, keys of conf/engine/tensorrt.yaml) and `plugins`, a list of
+            libraries; other keys are left out.
+        profiles: optimization profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}]; the numbers of a
+            shape-tensor input are its values.
+        declared: "fp16" or "fp32".
+
+    Returns:
+        format, onnx, onnx_data (files of weights beside it), onnx_sha256 (of all of these, one after the other),
+        engine, declared, network, builder, profiles, plugins ([{path, sha256}]), trtexec (the command for TensorRT 11),
+        trtexec_10 (for TensorRT 10), trtexec_lacks (options that trtexec has no flag for), shape_inputs.
+
+    Raises:
+        StageError: listing every profile that does not fit the graph, every option and plugin that is missing.
+    """
+    model_path = Path(model_path)
+    model = load_model(model_path)
+    missing = [name for name in OPTIONS if name not in options]
+    faults = [f"engine.{name}: missing" for name in missing] + check_profiles(model.graph, profiles)
+    plugins = [Path(file) for file in options.get("plugins", ())]
+    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
+    if faults:
+        raise StageError(
+            f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
+        )
+    data = _data_files(model)
+    plan: dict[str, Any] = {
+        "format": builder.PLAN_FORMAT,
+        "onnx": names[0],
+        "onnx_data": data,
+        "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
+        "engine": names[1],
+        "declared": declared,
+        "network": {"strongly_typed": True},
+        "builder": {name: _plain(options[name]) for name in OPTIONS},
+        "profiles": _plain(profiles),
+        "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
+    }
+    for key, major in (("trtexec", 11), ("trtexec_10", 10)):
+        plan[key] = trtexec(plan, major)
+    plan["trtexec_lacks"] = _lacks(plan["builder"])
+    plan["shape_inputs"] = sorted(shape_inputs(model.graph))
+    return plan
+
+
+def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
+    """Write plan.json, build_engine.py and README.txt into a folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / PLAN_FILE, plan)
+    shutil.copyfile(str(builder.__file__), folder / SCRIPT_FILE)
+    write_text(folder / README_FILE, _readme(plan))
+
+
+def trtexec(plan: Mapping[str, Any], major: int) -> str:
+    """The plan as a command line of the trtexec of a major version; it builds and does not run the engine."""
+    options = plan["builder"]
+    command = ["trtexec", f"--onnx={plan['onnx']}", f"--saveEngine={plan['engine']}"]
+    command += builder.VERSIONS[major].trtexec
+    if not options["tf32"]:
+        command.append("--noTF32")
+    pools = {_POOLS[name]: limit for name, limit in options["memory_pools_gb"].items() if name in _POOLS}
+    if pools:
+        command.append("--memPoolSize=" + ",".join(f"{name}:{limit * 1024:g}M" for name, limit in pools.items()))
+    if options["builder_optimization_level"] is not None:
+        command.append(f"--builderOptimizationLevel={options['builder_optimization_level']}")
+    if options["max_aux_streams"] is not None:
+        command.append(f"--maxAuxStreams={options['max_aux_streams']}")
+    if options["tiling_optimization_level"] != "none":
+        command.append(f"--tilingOptimizationLevel={_TILING.index(options['tiling_optimization_level'])}")
+    if options["hardware_compatibility"] != "none":
+        command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
+    if options["timing_cache"] is not None:
+        command.append(f"--timingCacheFile={options['timing_cache']}/trtexec.cache")
+    flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
+    command += [flag for name, flag in flags.items() if options[name]]
+    command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
+    command += [f"--dynamicPlugins={plugin['path']}" for plugin in plan["plugins"]]
+    for number, profile in enumerate(plan["profiles"]):
+        if len(plan["profiles"]) > 1:
+            command.append(f"--profile={number}")
+        for kind in ("min", "opt", "max"):
+            shapes = ",".join(f"{_quoted(name)}:{'x'.join(map(str, one[kind]))}" for name, one in profile.items())
+            command.append(f"--{kind}Shapes={shapes}")
+    return shlex.join([*command, "--skipInference"])
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if set(name) & {":", ",", "*"} else name
+
+
+def _lacks(options: Mapping[str, Any]) -> list[str]:
+    lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+    return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks
+
+
+def _data_files(model: Any) -> list[str]:
+    import onnx_ir as ir
+
+    graphs = [model.graph, *model.graph.subgraphs()]
+    weights = (value.const_value for graph in graphs for value in graph.initializers.values())
+    return sorted({str(one.location) for one in weights if isinstance(one, ir.ExternalTensor)})
+
+
+def _plain(value: Any) -> Any:
+    """Enum members by name, mappings and sequences as dict and list: what JSON gives back."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return getattr(value, "name", value)
+
+
+def _readme(plan: Mapping[str, Any]) -> str:
+    weights = "".join(f", {name}" for name in plan["onnx_data"])
+    plugins = "".join(f", {Path(plugin['path']).name}" for plugin in plan["plugins"])
+    lacks = f"trtexec has no flag for: {', '.join(plan['trtexec_lacks'])}. Use the script for these.\n\n"
+    return f"""A TensorRT engine of {Path(plan["onnx"]).name}, declared {plan["declared"]}: the plan, not the engine.
+
+Put these files into one folder on the host with the GPU:
+{Path(plan["onnx"]).name}{weights}{plugins}, plan.json, build_engine.py.
+
+    pip install tensorrt numpy
+    python build_engine.py plan.json
+
+The script checks that the model is the plan's (sha256), builds {Path(plan["engine"]).name}
+strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]}.
+It does not run the engine: where truehalf is installed,
+`python -m stages.engine --plan plan.json` does, and holds the engine's outputs against the model's.
+
+The same by hand, with TensorRT 11:
+
+    {plan["trtexec"]}
+
+and with TensorRT 10:
+
+    {plan["trtexec_10"]}
+
+{lacks if plan["trtexec_lacks"] else ""}Profiles, pools and all other options: plan.json.
+"""

@@ -1,0 +1,93 @@
+"""An engine in words: planned, refused, built, verified, failed; by TensorRT and by ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.engine import engine_hop, engine_metrics, engine_sentence, latency_rows
+
+PARITY: dict[str, Any] = {
+    "state": "verified",
+    "reason": "",
+    **{"evaluation": "tensorrt", "provider": "tensorrt", "samples": 60, "ap50": 0.9, "ap50_95": 0.8},
+    **{"ap50_95_fp32": 0.8, "self_ap50_95": None, "matched_fraction": 1.0, "nonfinite": 0},
+    **{"max_abs_error": {"logits": 0.1}, "max_abs_error_all_queries": {"logits": 0.2}},
+    **{"points": [], "gates": [], "batch": 1},
+}
+LATENCY = {"profile": 0, "points": ["min", "opt"], "shapes": {"images": [1, 3, 64, 64]}, "p50_ms": 1.5, "p95_ms": 1.7}
+LATENCY |= {"p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1, "throughput_per_s": 600.0}
+FINDING = {"rule": "dynamic-topk", "node": "/head/TopK", "message": "k varies.", "remedy": "Fix k."}
+BUILT: dict[str, Any] = {
+    **{"status": "built", "backend": "tensorrt", "tensorrt": "11.4.0.106", "provider": "tensorrt", "engine_mb": 12.345},
+    **{"layers": 200, "half_layers": 190, "half_layers_fraction": 0.95, "half_io_fraction": 0.9, "build_seconds": 30.0},
+    **{"parity": PARITY, "latency": [LATENCY], "not_verified": [], "device_memory_mb": 40.0},
+    "lint": [FINDING | {"severity": severity} for severity in ("error", "warning", "warning", "info")],
+}
+ON_CPU = BUILT | {"tensorrt": None, "onnxruntime": "1.31.1", "provider": "CPUExecutionProvider"}
+ON_CPU |= {"half_layers_fraction": None}
+
+
+@pytest.mark.parametrize(
+    ("report", "state", "reason"),
+    [
+        (None, "not verified", "the engine stage has not run"),
+        ({"status": "planned", "reason": "no GPU"}, "not verified", "no engine was built: no GPU"),
+        ({"status": "refused", "reason": "it failed verify"}, "not verified", "no engine was built: it failed verify"),
+        ({"status": "failed", "reason": "no GPU"}, "failed", "no engine was built: no GPU"),
+        ({"status": "built", "not_verified": ["the engine's outputs"]}, "not verified", "the engine's outputs"),
+        ({"status": "built"}, "not verified", "nobody compared its outputs"),
+        (
+            {"status": "built", "parity": {"state": "not verified", "reason": "no samples"}},
+            "not verified",
+            "no samples",
+        ),
+        ({"status": "failed", "reason": "NaN", "parity": {"state": "failed", "reason": "y"}}, "failed", "NaN"),
+    ],
+)
+def test_the_engine_has_its_line_in_every_state(report: Any, state: str, reason: str) -> None:
+    assert engine_hop({} if report is None else {"engine": report}) == {"state": state, "reason": reason}
+
+
+def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
+    hop = engine_hop({"engine": BUILT})
+    assert (hop["state"], hop["reason"], hop["samples"], hop["matched_fraction"]) == ("verified", "", 60, 1.0)
+    assert hop["evaluation"] == "tensorrt" and "points" not in hop and "gates" not in hop
+    failed = BUILT | {"status": "failed", "reason": "0 layers are Half"}
+    assert engine_hop({"engine": failed}) == hop | {"state": "failed", "reason": "0 layers are Half"}
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (BUILT, "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half"),
+        (ON_CPU, "built with ONNX Runtime 1.31.1 (CPUExecutionProvider): 12.35 MB"),
+        (
+            BUILT | {"status": "failed", "reason": "NaN"},
+            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half. IT FAILED and is kept for "
+            "inspection in artifacts/engine: NaN",
+        ),
+        (
+            {"status": "planned", "reason": "no GPU"},
+            "NO ENGINE WAS BUILT: no GPU. The build plan is artifacts/engine/plan.json",
+        ),
+        ({"status": "refused", "reason": "it failed verify"}, "NO ENGINE WAS BUILT (refused): it failed verify"),
+    ],
+)
+def test_what_became_of_it_in_a_sentence(report: dict[str, Any], said: str) -> None:
+    assert engine_sentence(report) == said
+
+
+def test_latency_says_where_it_was_measured() -> None:
+    (row,) = latency_rows(BUILT)
+    assert row["where"] == "profile 0, min and opt: images 1x3x64x64" and row["p99_ms"] == 1.8 and row["spread"] == 0.07
+    assert latency_rows({"status": "planned"}) == []
+
+
+def test_metrics_keep_their_names_and_what_was_not_measured_has_no_number() -> None:
+    found = engine_metrics(BUILT)
+    assert found["engine/half_layers_fraction"] == 0.95 and found["engine/max_abs_error/logits"] == 0.1
+    assert found["engine/p50_ms/profile0_min"] == found["engine/p50_ms/profile0_opt"] == 1.5
+    assert found["engine/lint_errors"] == 1 and found["engine/lint_warnings"] == 2
+    assert {name for name, value in engine_metrics({}).items() if value is not None} == set()

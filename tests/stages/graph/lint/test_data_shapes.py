@@ -1,0 +1,125 @@
+"""Sizes and positions that are computed from data."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stages.graph.lint.linting import found, only
+
+CONSTANTS = """<int64 zero = {0}, int64 one = {1}, int64[1] first = {0}, int64[1] second = {1}, float half = {0.5},
+    int64[1] three = {3}, int64[1] axis = {0}, int64[2] heads = {2, -1}>"""
+
+
+def of(body: str, inputs: str = "float[N] x, int64[N] k", result: str = "float[A] y") -> list[tuple[str, str]]:
+    return found(f"({inputs}) => ({result}) {CONSTANTS} {{ {body} }}")
+
+
+POSITIONS = "p = NonZero(m) t = Transpose(p) y = GatherND(x, t)"
+
+
+@pytest.mark.parametrize(
+    ("mask", "rule"),
+    [
+        ("m = Greater(x, half)", "nonzero-threshold"),
+        ("a = Greater(x, half) b = Greater(k, one) m = And(a, b)", "nonzero-threshold"),
+        ("m = Equal(k, one)", "bool-index"),
+        ("e = Equal(k, one) m = Cast<to = 7>(e)", "bool-index"),
+    ],
+)
+def test_positions_of_a_mask(mask: str, rule: str) -> None:
+    rules = [found for found in of(f"{mask} {POSITIONS}") if found[1] != "bool-arithmetic"]
+    assert rules == [("warning", rule)]
+
+
+def test_a_boolean_input() -> None:
+    inputs = "float[N] x, bool[N] m"
+    assert of(POSITIONS, inputs) == [("warning", "bool-index")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Equal(k, one) p = NonZero(e) s = Shape(p) n = Gather(s, one) r = Range(zero, n, one) y = Cast<to = 1>(r)",
+        "m = Identity(k) p = NonZero(m) t = Transpose(p) y = GatherND(x, t)",  # of numbers: torch.nonzero
+        "c = Greater(half, half) p = NonZero(c) z = Cast<to = 1>(p) y = Squeeze(z, axis)",  # of constants
+    ],
+    ids=["counted", "numbers", "constants"],
+)
+def test_no_positions_of_a_mask(body: str) -> None:
+    assert of(body) == []
+
+
+def test_positions_as_an_output() -> None:
+    assert of("e = Equal(k, one) y = NonZero(e)", result="int64[1,A] y") == [("warning", "bool-index")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "rules"),
+    [
+        ("e = Cast<to = 9>(k) f = Cast<to = 7>(e) n = ReduceSum<keepdims = 0>(f)", ["range-of-execution-tensor"]),
+        ("n = ReduceMax<keepdims = 0>(k)", ["range-of-execution-tensor"]),
+        ("s = Shape(x) n = Gather(s, zero)", []),
+        ("n = Identity(one)", []),
+        ("n = Identity(count)", []),  # a shape-tensor input
+    ],
+)
+def test_range(limit: str, rules: list[str]) -> None:
+    inputs = "float[N] x, int64[N] k, int64 count"
+    got = of(f"{limit} r = Range(zero, n, one) y = Cast<to = 1>(r)", inputs)
+    assert [rule for _, rule in got] == rules
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("e = ReduceMax<axes = [0]>(k)", [("error", "dynamic-slice")]),
+        ("e = Identity(count)", [("info", "dynamic-slice")]),
+        ("s = Shape(x) e = Add(s, second)", []),
+        ("e = Identity(three)", []),
+    ],
+)
+def test_slice(end: str, expected: list[tuple[str, str]]) -> None:
+    assert of(f"{end} y = Slice(x, first, e)", "float[N] x, int64[N] k, int64[1] count") == expected
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"),
+    [
+        ("k = ReduceMax<axes = [0]>(n)", [("error", "dynamic-topk")]),
+        ("s = Shape(x) h = Gather(s, second) k = Div(h, three)", [("warning", "dynamic-topk")]),
+        ("s = Shape(x) k = Gather(s, first)", [("warning", "dynamic-topk")]),  # another axis than the sorted one
+        ("s = Shape(x) k = Gather(s, second)", []),  # torch.sort
+        ("s = Shape(x) h = Gather(s, one) k = Reshape(h, second)", []),
+        ("k = Identity(three)", []),
+    ],
+)
+def test_topk(k: str, expected: list[tuple[str, str]]) -> None:
+    assert of(f"{k} y, i = TopK(x, k)", "float[N,M] x, int64[N] n", "float[N,A] y") == expected
+
+
+EMPTY = "p = NonZero(k) t = Transpose(p) i = Squeeze(t, second) z = Gather(x, i)"
+SIZED = "s = Shape(z) n = Gather(s, first) f = Concat<axis = 0>(n, second)"
+
+
+def test_reshape_of_what_may_be_empty() -> None:
+    (finding,) = of(f"{EMPTY} {SIZED} y = Reshape(z, f)", result="float[A,B] y")
+    assert finding == ("warning", "reshape-allowzero")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{EMPTY} {SIZED} y = Reshape<allowzero = 1>(z, f)",
+        f"{EMPTY} y = Reshape(z, heads)",
+        "s = Shape(x) f = Concat<axis = 0>(s, second) y = Reshape(x, f)",
+    ],
+    ids=["allowzero", "inferred", "never empty"],
+)
+def test_reshape_that_is_safe(body: str) -> None:
+    assert of(body, result="float[A,B] y") == []
+
+
+def test_the_message_names_a_way_out() -> None:
+    text = f"(float[N] x, int64[N] k) => (float[A] y) {CONSTANTS} {{ m = Greater(x, half) {POSITIONS} }}"
+    finding = only(text)
+    assert "torch.topk" in finding.remedy and finding.link == "docs/lint.md#nonzero-threshold"

@@ -1,0 +1,76 @@
+"""Layer norms that are spelt out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stages.graph.lint.linting import found, only
+
+NORM = """
+(float[N,4,8] x) => (float[N,4,8] y) <float two = {2}, float eps = {0.00001}, float one = {1}> {
+    m = ReduceMean<axes = [-1]>(x)
+    d = Sub(x, m)
+    q = SQUARE
+    v = ReduceMean<axes = [-1]>(q)
+    a = SHIFT
+    r = Sqrt(a)
+    QUOTIENT
+}
+"""
+
+
+def norm(square: str = "Pow(d, two)", shift: str = "Add(v, eps)", quotient: str = "y = Div(d, r)") -> str:
+    return NORM.replace("SQUARE", square).replace("SHIFT", shift).replace("QUOTIENT", quotient)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        norm(),
+        norm(square="Mul(d, d)"),
+        norm(shift="Add(eps, v)"),
+        norm(quotient="i = Reciprocal(r) y = Mul(d, i)"),
+        norm(quotient="i = Div(one, r) y = Mul(d, i)"),
+        norm(quotient="d2 = Sub(x, m) y = Div(d2, r)"),
+    ],
+)
+def test_a_layer_norm_spelt_out(text: str) -> None:
+    assert found(text) == [("warning", "decomposed-layer-norm")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        norm(square="Pow(d, eps)"),
+        norm(square="Mul(d, x)"),
+        norm(shift="Mul(v, eps)"),
+        norm(shift="Add(v, m)"),
+        norm(quotient="y = Mul(d, r)"),
+        norm(quotient="y = Div(x, r)"),  # no mean taken off
+        norm().replace("m = ReduceMean<axes = [-1]>(x)", "n = Relu(x) m = ReduceMean<axes = [-1]>(n)"),
+        norm().replace("d = Sub(x, m)", "d = Sub(m, x)"),
+    ],
+    ids=["power", "no square", "no epsilon", "a variable shift", "no quotient", "not centred", "other mean", "turned"],
+)
+def test_something_else(text: str) -> None:
+    assert found(text) == []
+
+
+def test_the_way_out_depends_on_axes_and_opset() -> None:
+    channels = norm().replace("axes = [-1]", "axes = [1]")
+    assert only(norm(), 16).remedy == "Export with opset 17 or later."
+    assert "permuted" in only(channels).remedy and "opset" not in only(channels).remedy
+    assert "opset 17" in only(channels, 16).remedy
+    assert "permuted" not in only(norm().replace("axes = [-1]", "axes = [2]")).remedy
+
+
+@pytest.mark.parametrize(("axis", "permuted"), [(-1, False), (2, False), (1, True)])
+def test_axes_as_an_input(axis: int, permuted: bool) -> None:
+    text = norm().replace("ReduceMean<axes = [-1]>(x)", "ReduceMean(x, last)")
+    text = text.replace("ReduceMean<axes = [-1]>(q)", "ReduceMean(q, last)")
+    text = text.replace("float two", f"int64[1] last = {{{axis}}}, float two")
+    assert ("permuted" in only(text, 18).remedy) is permuted
+
+
+def test_layer_normalization_is_none() -> None:
+    assert found("(float[N,8] x, float[8] s) => (float[N,8] y) { y = LayerNormalization(x, s) }") == []

@@ -1,0 +1,64 @@
+"""Reshape of what may be empty."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.stages.graph.repair.repairing import assert_equal, parsed, repaired, run, uniform
+
+KEPT = """net (float[n, 8] x, int64[n] labels) => (float[a, b, c] y)
+<int64[1] zero = {0}, int64[1] four = {4}, int64[1] two = {2}, int64[1] minus = {-1}>
+{
+    found = NonZero (labels)
+    index = Squeeze (found, zero)
+    rows = Gather (x, index)
+    shape = Shape (rows)
+    count = Gather (shape, zero)
+    computed = Mul (index, index)
+    sizes = Concat <axis = 0> (SIZES)
+    y = Reshape (rows, sizes)
+}"""
+
+
+def kept(sizes: str) -> onnx.ModelProto:
+    return parsed(KEPT.replace("SIZES", sizes))
+
+
+def feed(*labels: int) -> dict[str, np.ndarray]:
+    return {"x": uniform(len(labels), 8), "labels": np.array(labels, np.int64)}
+
+
+def flags(model: onnx.ModelProto) -> list[int]:
+    return [a.i for node in model.graph.node for a in node.attribute if a.name == "allowzero"]
+
+
+def test_a_computed_size_of_zero_is_none() -> None:
+    before = kept("four, two, count")
+    after, report = repaired(before, "allowzero")
+    assert report.counts == {"allowzero": 1}
+    assert flags(after) == [1]
+    assert_equal(before, after, [feed(0, 3, 1), feed(1, 1, 1, 1, 0)])
+    assert run(after, feed(0, 0, 0))[0].shape == (4, 2, 0)
+    with pytest.raises(Exception, match="Reshape"):  # 0 in third place copies a size that x does not have
+        run(before, feed(0, 0, 0))
+
+
+@pytest.mark.parametrize(("sizes", "reason"), [("zero, two, four", "constant 0"), ("count, two, minus", "-1"),
+                                               ("computed, two, four", "not computed from sizes")])  # fmt: skip
+def test_refused(sizes: str, reason: str) -> None:
+    after, report = repaired(kept(sizes), "allowzero")
+    assert flags(after) == []
+    assert reason in report.refused[0]["reason"]
+
+
+def test_what_is_never_empty_and_constant_shapes_stay() -> None:
+    model = parsed(
+        """net (float[n, 8] x) => (float[a, b, c] y)
+        <int64[1] zero = {0}, int64[2] rest = {2, 4}>
+        { shape = Shape (x)  count = Gather (shape, zero)  sizes = Concat <axis = 0> (count, rest)
+          y = Reshape (x, sizes) }"""
+    )
+    after, report = repaired(model, "allowzero")
+    assert (flags(after), report.refused) == ([], [])

@@ -1,0 +1,101 @@
+"""All passes together: the list, the report, the names, and a detector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from conf.schema import REPAIR_PASSES
+from stages.graph.repair import PASSES, repair
+from stages.io import StageError, defaults
+from stages.onnx_files import load_model, save_model
+from stages.ort.session import Session
+from stages.slim import slim
+from stages.trace import trace
+from tests.stages.graph.repair.repairing import parsed, repaired
+from tests.stages.models import detectors
+
+TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q] y)
+{ twice = Add (grid, grid)  s = GridSample (x, twice)  c = GridSample <mode = "bicubic"> (x, grid)  y = Add (s, c) }"""
+
+
+def test_passes_are_those_of_the_configuration() -> None:
+    assert tuple(PASSES) == REPAIR_PASSES
+    assert set(defaults("repair/tensorrt")["passes"]) == set(PASSES)
+
+
+def test_passes_run_in_the_order_that_is_given() -> None:
+    _, report = repaired(parsed(TEXT), "infer_value_info", "grid_sample_gather")
+    assert list(report.counts) == ["infer_value_info", "grid_sample_gather"]
+    assert report.as_dict() == {"counts": report.counts, "refused": report.refused}
+    assert [(entry["pass"], entry["node"]) for entry in report.refused] == [
+        ("grid_sample_gather", "/net/block.0/GridSample_c")
+    ]
+
+
+def test_no_passes_touch_nothing() -> None:
+    before = parsed(TEXT)
+    model = ir.from_proto(before)
+    repair(model, [])
+    assert ir.to_proto(model).SerializeToString() == ir.to_proto(ir.from_proto(before)).SerializeToString()
+
+
+def test_a_second_run_changes_nothing() -> None:
+    once, _ = repaired(parsed(TEXT), *PASSES)
+    twice, report = repaired(once, *PASSES)
+    assert set(report.counts.values()) == {0}
+    assert twice.SerializeToString() == once.SerializeToString()
+
+
+def test_unknown_passes_are_refused() -> None:
+    with pytest.raises(StageError, match="there is no pass grid_sample; expected some of allowzero"):
+        repair(ir.from_proto(parsed(TEXT)), ["grid_sample"])
+
+
+def test_a_cycle_is_refused() -> None:
+    model = parsed(TEXT)
+    model.graph.node[0].input[1] = "y"
+    with pytest.raises(StageError, match="the graph has a cycle"):
+        repair(ir.from_proto(model), ["allowzero"])
+
+
+def test_values_that_stay_keep_their_names_and_new_ones_are_unique() -> None:
+    after, _ = repaired(parsed(TEXT), *PASSES)
+    values = [name for node in after.graph.node for name in node.output]
+    values += [tensor.name for tensor in after.graph.initializer]
+    assert len(values) == len(set(values))
+    assert {"twice", "s", "c", "y"} <= set(values)
+    nodes = [node.name for node in after.graph.node]
+    assert len(nodes) == len(set(nodes))
+    read = {name for node in after.graph.node for name in node.input}
+    assert {tensor.name for tensor in after.graph.initializer} <= read
+
+
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_a_detector_computes_what_it_did(decoder: str, tmp_path: Path) -> None:
+    trace(detectors.detector(decoder), detectors.pictures(0, 1), tmp_path / "traced.onnx", spec=detectors.spec())
+    slim(tmp_path / "traced.onnx", tmp_path / "slim.onnx", repair=())
+    model = load_model(tmp_path / "slim.onnx")
+    sampled = [node.outputs[0].name for node in model.graph if node.op_type == "GridSample"]
+    report = repair(model, list(PASSES))
+    assert report.counts["grid_sample_gather"] == len(sampled) > 0
+    save_model(model, tmp_path / "repaired.onnx")
+    runs = []
+    for name in ("slim.onnx", "repaired.onnx"):
+        proto = onnx.load(tmp_path / name)
+        proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(value) for value in sampled)
+        runs.append(Session(proto.SerializeToString()).run(detectors.pictures(2, 3)))
+    for name in [*sampled, "logits", "boxes"]:
+        largest = np.abs(runs[0][name]).max()
+        np.testing.assert_allclose(runs[1][name], runs[0][name], rtol=0, atol=1e-6 * largest)  # rounding of float32
+
+
+def test_a_model_of_old_opset_is_left_alone() -> None:
+    before = parsed("net (float[2] x) => (float[2] y) { y = Relu (x) }", opset=9)
+    after, report = repaired(before, *PASSES)
+    assert [node.op_type for node in after.graph.node] == ["Relu"]
+    assert set(report.counts.values()) == {0}

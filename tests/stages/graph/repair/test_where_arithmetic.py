@@ -1,0 +1,82 @@
+"""Where as arithmetic, and where that would not be equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, uniform
+
+FLOATS = "net (bool[n, 3] c, float[n, 3] a, float[n, 3] b) => (float[n, 3] y)"
+
+
+def feeds() -> list[dict[str, np.ndarray]]:
+    return [{"c": uniform(n, 3) > 0, "a": 100 * uniform(n, 3), "b": uniform(n, 3)} for n in (1, 4)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ p = Sigmoid (a)  q = Tanh (b)  y = Where (c, p, q) }",
+        "<float low = {-2.0}, float high = {3.0}> { p = Clip (a, low, high)  q = Mul (p, p)  y = Where (c, p, q) }",
+        "<float[3] k = {1.0, -65504.0, 0.0}> { p = Erf (b)  s = Abs (p)  q = Sqrt (s)  y = Where (c, k, q) }",
+        "<int64[2] turn = {3, -1}> { p = Sin (a)  q = Cos (b)  m = Min (p, q)  n = Neg (m)  y = Where (c, n, p) }",
+    ],
+)
+def test_bounded_branches(body: str) -> None:
+    before = parsed(f"{FLOATS} {body}")
+    after, report = repaired(before, "where_arithmetic")
+    assert "Where" not in ops(after)
+    assert report.counts == {"where_arithmetic": 1}
+    assert_equal(before, after, feeds())
+
+
+def test_integers_and_broadcasting() -> None:
+    before = parsed(
+        "net (bool[n, 1] c, int64[1, 3] a, int64[n, 3] b) => (int64[n, 3] y) { y = Where (c, a, b) }",
+    )
+    after, _ = repaired(before, "where_arithmetic")
+    assert ops(after) == ["Cast", "Sub", "Mul", "Mul", "Add"]
+    extremes = np.array([[-(2**63), 2**63 - 1, 0]])
+    feed = {"c": np.array([[True], [False]]), "a": extremes, "b": np.concatenate([extremes[:, ::-1]] * 2)}
+    assert_equal(before, after, [feed])
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{ y = Where (c, a, b) }", "'a' is not proven to be finite"),
+        ("{ p = Sigmoid (a)  e = Exp (b)  y = Where (c, p, e) }", "'e' is not proven"),
+        ("{ p = Sigmoid (a)  s = Softmax (b)  y = Where (c, p, s) }", "'s' is not proven"),
+        ("<float big = {3.4e38}> { p = Sigmoid (a)  y = Where (c, p, big) }", "'big' reaches |x| = 3.4e+38 > 65504"),
+        (
+            "<float k = {300.0}> { p = Sigmoid (a)  q = Mul (p, k)  r = Mul (q, k)  y = Where (c, r, p) }",
+            "9e+04 > 65504",
+        ),
+        ("{ p = Sigmoid (a)  q = Sigmoid (b)  i = IsNaN (p)  d = And (c, i)  y = Where (d, q, p) }", "for NaN or Inf"),
+        ("{ p = Sigmoid (a)  q = Sigmoid (b)  i = Equal (p, p)  y = Where (i, p, q) }", "for NaN or Inf"),
+    ],
+)
+def test_refused(body: str, reason: str) -> None:
+    before = parsed(f"{FLOATS} {body}")
+    after, report = repaired(before, "where_arithmetic")
+    assert "Where" in ops(after)
+    assert report.counts == {"where_arithmetic": 0}
+    assert reason in report.refused[0]["reason"]
+
+
+def test_constants_of_inf_are_refused() -> None:
+    before = parsed(f"{FLOATS} <float k = {{1.0}}> {{ p = Sigmoid (a)  y = Where (c, p, k) }}")
+    before.graph.initializer[0].float_data[:] = [-np.inf]
+    _, report = repaired(before, "where_arithmetic")
+    assert "constant 'k' holds Inf or NaN: 0 * inf is NaN" in report.refused[0]["reason"]
+
+
+def test_conditions_on_sizes_alone_stay() -> None:
+    before = parsed(
+        """net (float[n, 3] x) => (int64[2] y)
+        <int64 four = {4}, int64[2] a = {1, 2}, int64[2] b = {3, 4}>
+        { s = Shape (x)  c = Greater (s, four)  y = Where (c, a, b) }"""
+    )
+    after, report = repaired(before, "where_arithmetic")
+    assert ("Where" in ops(after), report.refused) == (True, [])

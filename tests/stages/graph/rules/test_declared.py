@@ -1,0 +1,37 @@
+"""What a node's own metadata say of its precision."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from stages.graph.decide import Lists, Rules, Verdict, decide
+from stages.graph.normalize import normalize
+from stages.graph.rules.declared import FLOAT32
+from tests.stages.graph.rules.judging import HEAD
+
+TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
+
+
+def decided(rules: Rules) -> dict[str | None, tuple[str, Verdict, str]]:
+    model = ir.from_onnx_text(HEAD + TEXT)
+    normalize(model)
+    next(node for node in model.graph if node.name == "q").metadata_props[FLOAT32] = "its last bits count"
+    return {
+        node.name: (found.rule, found.verdict, found.reason) for node, found in decide(model, None, rules).nodes.items()
+    }
+
+
+def test_a_declared_node_stays_fp32_for_its_reason() -> None:
+    found = decided(Rules())
+    assert found["p"][0] == "none"
+    assert found["q"] == ("declared", Verdict.fp32, "declared by its metadata: its last bits count")
+
+
+def test_an_include_list_beats_it() -> None:
+    found = decided(Rules(include=Lists(op=("Exp",))))["q"]
+    assert found[:2] == ("op_include_list", Verdict.fp16)
+    assert "against declared" in found[2]
+
+
+def test_autocast_does_not_know_it() -> None:
+    assert decided(Rules(rules="autocast"))["q"][0] == "none"

@@ -1,0 +1,74 @@
+"""A function as a module, exported with an exporter, and what it computes and what lint says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stages.graph.lint import lint
+from stages.models.export import export
+from stages.models.source_lint import lint_source
+from stages.onnx_files import load_model
+from stages.ort.session import Session
+
+EXPORTERS = [("torchscript", 17), ("dynamo", 18)]
+Axes = Mapping[str, Mapping[int, str]]
+
+
+class OfOne(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, a: torch.Tensor) -> Any:
+        return self.function(a)
+
+
+class OfTwo(OfOne):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:  # type: ignore[override]
+        return self.function(a, b)
+
+
+def check_export(
+    function: Callable[..., Any],
+    examples: Sequence[tuple[torch.Tensor, ...]],
+    axes: Axes,
+    exporter: tuple[str, int],
+    folder: Path,
+    *,
+    tolerance: float = 0.0,
+) -> None:
+    """Traced on the first example, the file computes what the function computes on all, and lint finds nothing.
+
+    Inputs are named a and b; outputs y0, y1, ...
+    """
+    module, path = (OfOne if len(examples[0]) == 1 else OfTwo)(function), folder / "m.onnx"
+    names = ["a", "b"][: len(examples[0])]
+    results = as_list(module(*examples[0]))
+    export(
+        module,
+        examples[0],
+        path,
+        exporter=exporter[0],
+        opset=exporter[1],
+        input_names=names,
+        output_names=[f"y{i}" for i in range(len(results))],
+        dynamic_axes=axes,
+    )
+    # inputs and outputs are the test's own
+    assert [(finding.rule, finding.node) for finding in lint(load_model(path)) if finding.rule != "deployment-io"] == []
+    assert lint_source(module) == []
+    session = Session(path)
+    for example in examples:
+        got = session.run(dict(zip(names, (tensor.numpy() for tensor in example), strict=True)))
+        for value, expected in zip(got.values(), as_list(module(*example)), strict=True):
+            assert (value.dtype, value.shape) == (expected.numpy().dtype, tuple(expected.shape))
+            np.testing.assert_allclose(value, expected.numpy(), rtol=tolerance, atol=tolerance)
+
+
+def as_list(result: Any) -> list[torch.Tensor]:
+    return [result] if isinstance(result, torch.Tensor) else list(result)

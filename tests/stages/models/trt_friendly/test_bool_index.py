@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stages.models.trt_friendly import bool_index_to_long
+from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+
+MASKS = [[True, False, True, True], [False, False], [True], [False, True, False, False, True, True], []]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_is_nonzero(mask: list[bool]) -> None:
+    given = torch.tensor(mask, dtype=torch.bool)
+    assert torch.equal(bool_index_to_long(given), given.nonzero()[:, 0])
+    x = torch.randn(len(mask), 3)
+    assert torch.equal(x[bool_index_to_long(given)], x[given])
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match=r"expected one axis, got shape \[2, 2\]"):
+        bool_index_to_long(torch.ones(2, 2, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"got torch\.float32"):
+        bool_index_to_long(torch.ones(2))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_exports(exporter: tuple[str, int], tmp_path: Path) -> None:
+    def selected(x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return x.index_select(0, bool_index_to_long(label == 1))
+
+    labels = [torch.tensor(one) for one in ([0, 1, 1, 0], [1, 1, 1], [0, 0, 0, 0, 0])]
+    examples = [(torch.randn(len(label), 3), label) for label in labels]
+    check_export(selected, examples, {"a": {0: "n"}, "b": {0: "n"}}, exporter, tmp_path)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from stages.models.trt_friendly import masked_assign, where
+from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+
+
+def test_where_equals_torch_exactly() -> None:
+    x, y = 1e30 * torch.randn(4, 5), torch.randn(5)
+    condition = x > 0
+    assert torch.equal(where(condition, x, y), torch.where(condition, x, y))
+    assert torch.equal(where(condition, x, 0.25), torch.where(condition, x, 0.25))
+    assert torch.equal(where(condition[:, :1], x, y), torch.where(condition[:, :1], x, y))
+
+
+@pytest.mark.parametrize("dtypes", [(torch.int64, torch.int64), (torch.int32, torch.float32), (torch.half, torch.half)])
+def test_where_promotes_as_torch_does(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    x, y = torch.tensor([1, 2, 3]).to(dtypes[0]), torch.tensor([7, 8, 9]).to(dtypes[1])
+    expected = torch.where(x > 1, x, y)
+    assert where(x > 1, x, y).dtype == expected.dtype
+    assert torch.equal(where(x > 1, x, y), expected)
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_branches_that_are_not_finite_are_refused(bad: float) -> None:
+    x, y = torch.tensor([1.0, 2.0]), torch.tensor([bad, 2.0])
+    with pytest.raises(ValueError, match=r"y is not finite everywhere, and 0 \* inf is NaN"):
+        where(torch.tensor([True, False]), x, y)
+    with pytest.raises(ValueError, match="x is not finite everywhere"):
+        where(torch.tensor([True, False]), bad, y)
+
+
+def test_conditions_and_booleans_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a bool condition, got torch\.float32"):
+        where(torch.ones(2), torch.ones(2), 0.0)
+    with pytest.raises(TypeError, match="both branches are bool; use bitwise_and"):
+        where(torch.tensor([True]), torch.tensor([True]), torch.tensor([False]))
+
+
+@pytest.mark.parametrize("mask", [[True, False, True], [False, False, False], [True, True, True]])
+def test_masked_assign_is_assignment(mask: list[bool]) -> None:
+    x, value, given = torch.randn(3, 4), torch.randn(3, 4), torch.tensor(mask)
+    for new in (0.5, value):
+        expected = x.clone()
+        expected[given] = new if isinstance(new, float) else new[given]
+        assert torch.equal(masked_assign(x, given, new), expected)
+    whole = x > 0
+    expected = x.clone()
+    expected[whole] = -1.0
+    assert torch.equal(masked_assign(x, whole, -1.0), expected)
+
+
+def test_masked_assign_keeps_type_and_checks_the_mask() -> None:
+    x = torch.tensor([[1, 2], [3, 4]])
+    assert masked_assign(x, x > 2, 9).tolist() == [[1, 2], [9, 9]]
+    assert masked_assign(x, x > 2, 9).dtype == torch.int64
+    assert masked_assign(x[:0], x[:0] > 2, 9).shape == (0, 2)
+    with pytest.raises(ValueError, match=r"leading axes of \[2, 2\], got \[3\]"):
+        masked_assign(x, torch.ones(3, dtype=torch.bool), 0)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_exports(exporter: tuple[str, int], tmp_path: Path) -> None:
+    def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return where(x > 0, x, y), masked_assign(x, y.select(1, 0) > 0, 0.5)
+
+    examples = [(torch.randn(n, 4), torch.randn(n, 4)) for n in (3, 5)]
+    check_export(both, examples, {"a": {0: "n"}, "b": {0: "n"}}, exporter, tmp_path)

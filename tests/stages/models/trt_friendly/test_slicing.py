@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stages.models.trt_friendly import dynamic_slice
+from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 3), (0, 0), (2, 2), (4, 9), (5, 1), (0, 5)])
+def test_is_a_slice(start: int, length: int) -> None:
+    x = torch.randn(5, 2)
+    assert torch.equal(dynamic_slice(x, length, start=start), x[start : start + length])
+    assert torch.equal(dynamic_slice(x, torch.tensor(length), start=torch.tensor([start])), x[start : start + length])
+
+
+def test_other_axes() -> None:
+    x = torch.randn(2, 5, 3)
+    assert torch.equal(dynamic_slice(x, torch.tensor(3), dim=1), x[:, :3])
+    assert torch.equal(dynamic_slice(x, 2, dim=-1), x[..., :2])
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_exports(exporter: tuple[str, int], tmp_path: Path) -> None:
+    def longest(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return dynamic_slice(x, lengths.max(), start=lengths.min(), dim=1)
+
+    examples = [(torch.randn(len(one), 9, 4), torch.tensor(one)) for one in ([3, 5], [6, 2, 1], [0, 0])]
+    check_export(longest, examples, {"a": {0: "n"}, "b": {0: "n"}}, exporter, tmp_path)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stages.models.trt_friendly import squeeze
+from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+
+
+@pytest.mark.parametrize("dim", [1, -2])
+def test_is_squeeze(dim: int) -> None:
+    x = torch.randn(4, 1, 3)
+    assert torch.equal(squeeze(x, dim), x.squeeze(dim))
+    with pytest.raises(ValueError, match=r"expected axis 0 of size 1, got shape \[4, 1, 3\]"):
+        squeeze(x, 0)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS[:1])
+def test_exports_where_the_size_is_not_known(exporter: tuple[str, int], tmp_path: Path) -> None:
+    examples = [(torch.randn(n, 1, 3),) for n in (2, 4)]
+    check_export(lambda x: squeeze(x, 1), examples, {"a": {0: "n", 1: "frames"}}, exporter, tmp_path)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stages.models.trt_friendly import unique
+from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+
+LISTS: list[list[Any]] = [[3, 1, 3, 0, 1], [5], [2, 2, 2], [4, 3, 2, 1], [0.5, -1.5, 0.5, 0.0, -0.0]]
+
+
+@pytest.mark.parametrize("values", LISTS)
+def test_equals_torch(values: list[Any]) -> None:
+    x = torch.tensor(values)
+    assert torch.equal(unique(x), torch.unique(x))  # type: ignore[arg-type]
+    for ours, theirs in zip(unique(x, return_counts=True), torch.unique(x, return_counts=True), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_shapes_nan_and_nothing() -> None:
+    x = torch.randint(4, (3, 5), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(unique(x), torch.unique(x))  # type: ignore[arg-type]
+    nan = torch.tensor([math.nan, 1.0, math.nan, 1.0])
+    torch.testing.assert_close(unique(nan), torch.unique(nan), equal_nan=True)
+    empty = unique(torch.zeros(0, dtype=torch.int64), return_counts=True)
+    assert [part.shape for part in empty] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize("values", LISTS)
+def test_fixed_size(values: list[Any]) -> None:
+    x = torch.tensor(values)
+    expected, times = torch.unique(x, return_counts=True)
+    known = len(expected)
+    got, number, counts = unique(x, size=8, return_counts=True)
+    assert number == known and got.shape == counts.shape == (8,) and got.dtype == x.dtype
+    assert torch.equal(got[:known], expected) and torch.equal(counts[:known], times)
+    assert (got[known:] == x.max()).all() and (counts[known:] == 0).all()
+    assert len(unique(x, size=8)) == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_more_values_than_places(size: int) -> None:
+    x = torch.tensor([7, 3, 3, 9, 1, 7])
+    got, number, counts = unique(x, size=size, return_counts=True)
+    assert number == 4
+    assert got.tolist() == [1, 3, 7][:size] and counts.tolist() == [1, 2, 2][:size]
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="expected a size of 1 or more, got 0"):
+        unique(torch.tensor([1]), size=0)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("size", [None, 6])
+def test_exports(size: int | None, exporter: tuple[str, int], tmp_path: Path) -> None:
+    def of(x: torch.Tensor) -> Any:
+        return unique(x, size=size, return_counts=True)
+
+    lists = [[3, 1, 3, 0, 1, 1, 1], [9, 8, 7, 1, 2, 3, 4], [9, 8, 7, 1, 2, 3, 3, 4], [5, 5]]
+    varies = exporter[0] == "torchscript"  # dynamo: n would have to be 3 at least
+    examples = [(torch.tensor(one),) for one in (lists if varies else lists[:2])]
+    check_export(of, examples, {"a": {0: "n"}} if varies else {}, exporter, tmp_path)

@@ -1,0 +1,147 @@
+"""Engines that answer as they are told: what a wrong, crashing, misshapen or incomparable one is said to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.io import StageError
+from stages.parity.engine_parity import Point, feeds_of, measure_engine, points_of
+from tests.stages.parity.held import COUNT, Answering, Rows, evidence, model, outputs_of
+
+PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
+POINTS = points_of(PROFILES)
+
+
+def held(answer: Callable[[np.ndarray], Rows] = outputs_of, **options: Any) -> dict[str, Any]:
+    return measure_engine(Answering(answer), model(), POINTS, evidence(**options))
+
+
+def test_each_point_is_there_once_in_the_order_of_the_profiles() -> None:
+    profiles = [
+        {"x": {"min": [1, 3], "opt": [1, 3], "max": [8, 3]}},
+        {"x": {"min": [2, 3], "opt": [2, 3], "max": [2, 3]}, "size": {"min": [4], "opt": [6], "max": [8]}},
+    ]
+    first, second, third, fourth, fifth = points_of(profiles, {"size"})
+    assert (first.label, second.label) == ("profile 0, min and opt", "profile 0, max")
+    assert [(p.profile, p.names, p.values["size"]) for p in (third, fourth, fifth)] == [
+        (1, ("min",), [4]),
+        (1, ("opt",), [6]),
+        (1, ("max",), [8]),
+    ]
+    assert third.shapes == {"x": [2, 3]} and third.facts["shapes"] == {"x": [2, 3], "size": [4]}
+
+
+def test_an_engine_that_finds_the_same_is_verified_on_all_samples_at_every_point() -> None:
+    run = Answering()
+    parity = measure_engine(run, model(), POINTS, evidence())
+    assert parity["state"] == "verified" and parity["reason"] == "", parity
+    assert [(row["points"], row["batch"], row["state"]) for row in parity["points"]] == [
+        (["min"], 1, "verified"),
+        (["opt"], 2, "verified"),
+        (["max"], 4, "verified"),
+    ]
+    assert parity["samples"] == COUNT and parity["matched_fraction"] == 1.0 and parity["batch"] == 2, "opt stands first"
+    assert {gate["gate"] for gate in parity["gates"]} >= {"matched_fraction_min", "nonfinite_max"}
+    full_runs = [(1, 0)] * 5 + [(2, 0)] * 3 + [(4, 0)] * 2
+    assert run.runs == [*full_runs, (2, 0)], "the last run of a point is filled up, and the adversarial ones run at opt"
+    assert parity["adversarial"]["state"] == "verified"
+
+
+def test_each_profile_runs_by_its_number() -> None:
+    run = Answering()
+    points = points_of([*PROFILES, {"x": {"min": [1, 1], "opt": [1, 1], "max": [1, 1]}}])
+    assert [row["profile"] for row in measure_engine(run, model(), points, evidence())["points"]] == [0, 0, 0, 1]
+    assert {profile for _, profile in run.runs} == {0, 1}
+
+
+def test_one_wrong_point_fails_the_engine_and_is_named() -> None:
+    def wrong_at_four(x: np.ndarray) -> Rows:
+        outputs = outputs_of(x)
+        if len(x) == 4:
+            outputs["logits"] = outputs["logits"][:, :, ::-1].copy()  # each class for the other
+        return outputs
+
+    parity = held(wrong_at_four)
+    assert parity["state"] == "failed" and parity["reason"].startswith("profile 0, max: ")
+    assert [row["state"] for row in parity["points"]] == ["verified", "verified", "failed"]
+    assert "matched_fraction is 0, expected at least 0.99" in parity["points"][2]["reason"]
+    assert parity["matched_fraction"] == 1.0, "the headline is that of opt"
+
+
+def test_nan_fails_wherever_it_is() -> None:
+    def broken(x: np.ndarray) -> Rows:
+        outputs = outputs_of(x)
+        outputs["boxes"][-1, 1, 3] = np.nan
+        return outputs
+
+    parity = held(broken)
+    assert parity["state"] == "failed" and parity["nan"] > 0
+    assert "nonfinite is" in parity["reason"] and parity["adversarial"]["state"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda x: {"logits": outputs_of(x)["logits"]}, "has no output 'boxes'; it has logits"),
+        (lambda x: {name: value[:1] for name, value in outputs_of(x).items()}, "expected shape [5, 2, 2] on all samp"),
+        (
+            lambda x: {n: v[:, :1] for n, v in outputs_of(x).items()},
+            "expected shape [5, 2, 2] on all samples, got [5, ",
+        ),
+    ],
+)
+def test_outputs_of_other_names_and_shapes_fail(answer: Callable[[np.ndarray], Rows], expected: str) -> None:
+    parity = held(answer)
+    assert parity["state"] == "failed" and expected in parity["points"][2]["reason"], parity["reason"]
+    assert expected.split(" on ")[0] in parity["reason"]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(StageError("no memory on the GPU"), "no memory on the GPU"), (RuntimeError("x\ny"), "RuntimeError: x")],
+)
+def test_an_engine_that_stops_is_failed_and_not_lost(error: Exception, expected: str) -> None:
+    def stops(x: np.ndarray) -> Rows:
+        if len(x) == 4:
+            raise error
+        return outputs_of(x)
+
+    parity = held(stops)
+    assert parity["state"] == "failed"
+    assert parity["points"][2]["reason"] == f"the engine does not run: {expected}"
+    assert parity["points"][0]["state"] == "verified"
+
+
+def test_what_cannot_be_compared_is_said_and_not_passed() -> None:
+    parity = held(labels=False)
+    assert parity["state"] == "not verified" and "ap50_95_drop was not verified" in parity["reason"]
+    parity = held(adversarial=False)
+    assert parity["state"] == "not verified" and parity["reason"] == "adversarial pictures: FP32 fails there"
+    assert {row["state"] for row in parity["points"]} == {"verified"}
+
+
+def test_a_point_that_no_sample_fits_is_not_verified_with_the_reason() -> None:
+    points = [Point(0, ("opt",), {"x": [1, 1]}), Point(1, ("opt",), {"x": [1, 2]})]
+    parity = measure_engine(Answering(), model("float[N,M] x"), points, evidence())
+    assert parity["state"] == "not verified" and parity["points"][0]["state"] == "verified"
+    assert parity["reason"] == (
+        "profile 1, opt: a sample of 'x' has shape [1], and this point asks for [2] in each of 1"
+    )
+    parity = measure_engine(Answering(), model("float[N,1] x, float[N,1] mask"), points[:1], evidence())
+    assert "the samples have no input 'mask'" in parity["reason"]
+
+
+def test_feeds_are_of_the_inputs_types_and_shapes() -> None:
+    graph = model("float16[N,1] x, int64[2] size, float[N,3] other, int32[N] kind")
+    point = Point(0, ("opt",), {"x": [2, 1], "other": [2, 3], "kind": [2]}, {"size": [7, 9]})
+    samples = evidence().reference.samples[:2]
+    feeds = feeds_of(graph, point, samples)
+    assert feeds["x"].dtype == np.float16 and feeds["x"].ravel().tolist() == [0, 1]
+    assert feeds["size"].tolist() == [7, 9] and feeds["kind"].tolist() == [0, 0]
+    assert feeds["other"].shape == (2, 3) and 0 <= feeds["other"].min() < feeds["other"].max() <= 1
+    drawn = feeds_of(graph, point, None)
+    assert drawn["x"].shape == (2, 1) and np.array_equal(feeds_of(graph, point, None)["x"], drawn["x"])

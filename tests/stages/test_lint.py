@@ -1,0 +1,208 @@
+"""The door and the command line of lint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+
+from stages import lint as module
+from stages.graph.lint import RULES
+from stages.io import StageError
+from stages.lint import lint, lint_from_shell
+from stages.models.source import SPEC_KEY
+from tests.conftest import ROOT
+
+TEXTS = {
+    "clean": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Relu(x) }',
+    "wrong": '(float[N,3,8,8] x, float[N,4,4,2] g) => (float[N,3,4,4] y) { ["/head/Sample"] y = GridSample(x, g) }',
+    "broken": '(float[4,4] x) => (float[1] y) <int64[1] one = {1}> { ["d"] z = Det(x) ["r"] y = Reshape(z, one) }',
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    for name, text in TEXTS.items():
+        proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    (tmp_path / "text.onnx").write_text("no model")
+    return {path.stem: str(path) for path in tmp_path.iterdir()}
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return x * scale.item()
+
+
+# --- the door ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_file(files: dict[str, str]) -> None:
+    report = lint(files["wrong"])
+    assert [finding.rule for finding in report.findings] == ["grid-sample"]
+    assert (report.model, report.target, report.tensorrt) == (files["wrong"], files["wrong"], ("10.16", "11.4"))
+    assert lint(files["wrong"], tensorrt="10").tensorrt == ("10.16",)
+
+
+def test_types_that_a_file_does_not_state_are_inferred(files: dict[str, str], tmp_path: Path) -> None:
+    text = "(float[N] x) => (float[A] y) <float h = {0.5}> { m = Greater(x, h) p = NonZero(m) t = Transpose(p) "
+    text += "y = GatherND(x, t) }"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}'), tmp_path / "bare.onnx")
+    report = lint(tmp_path / "bare.onnx", ignore=["empty-node-name"])
+    assert [finding.rule for finding in report.findings] == ["nonzero-threshold"]
+
+
+def test_code(files: dict[str, str]) -> None:
+    report = lint(torch=Scaled())
+    assert [finding.rule for finding in report.findings] == ["py-item"]
+    assert (report.model, report.target, report.tensorrt) == (None, "Scaled", ())
+    assert lint(torch=Scaled).findings == report.findings  # a factory
+
+
+def test_both_with_errors_first(files: dict[str, str]) -> None:
+    report = lint(files["broken"], torch=Scaled())
+    assert [finding.severity for finding in report.findings] == ["error", "warning"]
+    assert report.target == files["broken"]
+
+
+def test_an_input_of_the_spec_that_the_file_lost(files: dict[str, str], tmp_path: Path) -> None:
+    model = onnx.load(files["clean"])
+    model.metadata_props.add(key=SPEC_KEY, value=json.dumps({"inputs": [{"name": "x"}, {"name": "scale"}]}))
+    onnx.save(model, tmp_path / "lost.onnx")
+    (finding,) = lint(tmp_path / "lost.onnx").findings
+    assert (finding.rule, finding.node) == ("baked-item", "scale")
+
+
+def test_ignoring_counts(files: dict[str, str]) -> None:
+    report = lint(files["wrong"], ignore=["grid-sample@^/head/", "float64"])
+    assert (report.findings, dict(report.ignored)) == ((), {"grid-sample@^/head/": 1, "float64": 0})
+
+
+def test_plugins(files: dict[str, str]) -> None:
+    assert lint(files["broken"]).reaches("error")
+    assert lint(files["broken"], plugin_ops=["Det"]).findings == ()
+
+
+def test_neither_is_refused() -> None:
+    with pytest.raises(StageError, match="expected an ONNX file, torch code"):
+        lint()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("detector", "expected module:factory, such as detector:build, got 'detector'"),
+        ("no_such_module_here:build", "cannot import no_such_module_here"),
+        ("stages.lint:no_such_thing", "stages.lint has no no_such_thing"),
+    ],
+)
+def test_a_factory_that_is_none(name: str, said: str) -> None:
+    with pytest.raises(StageError, match=said):
+        lint(torch=name)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "code"),
+    [
+        ("clean", [], 0),
+        ("wrong", [], 0),
+        ("wrong", ["--fail-on", "warning"], 1),
+        ("wrong", ["--fail-on", "warning", "--ignore", "grid-sample"], 0),
+        ("broken", [], 1),
+        ("broken", ["--fail-on", "never"], 0),
+        ("broken", ["--plugin-ops", "Det"], 0),
+        ("text", [], 2),
+        ("broken", ["--tensorrt", "8.6"], 2),
+        ("broken", ["--ignore", "no-such-rule"], 2),
+        ("broken", ["--torch", "nothing"], 2),
+    ],
+)
+def test_exit_codes(
+    files: dict[str, str], file: str, options: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lint_from_shell([files[file], *options]) == code
+    said = capsys.readouterr()
+    assert bool(said.err) is (code == 2) and bool(said.out) is (code != 2)
+    assert code != 2 or said.err.startswith("lint: ")
+
+
+def test_stopped(files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "load_model", stop)
+    assert lint_from_shell([files["clean"]]) == 130
+    assert capsys.readouterr().err == "lint: stopped; no file was left half written\n"
+
+
+def test_a_fault_of_ours_is_no_finding(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr(module, "lint_graph", fail)
+    assert lint_from_shell([files["clean"]]) == 2
+    assert "ZeroDivisionError: of ours" in capsys.readouterr().err
+
+
+def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint_from_shell([files["wrong"], "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["warning"] == 1
+    assert lint_from_shell([files["wrong"], "--format", "sarif"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["results"][0]["ruleId"] == "grid-sample"
+    assert lint_from_shell([files["wrong"]]) == 0
+    assert capsys.readouterr().out.startswith(f"{files['wrong']}: 0 errors, 1 warning")
+
+
+def test_out(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "lint.sarif"
+    assert lint_from_shell([files["wrong"], "--format", "sarif", "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["version"] == "2.1.0" and capsys.readouterr().out == ""
+
+
+def test_out_never_replaces_the_model(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(files["wrong"]).read_bytes()
+    assert lint_from_shell([files["wrong"], "--out", files["wrong"]]) == 2
+    assert "would replace the model" in capsys.readouterr().err
+    assert Path(files["wrong"]).read_bytes() == before
+
+
+def test_neither_file_nor_code_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        lint_from_shell([])
+    assert caught.value.code == 2 and "expected model.onnx" in capsys.readouterr().err
+
+
+def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\nclass Head(torch.nn.Module):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"
+        "        return x * x.max().item()\n"
+    )
+    command = [sys.executable, "-m", "stages.lint", "wrong.onnx", "--torch", "mine:Head", "--fail-on", "warning"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "COLUMNS": "80", "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "wrong.onnx, mine:Head: 0 errors, 2 warnings" in done.stdout and "mine.py:6 in" in done.stdout
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_explained(rule: str) -> None:
+    headings = [line[3:] for line in (ROOT / "docs" / "lint.md").read_text().splitlines() if line.startswith("## ")]
+    assert headings.count(rule) == 1

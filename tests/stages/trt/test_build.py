@@ -1,0 +1,471 @@
+"""What a plan makes TensorRT do, in which order, on both versions, and what is said when it refuses."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.trt import build as builder
+from stages.trt.build import BuildError, build, load_plugins, precision_fault, unavailable_reason, version_of
+from tests.stages.trt.conftest import PROFILE, Planner
+from tests.stages.trt.recording import Tensor, World, module
+
+
+def flags(world: World) -> tuple[set[str], set[str]]:
+    """Names of the builder flags that were set and cleared."""
+    calls = [world.arguments(f"IBuilderConfig.{kind}_flag") for kind in ("set", "clear")]
+    was_set, was_cleared = ({flag.name for (flag,) in arguments} for arguments in calls)
+    return was_set, was_cleared
+
+
+def in_order(world: World, *names: str) -> bool:
+    places = [world.called().index(name) for name in names]
+    return places == sorted(places)
+
+
+def test_everything_happens_in_the_order_that_tensorrt_needs(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"a library")
+    world.libraries = {"libmine.so"}
+    planned = plan(timing_cache=str(tmp_path / "caches"), plugins=[str(library)])
+    facts = build(planned, tmp_path)
+    assert in_order(
+        world,
+        "init_libnvinfer_plugins",
+        "IPluginRegistry.load_library",
+        "Builder",
+        "Builder.create_network",
+        "OnnxParser",
+        "OnnxParser.parse_from_file",
+        "Builder.create_builder_config",
+        "IBuilderConfig.set_memory_pool_limit",
+        "IOptimizationProfile.set_shape",
+        "IBuilderConfig.add_optimization_profile",
+        "IBuilderConfig.create_timing_cache",
+        "IBuilderConfig.set_timing_cache",
+        "Builder.build_serialized_network",
+        "ITimingCache.serialize",
+        "Runtime.deserialize_cuda_engine",
+        "EngineInspector.get_engine_information",
+    )
+    assert world.arguments("IPluginRegistry.load_library") == [(str(library),)]
+    assert world.arguments("OnnxParser.parse_from_file") == [(planned["onnx"],)]
+    assert (tmp_path / "model.engine").read_bytes() == b"an engine"
+    assert facts["engine_mb"] == 9e-6 and facts["device_memory_mb"] == 3 and facts["gpu"] == "NVIDIA L4"
+    assert facts["tensorrt"].startswith(world.version)
+    assert json.loads(json.dumps(facts)) == facts, "facts are plain data"
+
+
+def test_a_network_is_strongly_typed_on_both(world: World, plan: Planner, tmp_path: Path) -> None:
+    build(plan(), tmp_path)
+    strongly_typed = 1 << int(module(world).NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    assert world.arguments("Builder.create_network") == [(strongly_typed if world.version == "10.16" else 0,)]
+
+
+def test_the_default_options_only_clear_tf32(world: World, plan: Planner, tmp_path: Path) -> None:
+    build(plan(), tmp_path)
+    assert flags(world) == (set(), {"TF32"})
+    workspace = [(pool.name, size) for pool, size in world.arguments("IBuilderConfig.set_memory_pool_limit")]
+    assert workspace == [("WORKSPACE", 4 * 2**30)]
+    assert [name for name in world.called() if name.startswith("set ")] == [
+        "set IBuilderConfig.profiling_verbosity",
+        "set Runtime.engine_host_code_allowed",
+        "set EngineInspector.execution_context",
+    ]
+    assert "IBuilderConfig.set_timing_cache" not in world.called()
+
+
+@pytest.mark.parametrize(
+    ("option", "flag"),
+    [
+        ("editable_timing_cache", "EDITABLE_TIMING_CACHE"),
+        ("version_compatible", "VERSION_COMPATIBLE"),
+        ("refit", "REFIT"),
+        ("strip_weights", "STRIP_PLAN"),
+    ],
+)
+def test_an_option_sets_its_flag(world: World, plan: Planner, tmp_path: Path, option: str, flag: str) -> None:
+    build(plan(**{option: True}), tmp_path)
+    assert flags(world) == ({flag}, {"TF32"})
+
+
+def test_tf32_is_left_on_when_asked_for(world: World, plan: Planner, tmp_path: Path) -> None:
+    build(plan(tf32=True), tmp_path)
+    assert flags(world) == ({"TF32"}, set())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "attribute", "expected"),
+    [
+        ("builder_optimization_level", 5, "builder_optimization_level", 5),
+        ("builder_optimization_level", 0, "builder_optimization_level", 0),
+        ("max_aux_streams", 0, "max_aux_streams", 0),
+        ("tiling_optimization_level", "full", "tiling_optimization_level", "FULL"),
+        ("hardware_compatibility", "ampere_plus", "hardware_compatibility_level", "AMPERE_PLUS"),
+        (
+            "hardware_compatibility",
+            "same_compute_capability",
+            "hardware_compatibility_level",
+            "SAME_COMPUTE_CAPABILITY",
+        ),
+        ("profiling_verbosity", "layer_names_only", "profiling_verbosity", "LAYER_NAMES_ONLY"),
+        ("profiling_verbosity", "none", "profiling_verbosity", "NONE"),
+    ],
+)
+def test_an_option_sets_its_attribute(
+    world: World, plan: Planner, tmp_path: Path, option: str, value: Any, attribute: str, expected: Any
+) -> None:
+    build(plan(**{option: value}), tmp_path)
+    ((given,),) = world.arguments(f"set IBuilderConfig.{attribute}")
+    assert getattr(given, "name", given) == expected
+
+
+def test_every_memory_pool_can_be_limited(world: World, plan: Planner, tmp_path: Path) -> None:
+    pools = {name.lower(): 0.5 for name in module(world).MemoryPoolType.__members__}
+    assert len(pools) == 6
+    build(plan(memory_pools_gb=pools), tmp_path)
+    given = world.arguments("IBuilderConfig.set_memory_pool_limit")
+    assert {pool.name.lower(): size for pool, size in given} == dict.fromkeys(pools, 2**29)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("memory_pools_gb", {"heap": 1}), ("tiling_optimization_level", "most"), ("hardware_compatibility", "all")],
+)
+def test_an_unknown_member_is_refused_with_the_known_ones(
+    world: World, plan: Planner, tmp_path: Path, option: str, value: Any
+) -> None:
+    planned = plan()
+    planned["builder"][option] = value  # a plan edited by hand
+    with pytest.raises(
+        BuildError, match=rf"engine\.{option}: this TensorRT knows no '(heap|most|all)'; expected one of"
+    ):
+        build(planned, tmp_path)
+    assert "Builder.build_serialized_network" not in world.called()
+
+
+def test_a_version_compatible_engine_carries_the_parser_s_plugins(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.vc_libraries = ["libnvinfer_vc_plugin.so"]
+    build(plan(version_compatible=True), tmp_path)
+    assert world.arguments("set IBuilderConfig.plugins_to_serialize") == [(["libnvinfer_vc_plugin.so"],)]
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(True,)]
+    world.calls.clear()
+    build(plan(), tmp_path)
+    assert "set IBuilderConfig.plugins_to_serialize" not in world.called()
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,)]
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_profile_is_added(world: World, plan: Planner, tmp_path: Path) -> None:
+    large = {"images": {"min": [8, 3, 8, 8], "opt": [16, 3, 8, 8], "max": [32, 3, 8, 8]}}
+    build(plan(profiles=[PROFILE, large]), tmp_path)
+    assert len(world.arguments("IBuilderConfig.add_optimization_profile")) == 2
+    assert world.arguments("IOptimizationProfile.set_shape") == [
+        ("images", [1, 3, 8, 8], [2, 3, 8, 8], [4, 3, 8, 8]),
+        ("images", [8, 3, 8, 8], [16, 3, 8, 8], [32, 3, 8, 8]),
+    ]
+
+
+def test_numbers_of_a_shape_tensor_are_its_values(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.inputs = [Tensor("images", values=((1,), (2,), (4,)), dtype="INT64", shape=(1,))]
+    planned = plan() | {"profiles": [{"images": {"min": [1], "opt": [2], "max": [4]}}]}
+    build(planned, tmp_path)
+    assert world.arguments("IOptimizationProfile.set_shape_input") == [("images", [1], [2], [4])]
+    assert "IOptimizationProfile.set_shape" not in world.called()
+    assert len(world.arguments("IExecutionContext.set_tensor_address")) == 1, "the inspector's context reads its value"
+
+
+def test_what_the_parser_knows_better_than_the_plan_is_said_at_once(
+    world: World, plan: Planner, tmp_path: Path
+) -> None:
+    world.inputs += [Tensor("size", shape=(2,), values=((1, 1), (2, 2), (3, 3))), Tensor("mask", shape=(-1, 8))]
+    planned = plan() | {"profiles": [PROFILE | {"other": PROFILE["images"]}]}
+    with pytest.raises(BuildError) as error:
+        build(planned, tmp_path)
+    assert str(error.value).splitlines() == [
+        "engine.profiles[0].other: no such input; the network has images, size, mask",
+        "engine.profiles[0]: input 'size' is missing and is a shape tensor: give its values",
+        "engine.profiles[0]: input 'mask' is missing and is dynamic: give its shapes",
+    ]
+
+
+def test_a_profile_that_tensorrt_calls_invalid_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.refuses_profiles = True
+    with pytest.raises(BuildError, match=r"engine\.profiles\[0\]: TensorRT refuses it as inconsistent"):
+        build(plan(), tmp_path)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_parser_errors_name_node_and_operator(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.parser_errors = [
+        {"node": "/a/Unique", "op_type": "Unique", "message": "no importer", "code": "UNSUPPORTED_NODE"},
+        {"node": "/b/If", "op_type": "If", "message": "branches differ", "code": "INVALID_GRAPH"},
+    ]
+    with pytest.raises(BuildError) as error:
+        build(plan(), tmp_path)
+    assert str(error.value).splitlines()[1:] == [
+        "  node '/a/Unique' (Unique): no importer [UNSUPPORTED_NODE]",
+        "  node '/b/If' (If): branches differ [INVALID_GRAPH]",
+    ]
+    assert error.value.faults == world.parser_errors
+    assert "Builder.create_builder_config" not in world.called()
+
+
+def test_when_nothing_is_built_tensorrt_s_errors_are_quoted(
+    world: World, plan: Planner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.builds = False
+    world.messages = [
+        ("VERBOSE", "timing"),
+        ("WARNING", "int64 weights"),
+        ("ERROR", "out of memory"),
+        ("ERROR", "no tactic"),
+    ]
+    with pytest.raises(
+        BuildError, match=r"(?s)built no engine.*out of memory\n  no tactic\n.*memory_pools_gb"
+    ) as error:
+        build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
+    assert "int64 weights" not in str(error.value) and "timing" not in capsys.readouterr().err.split()
+    assert not (tmp_path / "model.engine").exists() and not (tmp_path / "caches").exists()
+
+
+def test_warnings_are_kept_once(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.messages = [("WARNING", "int64 weights"), ("INFO", "chatter"), ("WARNING", "int64 weights")]
+    assert build(plan(), tmp_path)["warnings"] == ["int64 weights"]
+
+
+def test_a_library_that_does_not_start_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.starts = False
+    with pytest.raises(BuildError, match=r"TensorRT 1.* does not start on this machine\nexpected an NVIDIA GPU"):
+        build(plan(), tmp_path)
+
+
+def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Planner, tmp_path: Path) -> None:
+    world.reads = False
+    with pytest.raises(BuildError, match="cannot read the engine that it built"):
+        build(plan(), tmp_path)
+
+
+def test_another_file_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan()
+    Path(planned["onnx"]).write_bytes(b"another")
+    with pytest.raises(BuildError, match="another file than the plan's: expected sha256"):
+        build(planned, tmp_path)
+    Path(planned["onnx"]).unlink()
+    with pytest.raises(BuildError, match=r"the model .* is missing; looked for .*; copy it beside the plan"):
+        build(planned, tmp_path)
+
+
+def test_another_format_and_another_tensorrt_are_refused(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BuildError, match="expected format 1, got 2"):
+        build(plan() | {"format": 2}, tmp_path)
+    monkeypatch.setattr(sys.modules["tensorrt"], "__version__", "8.6.1")
+    with pytest.raises(BuildError, match=r"TensorRT 8\.6\.1: expected 10\.x and 11\.x"):
+        build(plan(), tmp_path)
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_library_is_loaded_once_in_a_process(world: World, tmp_path: Path) -> None:
+    world.libraries = {"libmine.so"}
+    trt = module(world)
+    for _ in range(2):
+        load_plugins(trt, object(), [tmp_path / "libmine.so"])
+    assert len(world.arguments("IPluginRegistry.load_library")) == 1
+
+
+def test_a_library_that_is_none_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_text("no library")
+    with pytest.raises(BuildError, match=r"plugin .*libmine\.so: cannot be loaded"):
+        build(plan(plugins=[str(library)]), tmp_path)
+
+
+def test_a_library_without_plugins_is_refused(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(builder.ctypes, "CDLL", lambda path, mode: None)
+    with pytest.raises(BuildError, match="registers no plugin"):
+        load_plugins(module(world), builder.message_log(module(world)), [tmp_path / "libmine.so"])
+
+
+def test_a_library_that_registers_itself_is_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def opened(path: str, mode: int) -> None:
+        world.loaded += 1
+
+    monkeypatch.setattr(builder.ctypes, "CDLL", opened)
+    load_plugins(module(world), object(), [tmp_path / "libmine.so"])
+    assert str(tmp_path / "libmine.so") in builder._LOADED_PLUGINS
+
+
+def test_another_plugin_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"one")
+    planned = plan(plugins=[str(library)])
+    library.write_bytes(b"two")
+    with pytest.raises(BuildError, match=r"plugin .*libmine\.so: another file than the plan's"):
+        build(planned, tmp_path)
+
+
+# --- the timing cache -------------------------------------------------------------------------------------------------
+
+
+def test_a_timing_cache_is_kept_per_gpu_and_version(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan(timing_cache=str(tmp_path / "caches"))
+    first, second = build(planned, tmp_path)["timing_cache"], build(planned, tmp_path)["timing_cache"]
+    file = tmp_path / "caches" / f"nvidia-l4-tensorrt-{module(world).__version__}.cache"
+    assert first == {"file": str(file), "loaded": False, "saved": True}
+    assert second == {"file": str(file), "loaded": True, "saved": True}
+    assert [path.name for path in file.parent.iterdir()] == [file.name], "nothing half written is left"
+    assert file.read_bytes() == b"+timed+" + b"+timed+timed", "the second build's, with the file's entries"
+    assert [ignored for _, ignored in world.arguments("IBuilderConfig.set_timing_cache")] == [False, False]
+
+
+def test_an_editable_cache_is_a_file_of_its_own(world: World, plan: Planner, tmp_path: Path) -> None:
+    facts = build(plan(timing_cache=str(tmp_path / "caches"), editable_timing_cache=True), tmp_path)
+    assert facts["timing_cache"]["file"].endswith("-editable.cache")
+
+
+def test_a_cache_that_tensorrt_refuses_gives_way_to_an_empty_one(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan(timing_cache=str(tmp_path))
+    Path(build(planned, tmp_path)["timing_cache"]["file"]).write_bytes(b"of another driver")
+    world.takes_cache = lambda data: data == b""
+    world.calls.clear()
+    facts = build(planned, tmp_path)
+    assert facts["timing_cache"]["loaded"] is False and facts["timing_cache"]["saved"] is True
+    assert [data for (data,) in world.arguments("IBuilderConfig.create_timing_cache")][:2] == [
+        b"of another driver",
+        b"",
+    ]
+    assert Path(facts["timing_cache"]["file"]).read_bytes() == b"+timed"
+
+
+def test_a_cache_that_cannot_be_kept_is_no_fault(world: World, plan: Planner, tmp_path: Path) -> None:
+    (tmp_path / "caches").write_text("a file where the folder should be")
+    facts = build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
+    assert facts["timing_cache"]["saved"] is False and (tmp_path / "model.engine").exists()
+
+
+# --- small ones -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_named() -> None:
+    assert unavailable_reason({"gpus": [{}], "tensorrt": "11.4"}) is None
+    reason = unavailable_reason({"gpus": None, "tensorrt": None})
+    assert reason and "no NVIDIA GPU" in reason and "TensorRT cannot be imported" in reason
+
+
+def test_versions_are_told_by_their_first_number() -> None:
+    assert version_of("10.0.1") is builder.VERSIONS[10] and version_of("11.4.0.106") is builder.VERSIONS[11]
+
+
+def test_there_is_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(builder.ctypes, "CDLL", missing)
+    assert builder.gpu_name() is None
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, "NVIDIA L4"), (100, None)])
+def test_the_driver_names_the_gpu(monkeypatch: pytest.MonkeyPatch, status: int, expected: str | None) -> None:
+    class Driver:
+        def __init__(self, name: str) -> None: ...
+
+        def cuInit(self, number: int) -> int:
+            return status
+
+        def cuDeviceGet(self, device: Any, number: int) -> int:
+            return status
+
+        def cuDeviceGetName(self, name: Any, length: int, device: Any) -> int:
+            name.value = b"NVIDIA L4"
+            return status
+
+    monkeypatch.setattr(builder.ctypes, "CDLL", Driver)
+    assert builder.gpu_name() == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "half", "fault"),
+    [
+        ("fp16", 3, None),
+        ("fp16", 0, "fp16 was declared and none of the engine's 4 layers"),
+        ("fp16", None, None),
+        ("fp32", 0, None),
+        ("fp32", 2, "fp32 was declared and 2 of the engine's 4 layers"),
+    ],
+)
+def test_the_engine_s_precision_is_held_against_the_declared(
+    declared: str, half: int | None, fault: str | None
+) -> None:
+    given = precision_fault({"half_layers": half, "layers": 4}, declared)
+    assert given is None if fault is None else given is not None and given.startswith(fault)
+
+
+# --- the script alone -------------------------------------------------------------------------------------------------
+
+
+def alone(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """`python build_engine.py ...` in this process, where the stand-in is; returns the exit code."""
+    shutil.copy(str(builder.__file__), folder / "build_engine.py")
+    monkeypatch.setattr(sys, "argv", ["build_engine.py", *arguments])
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: (_ for _ in ()).throw(OSError("no driver here")))
+    try:
+        runpy.run_path(str(folder / "build_engine.py"), run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return int(end.code or 0)
+    return 0
+
+
+HALF = [{"Name": "a", "Inputs": [{"Format/Datatype": "Half"}], "Outputs": [{"Format/Datatype": "Half"}]}]
+FLOAT = [{"Name": "a", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": [{"Format/Datatype": "Float"}]}]
+
+
+def test_the_script_builds_from_the_files_alone(
+    world: World,
+    plan: Planner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    carried, planned = tmp_path / "carried", plan()
+    carried.mkdir()
+    shutil.move(planned["onnx"], carried / "model.onnx")
+    (carried / "plan.json").write_text(json.dumps(planned | {"onnx": "artifacts/cast_cleanup/model.onnx"}))
+    world.layers = HALF
+    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 0
+    assert json.loads((carried / "engine.json").read_text())["half_layers"] == 1
+    said = capsys.readouterr().out
+    assert "100.0% of floating-point layers are Half" in said and "not verified: the engine's outputs" in said
+    world.layers = FLOAT
+    assert alone(carried, monkeypatch, str(carried / "plan.json"), "--out", str(tmp_path / "out")) == 1
+    assert "none of the engine's 1 layers has a Half output" in capsys.readouterr().err
+    assert (tmp_path / "out" / "model.engine").exists(), "kept for inspection"
+
+
+def test_the_script_says_what_is_missing(
+    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    (tmp_path / "plan.json").write_text(json.dumps(plan()))
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
+    assert "TensorRT cannot be imported here" in capsys.readouterr().err
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "other.json")) == 1
+    assert "other.json" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""A plan: complete, plain, checked, and the same as a trtexec line."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from stages.io import StageError, defaults
+from stages.trt import build as builder
+from stages.trt.plan import OPTIONS, make_plan, write_plan
+from tests.stages.trt.conftest import MODEL, PROFILE, Planner, parsed
+from tests.stages.trt.conftest import OPTIONS as GIVEN
+from tests.stages.trt.recording import Tensor, World
+
+
+def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"mine")
+    made = plan(plugins=[str(library)], memory_pools_gb={"workspace": 2, "tactic_dram": 8})
+    content = (tmp_path / "model.onnx").read_bytes()
+    assert made["format"] == 1 and made["declared"] == "fp16" and made["network"] == {"strongly_typed": True}
+    assert made["onnx_sha256"] == hashlib.sha256(content).hexdigest() and made["onnx_data"] == []
+    assert made["plugins"] == [{"path": str(library), "sha256": hashlib.sha256(b"mine").hexdigest()}]
+    assert made["profiles"] == [PROFILE] and set(made["builder"]) == set(OPTIONS)
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram"]
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_the_options_are_those_of_the_configuration() -> None:
+    assert set(OPTIONS) == set(GIVEN) - {"plugins"}
+    assert set(OPTIONS) <= set(defaults("engine/tensorrt"))
+
+
+@pytest.mark.parametrize("location", ["big.bin", "weights/big.bin"])
+def test_external_data_counts_for_the_digest(world: World, tmp_path: Path, location: str) -> None:
+    model = parsed("g (float[N,64] x) => (float[N,64] y) { y = Mul(x, w) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "w"))
+    path = tmp_path / "big.onnx"
+    (tmp_path / "weights").mkdir()
+    onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
+    profile = {"x": {"min": [1, 64], "opt": [1, 64], "max": [2, 64]}}
+    made = make_plan(path, names=("big.onnx", "e"), options=GIVEN, profiles=[profile], declared="fp32")
+    both = path.read_bytes() + (tmp_path / location).read_bytes()
+    assert made["onnx_data"] == [location] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
+    world.inputs = [Tensor("x", shape=(-1, 64))]
+    builder.build(made, tmp_path)
+    assert (tmp_path / "e").exists()
+    (tmp_path / location).write_bytes(b"other weights")
+    with pytest.raises(builder.BuildError, match="another file than the plan's"):
+        builder.build(made, tmp_path)
+    (tmp_path / location).unlink()
+    with pytest.raises(builder.BuildError, match=r"the model's weights .*big\.bin are missing"):
+        builder.build(made, tmp_path)
+
+
+def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(parsed(MODEL), path)
+    options = {key: value for key, value in GIVEN.items() if key != "tf32"} | {"plugins": ["nowhere.so"]}
+    with pytest.raises(StageError) as error:
+        make_plan(path, names=("m", "e"), options=options, profiles=[{"other": PROFILE["images"]}], declared="fp16")
+    assert str(error.value).splitlines() == [
+        f"the engine's plan does not fit {path}:",
+        "  engine.tf32: missing",
+        "  engine.profiles[0]: input 'images' is missing; it is dynamic: [N, 3, 8, 8]",
+        "  engine.profiles[0].other: no such input; the graph has images",
+        "  engine.plugins: nowhere.so is missing",
+    ]
+
+
+def test_the_trtexec_line_of_the_defaults(plan: Planner, tmp_path: Path) -> None:
+    made = plan()
+    expected = [
+        "trtexec",
+        f"--onnx={tmp_path / 'model.onnx'}",
+        "--saveEngine=model.engine",
+        "--noTF32",
+        "--memPoolSize=workspace:4096M",
+        "--profilingVerbosity=detailed",
+        "--minShapes=images:1x3x8x8",
+        "--optShapes=images:2x3x8x8",
+        "--maxShapes=images:4x3x8x8",
+        "--skipInference",
+    ]
+    assert shlex.split(made["trtexec"]) == expected
+    assert shlex.split(made["trtexec_10"]) == [*expected[:3], "--stronglyTyped", *expected[3:]]
+    assert not any(flag in made["trtexec"] + made["trtexec_10"] for flag in ("--fp16", "--best", "--int8"))
+
+
+def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
+    (tmp_path / "a.so").write_bytes(b"")
+    made = plan(
+        profiles=[PROFILE, PROFILE],
+        memory_pools_gb={"workspace": 0.5, "dla_managed_sram": 1, "tactic_shared_memory": 0.25, "tactic_dram": 1},
+        builder_optimization_level=5,
+        max_aux_streams=0,
+        tiling_optimization_level="moderate",
+        tf32=True,
+        timing_cache="caches",
+        editable_timing_cache=True,
+        version_compatible=True,
+        hardware_compatibility="ampere_plus",
+        refit=True,
+        strip_weights=True,
+        profiling_verbosity="none",
+        plugins=[str(tmp_path / "a.so")],
+    )
+    line = shlex.split(made["trtexec"])
+    shapes = ["--minShapes=images:1x3x8x8", "--optShapes=images:2x3x8x8", "--maxShapes=images:4x3x8x8"]
+    assert line[3:] == [
+        "--memPoolSize=workspace:512M,dlaSRAM:1024M,tacticSharedMem:256M",
+        "--builderOptimizationLevel=5",
+        "--maxAuxStreams=0",
+        "--tilingOptimizationLevel=2",
+        "--hardwareCompatibilityLevel=ampere+",
+        "--timingCacheFile=caches/trtexec.cache",
+        "--versionCompatible",
+        "--refit",
+        "--stripWeights",
+        "--profilingVerbosity=none",
+        f"--dynamicPlugins={tmp_path / 'a.so'}",
+        "--profile=0",
+        *shapes,
+        "--profile=1",
+        *shapes,
+        "--skipInference",
+    ]
+    assert "--noTF32" not in line
+    assert made["trtexec_lacks"] == ["memory_pools_gb.tactic_dram", "editable_timing_cache"]
+
+
+def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(parsed("g (float[N,2] x) => (float[N,2] y) { y = Relu(x) }"), path)
+    model = onnx.load(path)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "input:0"
+    onnx.save(model, path)
+    profile = {"input:0": {"min": [1, 2], "opt": [1, 2], "max": [2, 2]}}
+    made = make_plan(path, names=("m", "e"), options=GIVEN, profiles=[profile], declared="fp16")
+    assert "--minShapes='input:0':1x2" in shlex.split(made["trtexec"])
+
+
+def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
+    made, folder = plan(editable_timing_cache=True), tmp_path / "out"
+    write_plan(made, folder)
+    first = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
+    assert json.loads(first["plan.json"]) == made
+    assert first["build_engine.py"] == Path(str(builder.__file__)).read_bytes()
+    readme = first["README.txt"].decode()
+    assert made["trtexec"] in readme and made["trtexec_10"] in readme and "model.onnx, plan.json" in readme
+    assert "no flag for: editable_timing_cache" in readme
+    write_plan(plan(editable_timing_cache=True), folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+
+
+def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(Path(str(builder.__file__)).read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}

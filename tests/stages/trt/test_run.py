@@ -1,0 +1,211 @@
+"""An engine's buffers, shapes and values, on a stand-in that reads and writes at the addresses that it is given."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.io import StageError
+from stages.trt import run
+from stages.trt.run import Engine
+from tests.stages.trt.recording import Tensor, World
+
+torch = pytest.importorskip("torch")
+
+
+class Stream:
+    cuda_stream = 77
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def synchronize(self) -> None:
+        self.waited += 1
+
+
+@contextlib.contextmanager
+def on(stream: Any) -> Iterator[None]:
+    yield
+
+
+@pytest.fixture
+def engine_file(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file of an engine that computes scores = images.sum over all but the batch, on this machine's own memory."""
+    monkeypatch.setattr(run, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    world.outputs = [Tensor("scores", shape=(-1, 2))]
+    world.output_shapes = lambda shapes: {"scores": (shapes["images"][0], 2)}
+    world.compute = lambda arrays: {
+        "scores": np.stack([arrays["images"].sum((1, 2, 3)), arrays["images"].max((1, 2, 3))], 1)
+    }
+    path = tmp_path / "model.engine"
+    path.write_bytes(b"an engine")
+    return path
+
+
+def images(batch: int) -> np.ndarray:
+    return np.arange(batch * 192, dtype=np.float32).reshape(batch, 3, 8, 8)
+
+
+def test_an_engine_runs_on_what_it_is_given(world: World, engine_file: Path) -> None:
+    engine = Engine(engine_file)
+    for batch in (2, 4, 1):
+        (scores,) = engine.run({"images": images(batch)}).values()
+        assert scores.dtype == np.float32
+        np.testing.assert_array_equal(scores[:, 1], images(batch).max((1, 2, 3)))
+    assert world.arguments("IExecutionContext.set_input_shape") == [("images", (b, 3, 8, 8)) for b in (2, 4, 1)]
+    assert world.arguments("IExecutionContext.execute_async_v3") == [(Stream.cuda_stream,)] * 3
+    order = [name for name in world.called() if name.startswith("IExecutionContext")][:6]
+    assert order == [
+        f"IExecutionContext.{name}"
+        for name in ("set_input_shape", "set_tensor_address", "infer_shapes", "get_tensor_shape", "set_tensor_address")
+    ] + ["IExecutionContext.execute_async_v3"]
+
+
+def test_io_and_profiles_are_told(world: World, engine_file: Path) -> None:
+    world.profiles = 2
+    engine = Engine(engine_file)
+    assert engine.io == [
+        {"name": "images", "mode": "INPUT", "dtype": "FLOAT", "shape": [-1, 3, 8, 8]},
+        {"name": "scores", "mode": "OUTPUT", "dtype": "FLOAT", "shape": [-1, 2]},
+    ]
+    assert engine.profiles == [{"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}] * 2
+
+
+def test_a_profile_is_set_when_it_changes(world: World, engine_file: Path) -> None:
+    world.profiles = 2
+    engine = Engine(engine_file)
+    for profile in (0, 1, 1, 0):
+        engine.run({"images": images(1)}, profile)
+    assert world.arguments("IExecutionContext.set_optimization_profile_async") == [(1, 77), (0, 77)]
+
+
+def test_floats_are_rounded_to_the_engine_s_type(world: World, engine_file: Path) -> None:
+    world.inputs[0].dtype = world.outputs[0].dtype = "HALF"
+    scores = Engine(engine_file).run({"images": images(1) / 7})["scores"]
+    assert scores.dtype == np.float16
+    assert scores[0, 1] == np.float16(191 / np.float32(7))
+
+
+def test_a_shape_tensor_is_read_from_the_host(world: World, engine_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, copy = [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: copied.append(array.shape) or copy(array))
+    world.inputs.append(Tensor("size", "INT64", (2,), values=((1, 1), (4, 4), (9, 9))))
+    world.compute = lambda arrays: {"scores": np.tile(arrays["size"], (1, 1))}
+    world.output_shapes = lambda shapes: {"scores": (1, 2)}
+    engine = Engine(engine_file)
+    assert engine.profiles[0]["size"] == {"min": [1, 1], "opt": [4, 4], "max": [9, 9]}
+    feeds = {"images": images(1), "size": np.array([3, 5])}
+    np.testing.assert_array_equal(engine.run(feeds)["scores"], [[3, 5]])
+    assert copied == [(1, 3, 8, 8)], "the values stay where TensorRT reads them"
+    assert [name for name, _ in world.arguments("IExecutionContext.set_input_shape")] == ["images"]
+    with pytest.raises(StageError, match=r"input 'size': values \[3, 10\] outside profile 0, \[1, 1\] to \[9, 9\]"):
+        engine.run(feeds | {"size": np.array([3, 10])})
+    with pytest.raises(StageError, match=r"input 'size': expected the shape \[2\], got \[1\]"):
+        engine.run(feeds | {"size": np.array([3])})
+
+
+def test_values_that_tensorrt_does_not_tell_are_not_checked(world: World, engine_file: Path) -> None:
+    world.inputs.append(Tensor("size", "INT64", (2,), values=()))
+    engine = Engine(engine_file)
+    assert "size" not in engine.profiles[0]
+    assert engine.run({"images": images(1), "size": np.array([3, 10**6])})["scores"].shape == (1, 2)
+
+
+def test_an_output_whose_size_depends_on_data_gets_memory_when_it_is_known(world: World, engine_file: Path) -> None:
+    world.outputs.append(Tensor("kept", "INT64", (-1,)))
+    world.output_shapes = lambda shapes: {"scores": (1, 2), "kept": (-1,)}
+    world.compute = lambda arrays: {"scores": np.zeros((1, 2)), "kept": np.flatnonzero(arrays["images"] > 180)}
+    np.testing.assert_array_equal(Engine(engine_file).run({"images": images(1)})["kept"], np.arange(181, 192))
+    world.compute = lambda arrays: {"scores": np.zeros((1, 2)), "kept": np.zeros(0)}
+    assert Engine(engine_file).run({"images": images(1)})["kept"].shape == (0,)
+
+
+def test_an_empty_output_has_an_address_all_the_same(world: World, engine_file: Path) -> None:
+    world.output_shapes = lambda shapes: {"scores": (0, 2)}
+    world.compute = lambda arrays: {}
+    assert Engine(engine_file).run({"images": images(1)})["scores"].shape == (0, 2)
+
+
+def test_all_that_is_wrong_with_feeds_is_said_at_once(engine_file: Path) -> None:
+    engine = Engine(engine_file)
+    with pytest.raises(StageError) as error:
+        engine.run({"images": images(5), "other": images(1)})
+    assert str(error.value).splitlines() == [
+        f"{engine_file}: the inputs do not fit:",
+        "  no input 'other'; expected images",
+        "  input 'images': shape [5, 3, 8, 8] outside profile 0, [1, 3, 8, 8] to [4, 3, 8, 8]",
+    ]
+    with pytest.raises(StageError, match=r"input 'images': expected float32, got int64"):
+        engine.run({"images": images(1).astype(np.int64)})
+    with pytest.raises(StageError, match=r"input 'images' is missing"):
+        engine.run({})
+    with pytest.raises(StageError, match=r"no profile 1; expected 0 to 0"):
+        engine.run({"images": images(1)}, 1)
+
+
+def test_a_fixed_input_has_its_shape(world: World, engine_file: Path) -> None:
+    world.inputs = [Tensor("images", shape=(1, 3, 8, 8))]
+    engine = Engine(engine_file)
+    assert engine.profiles == [{}]
+    engine.run({"images": images(1)})
+    with pytest.raises(StageError, match=r"input 'images': expected the shape \[1, 3, 8, 8\], got \[2, 3, 8, 8\]"):
+        engine.run({"images": images(2)})
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"starts": False}, "does not start on this machine"),
+        ({"reads": False}, "cannot be read by TensorRT .*; build it anew"),
+        ({"contexts": False}, "makes no execution context"),
+        ({"outputs": [Tensor("scores", "FP8", (1,))]}, "scores is of type FP8; expected one of FLOAT, HALF"),
+    ],
+)
+def test_an_engine_that_cannot_be_used_is_refused(
+    world: World, engine_file: Path, change: dict[str, Any], match: str
+) -> None:
+    world.__dict__.update(change)
+    with pytest.raises(StageError, match=match):
+        Engine(engine_file)
+
+
+def test_what_tensorrt_refuses_at_run_time_is_said(world: World, engine_file: Path) -> None:
+    engine = Engine(engine_file)
+    world.runs = False
+    with pytest.raises(StageError, match=r"model\.engine: TensorRT did not run"):
+        engine.run({"images": images(1)})
+    world.unknown_shapes = ["size"]
+    with pytest.raises(StageError, match="shapes do not follow from the inputs for size"):
+        engine.run({"images": images(1)})
+
+
+def test_plugins_come_first_and_code_of_the_engine_s_own_only_when_told(world: World, engine_file: Path) -> None:
+    world.libraries = {"libmine.so"}
+    Engine(engine_file, [engine_file.parent / "libmine.so"])
+    order = world.called()
+    assert order.index("IPluginRegistry.load_library") < order.index("Runtime.deserialize_cuda_engine")
+    Engine(engine_file, version_compatible=True)
+    assert world.arguments("set Runtime.engine_host_code_allowed") == [(False,), (True,)]
+    with pytest.raises(StageError, match="cannot be loaded"):
+        Engine(engine_file, [engine_file.parent / "libother.so"])
+
+
+def test_stripped_weights_are_put_back(world: World, engine_file: Path) -> None:
+    Engine(engine_file, weights="model.onnx")
+    assert world.arguments("OnnxParserRefitter.refit_from_file") == [("model.onnx",)]
+    order = world.called()
+    assert order.index("Refitter.refit_cuda_engine") < order.index("ICudaEngine.create_execution_context")
+
+
+def test_without_a_gpu_it_says_so(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(StageError, match="torch sees no CUDA device"):
+        Engine(tmp_path / "model.engine")
+    assert world.called() == []
