@@ -24,6 +24,7 @@ from stages.graph.lint import (
 from stages.graph.lint.base import Check, Place, Rule, Subject
 from stages.graph.lint.finding import SEVERITIES, Finding
 from stages.graph.lint.ignoring import parse_ignores, split_ignored
+from stages.graph.lint.inlining import inlined
 from stages.graph.lint.support import parse_version
 from stages.io import StageError
 
@@ -103,7 +104,8 @@ def lint(
     """What TensorRT will not like about a model, errors first, then in graph order.
 
     Args:
-        model: sorted, typed as far as onnx can infer; it is left as it is.
+        model: sorted, typed as far as onnx can infer; it is left as it is. Functions are inlined on a copy, where
+            the node "slice" of a function that the node "head" calls is "head/slice".
         tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on the node's name or scope>".
         plugins_ops: operator types that plugins bring along, as Op or domain::Op.
@@ -117,8 +119,11 @@ def lint(
         versions = parse_version(tensorrt)
     except ValueError as error:
         raise StageError(f"lint: {error}") from error
+    model, fault = inlined(model, plugins_ops)
     subject = Subject(model, versions, plugins_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
+    if fault:
+        places.append(operators.not_inlined(fault))
     position = {node: index for index, node in enumerate(subject.nodes)}
 
     def order(place: Place) -> tuple[int, int]:

@@ -58,9 +58,9 @@ class Subject:
     """A model with what rules ask of it.
 
     Attributes:
-        model: typed as far as it is known; read only.
-        nodes: those of the graph, its bodies and its functions, in order.
-        values: origins and sizes; of functions, all is DATA.
+        model: typed as far as it is known, its functions inlined; read only.
+        nodes: those of the graph and its bodies, in order.
+        values: origins and sizes.
         versions: of TensorRT, that are to build it.
         plugin_ops: operator types that plugins bring along.
         expected_inputs: names of the inputs that the model was exported with.
@@ -78,8 +78,7 @@ class Subject:
         self.plugin_ops = frozenset(plugin_ops)
         self.expected_inputs = tuple(expected_inputs)
         self.values = Values(model.graph)
-        inside = [node for function in model.functions.values() for node in _of_function(function)]
-        self.nodes = [*all_nodes(model), *inside]
+        self.nodes = list(all_nodes(model))
 
     @cached_property
     def opset(self) -> int:
@@ -142,7 +141,3 @@ def scalar(value: ir.Value | None) -> float | None:
 
 def rank(value: ir.Value) -> int | None:
     return len(value.shape) if value.shape is not None else None
-
-
-def _of_function(function: ir.Function) -> Iterator[ir.Node]:
-    yield from ir.traversal.RecursiveGraphIterator(function.graph)

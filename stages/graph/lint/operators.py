@@ -4,7 +4,8 @@
     unsupported-op                       the others, by stages.graph.lint.support; operators of other domains without a
                                          plugin; what stages.graph.lint.restrictions lists; opsets that it does not read
 
-Bitwise operators are the rule bool-arithmetic. An operator that is a function of the file is built from its body.
+Bitwise operators are the rule bool-arithmetic. An operator that is a function of the file is built from its body, and
+so it is inlined before (stages.graph.lint.inlining).
 """
 
 from __future__ import annotations
@@ -120,6 +121,16 @@ def unsupported(subject: Subject) -> Iterator[Place]:
                 yield _missing(node, missing)
             else:
                 yield from (UNSUPPORTED_OP.at(node, *fault) for fault in faults(node, subject))
+
+
+def not_inlined(fault: str) -> Place:
+    """What is said where the functions of a file could not be inlined."""
+    return UNSUPPORTED_OP.of(
+        "",
+        f"The functions of the file were not looked into, because they cannot be inlined: {fault}",
+        "Inline them with the tool that exported the file, and look at the result.",
+        "warning",
+    )
 
 
 def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> Place:
