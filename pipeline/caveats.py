@@ -42,8 +42,11 @@ def not_verified(reports: Reports) -> list[str]:
 
 
 def warnings(reports: Reports) -> list[str]:
-    """What the conversion warns of: entries that match no node (a typo, most likely), opsets, outputs not finite."""
-    return list(reports.get("fp16", {}).get("warnings", []))
+    """What the conversion warns of: entries that match no node (a typo, most likely), opsets, outputs not finite; and
+    what the engine's stage finds odd about the file's precision.
+    """
+    odd = (reports.get("engine", {}).get("precision") or {}).get("warnings", [])
+    return list(reports.get("fp16", {}).get("warnings", [])) + list(odd)
 
 
 def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:

@@ -28,8 +28,12 @@ def engine_hop(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         } | measured
     if not was_made(engine):
         return {"state": "not verified", "reason": f"no engine was built: {engine.get('reason', 'no reason is given')}"}
-    if parity.get("state") == "verified":
+    precision = engine.get("precision") or {}
+    if parity.get("state") == "verified" and precision.get("state", "verified") == "verified":
         return {"state": "verified", "reason": ""} | measured
+    if parity.get("state") == "verified":
+        reason = f"its outputs are, but not that its layers are {engine.get('declared')}: {precision.get('reason')}"
+        return {"state": "not verified", "reason": reason} | measured
     reason = parity.get("reason") or ", ".join(engine.get("not_verified") or []) or "nobody compared its outputs"
     return {"state": str(parity.get("state", "not verified")), "reason": reason} | measured
 

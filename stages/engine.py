@@ -3,7 +3,8 @@
     python -m stages.engine                              the stage: artifacts/ -> artifacts/engine
     python -m stages.engine --plan plan.json --out engine
 
-The graph's dtypes are the engine's precision, so a file whose dtypes contradict the declared precision is refused.
+The graph's dtypes are the engine's precision, so a file whose dtypes contradict the declared precision is refused
+(stages.engine_precision: what of a mixed file).
 Where nothing can be built, the complete plan is written, and the second command carries it out elsewhere. An engine
 that is not what was declared, or does not find what the FP32 model finds, is kept and marked failed: the stage `gate`
 turns that into the exit code.
@@ -22,8 +23,8 @@ from conf.schema import Backend, Config, EngineConfig, WhenUnavailable
 from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
-from stages.engine_proof import carry_out, typed_model
-from stages.graph.facts import model_facts
+from stages.engine_precision import check_precision
+from stages.engine_proof import carry_out
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
 from stages.machine import probe as probe_machine
 from stages.onnx_files import external_files, load_model
@@ -36,26 +37,6 @@ from stages.trt.plan import make_plan, write_plan
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
 REPORT_FILE = "engine.json"
 NO_EVIDENCE = "no reference was given to hold its outputs against"
-
-
-def check_precision(model_path: Path, declared: str) -> None:
-    """Refuse a file that would not give the declared engine.
-
-    Raises:
-        StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
-    """
-    facts = model_facts(typed_model(model_path))
-    fp16 = facts["fp16_nodes"]
-    if declared == "fp16" and not fp16:
-        raise StageError(
-            f"{model_path}: precision=fp16 is declared and none of its {facts['float_nodes']} float nodes is FP16; "
-            "run `dvc repro cast_cleanup`, or declare precision=fp32"
-        )
-    if declared == "fp32" and fp16:
-        raise StageError(
-            f"{model_path}: precision=fp32 is declared and {fp16} of its {facts['float_nodes']} float nodes are FP16; "
-            "run `dvc repro cast_cleanup`, or declare precision=fp16"
-        )
 
 
 # --- the doors --------------------------------------------------------------------------------------------------------
@@ -91,7 +72,8 @@ def build_engine(
 
     Returns:
         status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine is then kept
-        for inspection. plan; lint (findings); not_verified; of a built engine also provider, the facts of
+        for inspection. plan; lint (findings); precision (stages.engine_precision.precision_facts); not_verified; of a
+        built engine also provider, the facts of
         stages.trt.build.build or stages.ort.deploy.Deployed.facts, parity (stages.parity.engine_parity) and latency by
         point of the profiles.
 

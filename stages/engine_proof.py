@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Backend
-from stages.graph.facts import all_nodes, model_facts
+from stages.engine_precision import precision_facts, typed_model
+from stages.graph.facts import all_nodes
 from stages.graph.lint import Finding, lint
-from stages.graph.normalize import normalize
 from stages.graph.selectors import scope_of
 from stages.io import StageError
-from stages.onnx_files import load_model
 from stages.ort import deploy
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.engine_parity import Evidence, Feeds, Point, feeds_of, measure_engine, points_of
-from stages.trt.build import BuildError, build, precision_fault, unavailable_reason
+from stages.trt.build import BuildError, build, precision_fault, precision_unknown, unavailable_reason
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,7 +35,8 @@ class _Built:
         time: latency for feeds, at a profile, with warm_up, runs and rounds.
         evaluation: what computes the outputs, as the hop table calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
-        unknown: what nobody can say of it, each with the reason.
+        precision_unknown: why nobody can say what precision its layers have, or None.
+        unknown: what else nobody can say of it, each with the reason.
         stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
     """
 
@@ -45,6 +45,7 @@ class _Built:
     time: Callable[..., dict[str, Any]]
     evaluation: str
     computes_half: bool
+    precision_unknown: str | None
     unknown: list[str]
     stopped: tuple[str, str] | None = None
 
@@ -71,13 +72,15 @@ def carry_out(
     on_tensorrt = plan["backend"] == Backend.tensorrt.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings = _findings(model, plan, probe, lint_ignore) if by_tensorrt else []
-    common = {"backend": plan["backend"], "declared": plan["declared"], "plan": plan}
+    declared, graph = plan["declared"], plan["graph"]
+    common = {"backend": plan["backend"], "declared": declared, "plan": plan}
     common["lint"] = [finding.as_dict() for finding in findings]
     reason = unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"])
     if reason:
         return {
             "status": "planned",
             "reason": reason,
+            "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
             "not_verified": [f"the engine: none was built: {reason}"],
         } | common
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
@@ -88,17 +91,29 @@ def carry_out(
         built = _built_by_onnxruntime(plan, model, model_path, out_dir, points[0])
     parity = _parity(built, model, points, given)
     latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
-    reasons = []
-    if built.computes_half and (fault := precision_fault(built.facts, plan["declared"])):
-        reasons.append(fault)
+    reasons, unknown = [], []
+    precision = precision_facts(graph, declared, *_precision(built, declared, graph))
+    if precision["state"] == FAILED:
+        reasons.append(precision["reason"])
+    if precision["state"] == NOT_VERIFIED:
+        unknown.append(f"{declared}: {precision['reason']}")
     if parity["state"] == FAILED:
         reasons.append(f"the engine's outputs: {parity['reason']}")
-    unknown = [*built.unknown, *untimed]
+    unknown += [*built.unknown, *untimed]
     if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
         unknown.append(f"the engine's outputs: {parity['reason']}")
     return (
         {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons} if reasons else {"status": "built"}
-    ) | (common | built.facts | {"parity": parity, "latency": latency, "not_verified": unknown})
+    ) | (common | built.facts | {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown})
+
+
+def _precision(built: _Built, declared: str, graph: Mapping[str, int]) -> tuple[str, str]:
+    """Whether the engine's layers bear out the declared precision, and why not."""
+    if not built.computes_half:
+        return NOT_VERIFIED, CPU_FP16
+    if fault := precision_fault(built.facts, declared, graph):
+        return FAILED, fault
+    return (NOT_VERIFIED, built.precision_unknown) if built.precision_unknown else (VERIFIED, "")
 
 
 def _only_point(model: ir.Model) -> Point:
@@ -106,14 +121,6 @@ def _only_point(model: ir.Model) -> Point:
     sides = {str(value.name): list(value.shape or ()) for value in model.graph.inputs}
     shapes = {name: [side for side in shape if isinstance(side, int)] for name, shape in sides.items()}
     return Point(0, ("min", "opt", "max"), shapes)
-
-
-def typed_model(path: Path) -> ir.Model:
-    """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
-    model = load_model(path)
-    if model_facts(model)["untyped_nodes"]:
-        normalize(model)
-    return model
 
 
 def _findings(
@@ -150,20 +157,14 @@ def _built_by_tensorrt(
         )
     except StageError as error:  # the engine stays, for inspection or for another machine
         stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
-    unknown = []
-    if facts["half_layers"] is None:
-        verbosity = options["profiling_verbosity"]
-        unknown.append(
-            f"the share of Half layers: engine.profiling_verbosity={verbosity} hides the types of layers; detailed "
-            "shows them"
-        )
     return _Built(
         facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
         run=lambda feeds, profile: engine.run(feeds, profile),
         time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
         evaluation="tensorrt",
         computes_half=True,
-        unknown=unknown,
+        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
+        unknown=[],
         stopped=stopped,
     )
 
@@ -197,13 +198,10 @@ def _built_by_onnxruntime(
     facts = deployed.facts()
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []
-    if half and provider == "cpu":
-        unknown.append(f"FP16: {CPU_FP16}")
-    if half and provider == "tensorrt":
-        unknown.append(
-            "the precision of each layer: ONNX Runtime's TensorRT provider lets TensorRT choose it (trt_fp16_enable) "
-            "and does not show it; engine=tensorrt builds what the graph says"
-        )
+    hidden = (
+        "ONNX Runtime's TensorRT provider lets TensorRT choose the precision of each layer (trt_fp16_enable) and does "
+        "not show it; engine=tensorrt builds what the graph says"
+    )
     if nodes := deployed.cpu_nodes:
         named = ", ".join(nodes[:10]) + (f" and {len(nodes) - 10} more" if len(nodes) > 10 else "")
         unknown.append(f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {named}")
@@ -213,6 +211,7 @@ def _built_by_onnxruntime(
         time=lambda feeds, profile, **options: deployed.latency(feeds, **options),
         evaluation=f"onnxruntime-{provider}",
         computes_half=not (half and provider == "cpu"),
+        precision_unknown=hidden if half and provider == "tensorrt" else None,
         unknown=unknown,
     )
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from stages.engine_precision import float_facts, typed_model
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
@@ -69,6 +70,7 @@ def make_plan(
         "onnx_sha256": sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
+        "graph": float_facts(typed_model(model_path)),
         "provider": options["provider"],
         "provider_options": provider_options(options, profiles, declared),
         "session": {"graph_optimization_level": "ORT_ENABLE_ALL"},

@@ -27,6 +27,8 @@ import numpy as np
 
 PLAN_FORMAT = 1
 FACTS_FILE = "engine.json"
+SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
+NOT_VERIFIED = 3  # exit code of this script for an engine whose precision nobody can say
 
 
 class Version(NamedTuple):
@@ -382,11 +384,13 @@ def engine_facts(trt: Any, engine: Any) -> dict[str, Any]:
     """What the engine and its inspector say.
 
     Returns:
-        layers; half_layers, those with a Half output; half_layers_fraction, of the layers with an output of a
-        floating-point type; half_io_fraction, of all floating-point inputs and outputs of layers (the three are None
-        where the inspector gives no types, as with a profiling verbosity below detailed); layer_table [{name, type,
-        inputs, outputs (types, None where not known), weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}];
-        device_memory_mb (10^6 bytes that an execution context takes).
+        layers; half_layers, those that compute and have a Half output; half_layers_fraction, of the layers that compute
+        and have an output of a floating-point type; half_io_fraction, of all floating-point inputs and outputs of
+        layers (the three are None where the inspector gives no types, as with a profiling verbosity below detailed);
+        untyped_layers, those that compute and whose outputs' types are not known; tensor_keys, what the inspector's
+        JSON calls the facts of a tensor; layer_table [{name, type, inputs, outputs (types, None where not known),
+        weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}]; device_memory_mb (10^6 bytes that an execution
+        context takes).
     """
     inspector = engine.create_engine_inspector()
     context, _values = _context_at_opt(trt, engine)
@@ -440,22 +444,36 @@ def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.nd
 
 def layer_facts(text: str, version: Version) -> dict[str, Any]:
     """Layers of the engine inspector's JSON; the keys are those of `engine_facts`."""
-    described = json.loads(text)
-    rows = [_layer_row(one, version) for one in described.get("Layers", [])]
-    floating = [row for row in rows if any(dtype in _FLOATING for dtype in row["outputs"])]
+    layers = json.loads(text).get("Layers", [])
+    rows = [_layer_row(one, version) for one in layers]
+    computing = [row for row in rows if _computes(row)]
+    floating = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
     slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
     half = sum("Half" in row["outputs"] for row in floating)
+    tensors = [one for layer in layers if isinstance(layer, dict) for one in layer.get("Outputs") or []]
     return {
         "layers": len(rows),
         "half_layers": half if slots else None,
         "half_layers_fraction": half / len(floating) if floating else None,
         "half_io_fraction": slots.count("Half") / len(slots) if slots else None,
+        "untyped_layers": sum(not any(row["outputs"]) for row in computing),
+        "tensor_keys": sorted({str(key) for one in tensors if isinstance(one, dict) for key in one}),
         "layer_table": rows,
     }
 
 
+# Layers that move, convert or hold values and compute nothing; fused kernels are called by what is in them.
+_MOVING_TYPES = frozenset(("Reformat", "Cast", "Shuffle", "Constant", "Identity", "NoOp"))
+_MOVING_KERNELS = re.compile(r"__myl_(?:Cast|Conc|Move|Repl|Resh|Slic|Tran)+(?:_|$)")
+
+
+def _computes(row: Mapping[str, Any]) -> bool:
+    return row["type"] not in _MOVING_TYPES and not _MOVING_KERNELS.match(row["name"])
+
+
 _FLOATING = ("Half", "Float", "BFloat16", "FP8", "FP4")
-# Types are told as "Half", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)" or "N/A due to dynamic shapes".
+# Types are told as "Half", "kHALF", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)", "N/A due to dynamic
+# shapes".
 _TYPES = (
     (r"half|fp16|float16", "Half"),
     (r"bf16|bfloat16", "BFloat16"),
@@ -494,18 +512,48 @@ def _tensor_type(described: Any, version: Version) -> str | None:
 def _type(text: Any) -> str | None:
     words = str(text or "").lower()
     return next(
-        (name for pattern, name in _TYPES if re.search(rf"(?<![a-z0-9])(?:{pattern})(?![a-z0-9])", words)), None
+        (name for pattern, name in _TYPES if re.search(rf"(?<![a-z0-9])k?(?:{pattern})(?![a-z0-9])", words)), None
     )
 
 
-def precision_fault(facts: Mapping[str, Any], declared: str) -> str | None:
-    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, without types."""
-    half, layers = facts["half_layers"], facts["layers"]
-    if declared == "fp16" and half == 0:
-        return f"fp16 was declared and none of the engine's {layers} layers has a Half output"
+def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, int]) -> str | None:
+    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, without types.
+
+    With e the share of Half among the layers that compute floats, and g that of FP16 among the float nodes of the file,
+    fp16 asks for e >= g / 2 and e > 0: layers are fused nodes, so that the two shares differ, but not by so much.
+
+    Args:
+        facts: of `engine_facts`.
+        graph: float_nodes and fp16_nodes of the file, as the plan has them.
+    """
+    half, layers, share = facts["half_layers"], facts["layers"], facts["half_layers_fraction"]
     if declared == "fp32" and half:
-        return f"fp32 was declared and {half} of the engine's {layers} layers have a Half output"
+        return f"fp32 was declared and {half} of the engine's {layers} layers compute a Half output"
+    if declared != "fp16" or half is None:
+        return None
+    if not half:
+        return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
+    expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
+    if share is not None and share < SHARE_OF_GRAPH_MIN * expected:
+        return (
+            f"fp16 was declared and {share:.1%} of the layers that compute floats have a Half output, where "
+            f"{expected:.1%} of the file's float nodes are FP16; expected at least {SHARE_OF_GRAPH_MIN:g} times as much"
+        )
     return None
+
+
+def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
+    """Why nobody can say what precision the engine's layers have, or None where their types are told."""
+    untyped = facts["untyped_layers"]
+    typed = sum(_computes(row) for row in facts["layer_table"]) - untyped
+    if facts["half_layers"] is not None and typed >= untyped:
+        return None
+    if verbosity != "detailed":
+        return f"engine.profiling_verbosity={verbosity} hides the types of layers; detailed shows them"
+    if facts["half_layers"] is not None:
+        return f"the engine inspector tells the types of {typed} of {typed + untyped} layers that compute"
+    keys = ", ".join(facts["tensor_keys"]) or "none"
+    return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}"
 
 
 # --- files of a plan --------------------------------------------------------------------------------------------------
@@ -573,20 +621,22 @@ def main() -> None:
         if not tensorrt_version():
             raise BuildError("TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU")
         facts = build(plan, folder, beside=arguments.plan.parent)
-        fault = precision_fault(facts, plan["declared"])
+        fault = precision_fault(facts, plan["declared"], plan["graph"])
+        unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
     except (BuildError, OSError, ValueError, KeyError) as error:
         sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
     except KeyboardInterrupt:
         sys.exit(130)
     _write(folder / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode())
     fraction = facts["half_layers_fraction"]
-    share = (
-        "share of Half layers not known" if fraction is None else f"{fraction:.1%} of floating-point layers are Half"
-    )
+    share = "share of Half layers not known" if fraction is None else f"{fraction:.1%} of layers compute Half"
     print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")
     print("not verified: the engine's outputs and latency (python -m stages.engine --plan plan.json does that)")
     if fault:
         sys.exit(f"build_engine: {fault}")
+    if unknown:
+        print(f"build_engine: not verified: {plan['declared']}: {unknown}", file=sys.stderr)
+        sys.exit(NOT_VERIFIED)
 
 
 if __name__ == "__main__":

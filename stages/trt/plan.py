@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stages.engine_precision import float_facts, typed_model
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import load_model
 from stages.trt import build as builder
@@ -63,7 +64,8 @@ def make_plan(
 
     Returns:
         format, onnx, onnx_data (files of weights beside it), onnx_sha256 (of all of these, one after the other),
-        engine, declared, network, builder, profiles, plugins ([{path, sha256}]), trtexec (the command for TensorRT 11),
+        engine, declared, graph (float_nodes and fp16_nodes of the model), network, builder, profiles, plugins
+        ([{path, sha256}]), trtexec (the command for TensorRT 11),
         trtexec_10 (for TensorRT 10), trtexec_lacks (options that trtexec has no flag for), shape_inputs.
 
     Raises:
@@ -87,6 +89,7 @@ def make_plan(
         "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
+        "graph": float_facts(typed_model(model_path)),
         "network": {"strongly_typed": True},
         "builder": {name: _plain(options[name]) for name in OPTIONS},
         "profiles": _plain(profiles),
@@ -180,7 +183,8 @@ Put these files into one folder on the host with the GPU:
     python build_engine.py plan.json
 
 The script checks that the model is the plan's (sha256), builds {Path(plan["engine"]).name}
-strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]}.
+strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]},
+with 3 when nobody can say.
 It does not run the engine: where truehalf is installed,
 `python -m stages.engine --plan plan.json` does, and holds the engine's outputs against the model's.
 

@@ -14,7 +14,8 @@ import onnx.parser
 import pytest
 import yaml
 
-from stages.engine import build_engine, check_precision, evidence_of, execute_plan
+from stages.engine import build_engine, evidence_of, execute_plan
+from stages.engine_precision import check_precision
 from stages.io import StageError, load_params
 from stages.machine import probe
 from stages.parity.reference import freeze
@@ -185,7 +186,7 @@ def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_
         latency=FEW,
     )
     assert report["status"] == "built" and report["half_layers_fraction"] is None
-    assert "FP16: ONNX Runtime's CPU provider computes FP16 in FP32" in report["not_verified"][0]
+    assert "fp16: ONNX Runtime's CPU provider computes FP16 in FP32" in report["not_verified"][0]
 
 
 def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
+from pipeline.caveats import warnings
+from pipeline.engine import engine_hop
 from stages.engine import build_engine
 from stages.engine_proof import explained
 from stages.graph.lint import Finding
@@ -99,7 +101,7 @@ def test_an_fp32_engine_of_a_declared_fp16_file_is_failed(bench: Bench) -> None:
     bench.world.layers = [FLOAT, FLOAT]
     report = bench.built(evidence())
     assert report["status"] == "failed" and report["reasons"] == [
-        "fp16 was declared and none of the engine's 2 layers has a Half output"
+        "fp16 was declared and none of the engine's 2 layers computes a Half output"
     ]
     assert report["parity"]["state"] == "verified", "what was measured stays in the report"
     assert (bench.folder / "out/model.engine").exists()
@@ -118,7 +120,41 @@ def test_layers_whose_types_are_hidden_are_not_verified(bench: Bench) -> None:
     report = bench.built(evidence(), profiling_verbosity="none")
     assert report["status"] == "built" and report["half_layers"] is None
     (item,) = report["not_verified"]
-    assert item.startswith("the share of Half layers: engine.profiling_verbosity=none hides")
+    assert item.startswith("fp16: engine.profiling_verbosity=none hides the types of layers")
+    assert report["precision"]["state"] == "not verified" and report["parity"]["state"] == "verified"
+    assert engine_hop({"engine": report})["state"] == "not verified", "not built and fine"
+
+
+def test_types_that_nobody_can_read_are_not_verified_either(bench: Bench) -> None:
+    bench.world.layers = [{"Name": "a", "Outputs": [{"Kind": "half"}]}]
+    report = bench.built(evidence())
+    assert report["not_verified"] == [
+        "fp16: the engine inspector's JSON tells no types that are known here; its tensors have the keys: Kind"
+    ]
+    hop = engine_hop({"engine": report})
+    assert hop["state"] == "not verified" and "not that its layers are fp16" in hop["reason"]
+
+
+def test_an_engine_of_far_fewer_half_layers_than_the_file_is_failed(bench: Bench) -> None:
+    bench.world.layers = [HALF] + [FLOAT] * 999
+    report = bench.built(evidence())
+    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
+    assert "0.1% of the layers" in report["reason"] and "100.0% of the file's float nodes are FP16" in report["reason"]
+
+
+def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",1] x) => (float["n",1] y)
+        { a = Relu(x)  b = Relu(a)  c = Cast<to = 10>(b)  d = Relu(c)  y = Cast<to = 1>(d) }"""
+    mixed = bench.folder / "mixed.onnx"
+    onnx.save(onnx.parser.parse_model(text), mixed)
+    monkeypatch.setattr("tests.stages.test_engine_proof.model", lambda folder: mixed)
+    bench.world.layers = [HALF, FLOAT, FLOAT]
+    report = bench.built(evidence())
+    assert report["status"] == "built" and report["precision"]["state"] == "verified"
+    assert (report["precision"]["fp16_nodes"], report["precision"]["float_nodes"]) == (1, 3)
+    (said,) = report["precision"]["warnings"]
+    assert said.startswith("fp16 is declared and 1 of the file's 3 float nodes are FP16, under 50%")
+    assert warnings({"engine": report}) == [said]
 
 
 def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(bench: Bench) -> None:
@@ -214,7 +250,14 @@ def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given
             return bench.answer(feeds["x"])
 
         def facts(self) -> dict[str, Any]:
-            return {"provider": deploy.PROVIDERS[provider], "layers": 2, "half_layers": 1} | given
+            return (
+                {"provider": deploy.PROVIDERS[provider], "layers": 2}
+                | {
+                    "half_layers": 1,
+                    "half_layers_fraction": 0.5,
+                }
+                | given
+            )
 
         def latency(self, feeds: Rows, **options: int) -> dict[str, Any]:
             return {"p50_ms": 1.0}
@@ -241,7 +284,7 @@ def test_cuda_is_verified_by_what_it_puts_out(bench: Bench, monkeypatch: pytest.
 
 def test_cuda_without_half_kernels_is_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     report = served(bench, monkeypatch, "cuda", half_layers=0)
-    assert report["status"] == "failed" and "none of the engine's 2 layers has a Half output" in report["reason"]
+    assert report["status"] == "failed" and "none of the engine's 2 layers computes a Half output" in report["reason"]
 
 
 def test_nodes_that_fall_to_the_cpu_are_named(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,4 +297,5 @@ def test_nodes_that_fall_to_the_cpu_are_named(bench: Bench, monkeypatch: pytest.
 def test_tensorrts_provider_does_not_show_its_layers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     report = served(bench, monkeypatch, "tensorrt", half_layers=None)
     assert report["status"] == "built" and report["parity"]["state"] == "verified"
-    assert report["not_verified"][0].startswith("the precision of each layer: ONNX Runtime's TensorRT provider lets")
+    assert report["not_verified"][0].startswith("fp16: ONNX Runtime's TensorRT provider lets TensorRT choose")
+    assert engine_hop({"engine": report})["state"] == "not verified"

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from stages.trt import build as builder
-from stages.trt.build import BuildError, build, load_plugins, precision_fault, unavailable_reason, version_of
+from stages.trt.build import (
+    BuildError,
+    build,
+    load_plugins,
+    precision_fault,
+    precision_unknown,
+    unavailable_reason,
+    version_of,
+)
 from tests.stages.trt.conftest import PROFILE, Planner
 from tests.stages.trt.recording import Tensor, World, module
 
@@ -400,19 +408,29 @@ def test_the_driver_names_the_gpu(monkeypatch: pytest.MonkeyPatch, status: int, 
 
 
 @pytest.mark.parametrize(
-    ("declared", "half", "fault"),
+    ("declared", "half", "share", "fp16_nodes", "fault"),
     [
-        ("fp16", 3, None),
-        ("fp16", 0, "fp16 was declared and none of the engine's 4 layers"),
-        ("fp16", None, None),
-        ("fp32", 0, None),
-        ("fp32", 2, "fp32 was declared and 2 of the engine's 4 layers"),
+        ("fp16", 3, 0.75, 100, None),
+        ("fp16", 0, 0.0, 100, "fp16 was declared and none of the engine's 4 layers"),
+        (
+            "fp16",
+            1,
+            0.001,
+            90,
+            "fp16 was declared and 0.1% of the layers that compute floats",
+        ),
+        ("fp16", 1, 0.25, 25, None),  # a file with many pins
+        ("fp16", 1, 0.25, 60, "fp16 was declared and 25.0%"),
+        ("fp16", None, None, 100, None),
+        ("fp32", 0, 0.0, 0, None),
+        ("fp32", 2, 0.5, 0, "fp32 was declared and 2 of the engine's 4 layers"),
     ],
 )
-def test_the_engine_s_precision_is_held_against_the_declared(
-    declared: str, half: int | None, fault: str | None
+def test_the_engine_s_precision_is_held_against_the_declared_and_the_file_s(
+    declared: str, half: int | None, share: float | None, fp16_nodes: int, fault: str | None
 ) -> None:
-    given = precision_fault({"half_layers": half, "layers": 4}, declared)
+    facts = {"half_layers": half, "half_layers_fraction": share, "layers": 4}
+    given = precision_fault(facts, declared, {"float_nodes": 100, "fp16_nodes": fp16_nodes})
     assert given is None if fault is None else given is not None and given.startswith(fault)
 
 
@@ -434,6 +452,48 @@ def alone(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int
     return 0
 
 
+def typed(text: str, count: int = 1, **more: Any) -> list[dict[str, Any]]:
+    return [{"Name": f"{text}_{i}", "Outputs": [{"Format/Datatype": text, "Name": "t"}], **more} for i in range(count)]
+
+
+def test_a_thousand_float_layers_and_a_reformat_to_half_are_not_fp16(
+    world: World, plan: Planner, tmp_path: Path
+) -> None:
+    reformat = typed("Half", LayerType="Reformat")
+    kernel = [{"Name": "__myl_CastReshTran_myl0_3", "LayerType": "kgen", "Outputs": [{"Format/Datatype": "Half"}]}]
+    world.layers = [*typed("Float", 999), *reformat, *kernel]
+    facts = build(planned := plan(), tmp_path)
+    assert (facts["half_layers"], facts["half_layers_fraction"], facts["half_io_fraction"]) == (0, 0.0, 2 / 1001)
+    assert planned["graph"] == {"float_nodes": 1, "fp16_nodes": 0}
+    assert "none of the engine's 1001 layers" in str(precision_fault(facts, "fp16", planned["graph"]))
+    world.layers = [*typed("Float", 999), *typed("Half")]
+    facts = build(planned, tmp_path)
+    fault = precision_fault(facts, "fp16", {"float_nodes": 10, "fp16_nodes": 10})
+    assert fault and "0.1% of the layers" in fault and "100.0% of the file" in fault
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "layers", "expected"),
+    [
+        ("none", ["a", "b"], "engine.profiling_verbosity=none hides the types of layers"),
+        (
+            "detailed",
+            [{"Name": "a", "Outputs": [{"Name": "t", "Kind": "?"}]}],
+            "the engine inspector's JSON tells no types that are known here; its tensors have the keys: Kind, Name",
+        ),
+        ("detailed", ["a"], "its tensors have the keys: none"),
+        ("detailed", [*typed("Half"), *typed("?", 3)], "the engine inspector tells the types of 1 of 4 layers"),
+        ("detailed", typed("Half", 2), None),
+    ],
+)
+def test_what_hides_the_types_is_said(
+    world: World, plan: Planner, tmp_path: Path, verbosity: str, layers: list[Any], expected: str | None
+) -> None:
+    world.layers = layers
+    said = precision_unknown(build(plan(profiling_verbosity=verbosity), tmp_path), verbosity)
+    assert said is None if expected is None else said is not None and expected in said
+
+
 HALF = [{"Name": "a", "Inputs": [{"Format/Datatype": "Half"}], "Outputs": [{"Format/Datatype": "Half"}]}]
 FLOAT = [{"Name": "a", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": [{"Format/Datatype": "Float"}]}]
 
@@ -453,11 +513,14 @@ def test_the_script_builds_from_the_files_alone(
     assert alone(carried, monkeypatch, str(carried / "plan.json")) == 0
     assert json.loads((carried / "engine.json").read_text())["half_layers"] == 1
     said = capsys.readouterr().out
-    assert "100.0% of floating-point layers are Half" in said and "not verified: the engine's outputs" in said
+    assert "100.0% of layers compute Half" in said and "not verified: the engine's outputs" in said
     world.layers = FLOAT
     assert alone(carried, monkeypatch, str(carried / "plan.json"), "--out", str(tmp_path / "out")) == 1
-    assert "none of the engine's 1 layers has a Half output" in capsys.readouterr().err
+    assert "none of the engine's 1 layers computes a Half output" in capsys.readouterr().err
     assert (tmp_path / "out" / "model.engine").exists(), "kept for inspection"
+    world.layers = [{"Name": "a", "Outputs": [{"Kind": "half"}]}]
+    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 3
+    assert "build_engine: not verified: fp16: the engine inspector's JSON tells no types" in capsys.readouterr().err
 
 
 def test_the_script_says_what_is_missing(

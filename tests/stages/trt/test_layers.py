@@ -79,8 +79,8 @@ def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, A
         (one["type"], one["inputs"], one["outputs"], one["weights"], one["onnx_nodes"]) for one in facts["layer_table"]
     ]
     assert rows == ROWS
-    assert (facts["layers"], facts["half_layers"]) == (4, 2)
-    assert facts["half_layers_fraction"] == 2 / 3, "the layer of integers counts for neither"
+    assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (4, 1, 0)
+    assert facts["half_layers_fraction"] == 1 / 2, "the Reformat and the layer of integers count for neither"
     assert facts["half_io_fraction"] == 6 / 9
 
 
@@ -104,6 +104,8 @@ def test_unknown_types_are_not_called_fp32(layers: list[Any], major: int) -> Non
     ("text", "dtype"),
     [
         ("Half", "Half"),
+        ("kHALF", "Half"),
+        ("kFLOAT", "Float"),
         ("FP16", "Half"),
         ("Row major linear FP16 format (kLINEAR)", "Half"),
         ("Row major linear FP32", "Float"),
@@ -133,7 +135,7 @@ def test_the_inspector_gets_a_context_at_the_first_profile_s_opt(world: World, p
     assert world.arguments("IExecutionContext.set_input_shape") == [("images", (2, 3, 8, 8))]
     order = world.called()
     assert order.index("set EngineInspector.execution_context") < order.index("EngineInspector.get_engine_information")
-    assert facts["half_layers"] == 2 and len(facts["layer_table"]) == 4
+    assert facts["half_layers"] == 1 and len(facts["layer_table"]) == 4
     assert facts["io"] == [
         {"name": "images", "mode": "INPUT", "dtype": "FLOAT", "shape": [-1, 3, 8, 8]},
         {"name": "scores", "mode": "OUTPUT", "dtype": "FLOAT", "shape": [-1, 5]},
