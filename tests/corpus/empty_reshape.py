@@ -9,6 +9,7 @@ DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0
 GRAPH_RULES = ("reshape-allowzero",)
 SOURCE_RULES = ()
 REPAIRS = ("allowzero",)
+BESIDE = dict.fromkeys(("Bad", "Good"), ("data-dependent-size",))  # both keep as many tokens as have a label
 
 HEADS = 2
 

@@ -2,6 +2,7 @@
 
     nonzero-threshold          NonZero(scores > t), whose positions are used
     bool-index                 NonZero(mask) of another boolean, whose positions are used: x[mask], x[mask] = v
+    data-dependent-size        NonZero of numbers, whose positions are used; NonMaxSuppression
     range-of-execution-tensor  Range whose limits are DATA
     dynamic-slice              Slice whose limits are DATA, or an input
     dynamic-topk               TopK whose k is no constant, unless it sorts the whole axis
@@ -31,6 +32,12 @@ BOOL_INDEX = Rule(
     "warning",
     "indexing with a boolean tensor: NonZero, GatherND, ScatterND",
     "NVIDIA's guidance on exporting for TensorRT",
+)
+DATA_DEPENDENT_SIZE = Rule(
+    "data-dependent-size",
+    "warning",
+    "a size that only a run knows: NonZero of numbers, NonMaxSuppression",
+    "NVIDIA's guidance on exporting for TensorRT; TensorRT's documentation of data-dependent shapes",
 )
 RANGE = Rule(
     "range-of-execution-tensor",
@@ -82,13 +89,33 @@ def nonzeros(subject: Subject) -> Iterator[Place]:
                 node,
                 "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
                 "and refuses some uses of such a size.",
-                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; bool_index_to_long and masked_assign "
-                "of stages.models.trt_friendly; repair pass bool_index.",
+                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; masked_assign of "
+                "stages.models.trt_friendly, or bool_index_to_long, which keeps the size; repair pass bool_index.",
+            )
+        else:
+            yield DATA_DEPENDENT_SIZE.at(
+                node,
+                "As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the "
+                "device there, and sizes all that follows for the worst case.",
+                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk (threshold_topk, and "
+                "unique with a size, of stages.models.trt_friendly).",
+            )
+
+
+def suppressions(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("NonMaxSuppression"):
+        if _positions_used(node, subject):
+            yield DATA_DEPENDENT_SIZE.at(
+                node,
+                "As many boxes as do not overlap, which only a run knows. TensorRT waits for the device there, and "
+                "sizes all that follows for the worst case.",
+                "Suppress outside the engine; or use a plugin that pads to a fixed number, such as EfficientNMS_TRT.",
+                "info",
             )
 
 
 def _positions_used(node: ir.Node, subject: Subject) -> bool:
-    """Whether something besides Shape and Size reads what NonZero found."""
+    """Whether something besides Shape and Size reads what was found."""
     waiting = list(node.outputs)
     while waiting:
         value = waiting.pop()
@@ -139,7 +166,8 @@ def slices(subject: Subject) -> Iterator[Place]:
             yield DYNAMIC_SLICE.at(
                 node,
                 "Where it starts or ends is computed on the device; TensorRT wants it on the host, as a shape.",
-                "Keep all rows, and mask those beyond the end; or dynamic_slice of stages.models.trt_friendly.",
+                "Keep all rows, and mask those beyond the end; or dynamic_slice of stages.models.trt_friendly, which "
+                "builds, and whose size only a run knows.",
             )
         elif origin is Origin.INPUT:
             yield DYNAMIC_SLICE.at(

@@ -1,7 +1,9 @@
-"""Drop-in torch functions whose exported graphs hold nothing that TensorRT dislikes.
+"""torch functions in forms that TensorRT builds.
 
 Each computes what torch's own computes (its docstring says where it does not), on any device, and exports with both
-exporters. docs/trt-friendly.md says which to take when.
+exporters. Lint has nothing to say of their graphs, but for the three whose result has a size that only a run knows
+(bool_index_to_long, dynamic_slice, unique without a size): data-dependent-size. docs/trt-friendly.md says which to take
+when.
 """
 
 from stages.models.trt_friendly.arctangent import atan2

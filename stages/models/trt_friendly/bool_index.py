@@ -1,4 +1,8 @@
-"""x[mask] -> x[bool_index_to_long(mask)]: NonZero of integers and Gather, not NonZero and GatherND of booleans"""
+"""x[mask] -> x[bool_index_to_long(mask)]: NonZero of integers and Gather, not NonZero and GatherND of booleans
+
+The form changes, the size does not: it is as many as are true, which only a run knows. Lint says so of the graph
+(data-dependent-size), as of any.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ if TYPE_CHECKING:
 def bool_index_to_long(mask: torch.Tensor) -> torch.Tensor:
     """mask.nonzero()[:, 0]: where the mask is true, in ascending order.
 
-    Where the number of rows need not vary, weigh by the mask or take threshold_topk: sizes that only a run knows cost
-    TensorRT a synchronisation.
+    Where the number of rows need not vary, weigh by the mask or take threshold_topk: for a size that only a run knows,
+    TensorRT waits for the device, and sizes all that follows for the worst case.
 
     Args:
         mask: bool [n]; flatten it (and what it indexes) if it has more axes.

@@ -1,6 +1,7 @@
 """x[start : start + length] -> x.index_select(where start <= arange < start + length)
 
-A Slice takes its ends on the host; ends that are computed on the device it cannot have.
+A Slice takes its ends on the host; ends that are computed on the device it cannot have. The size still varies, and
+lint says so of the graph (data-dependent-size).
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ def unique(
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """torch.unique(x, return_counts=return_counts), ascending.
 
-    Without a size, the length of the result varies from run to run. With one, it does not: the first `number` entries
-    are the distinct values, the rest repeat the highest of x and count 0. More distinct values than `size`: the lowest
-    ones, and `number` says so.
+    Without a size, the length of the result varies from run to run (lint: data-dependent-size). With one, it does not:
+    the first `number` entries are the distinct values, the rest repeat the highest of x and count 0. More distinct
+    values than `size`: the lowest ones, and `number` says so.
 
     Args:
         x: integers or floats of any shape, flattened; NaN is highest, and each NaN is distinct (as in torch; ONNX
