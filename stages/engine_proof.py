@@ -146,6 +146,8 @@ def _built_by_tensorrt(
         facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
     except BuildError as error:
         raise StageError(explained(error, model, findings)) from error
+    except RuntimeError as error:  # as the bindings call much of what the library refuses
+        raise StageError(f"{model_path}: TensorRT refuses: {error}") from error
     options, stopped = plan["builder"], None
     engine: Any = None
     try:

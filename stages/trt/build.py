@@ -310,7 +310,7 @@ def _add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Ma
                     profile.set_shape_input(name, numbers["min"], numbers["opt"], numbers["max"])
                 else:
                     profile.set_shape(name, numbers["min"], numbers["opt"], numbers["max"])
-            except ValueError as error:
+            except (RuntimeError, ValueError) as error:  # the bindings raise where the library says no
                 kind = "values of a shape tensor" if tensor.is_shape_tensor else f"shapes of {tuple(tensor.shape)}"
                 faults.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
         for name, tensor in inputs.items():
@@ -623,7 +623,7 @@ def main() -> None:
         facts = build(plan, folder, beside=arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
-    except (BuildError, OSError, ValueError, KeyError) as error:
+    except (BuildError, OSError, ValueError, KeyError, RuntimeError) as error:
         sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -105,19 +105,25 @@ class Engine:
         """Copy the inputs to the GPU and make room for the outputs, so that `enqueue` runs the engine on them.
 
         Raises:
-            StageError: for feeds that do not fit the engine or the profile, all of them at once.
+            StageError: for feeds that do not fit the engine or the profile, all of them at once, or when TensorRT
+                refuses the profile, a shape or memory.
         """
         arrays = self._checked(feeds, profile)
         context = self._context
         if profile != self._profile:
-            if not context.set_optimization_profile_async(profile, self._stream.cuda_stream):
-                raise self._refused(f"profile {profile} cannot be set")
+            try:  # the bindings raise where the library says no, here and in infer_shapes
+                context.set_optimization_profile_async(profile, self._stream.cuda_stream)
+            except RuntimeError as error:
+                raise self._refused(f"profile {profile} cannot be set: {error}") from error
             self._profile = profile
         self._buffers = {}
         with self._torch.cuda.stream(self._stream):
             for name, array in arrays.items():
                 self._bind_input(name, array)
-            unknown = context.infer_shapes()
+            try:
+                unknown = context.infer_shapes()
+            except RuntimeError as error:
+                raise self._refused(f"shapes do not follow from the inputs: {error}") from error
             if unknown:
                 raise self._refused(f"shapes do not follow from the inputs for {', '.join(unknown)}")
             for name in self._outputs:

@@ -2,7 +2,8 @@
 
 Its classes, enums and functions are made from the names of one version (names/), and have nothing else: a name that
 the version lacks is an AttributeError, and so is setting what is read only; a call with arguments that no overload
-takes is a TypeError. What they return is as dull as can be, but for the few behaviours below, by which a World answers.
+takes is a TypeError. What they return is as dull as can be, but for the few behaviours below, by which a World answers;
+what the bindings refuse with a RuntimeError instead of an answer, these refuse so, too.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ class World:
     reads: bool = True  # deserializes engines
     contexts: bool = True
     refuses_profiles: bool = False
+    switches_profiles: bool = True
+    infers: bool = True
     libraries: set[str] = field(default_factory=set)  # plugin libraries that the registry takes, by file name
     vc_libraries: list[str] = field(default_factory=list)
     takes_cache: Callable[[bytes], bool] = lambda data: True
@@ -299,6 +302,28 @@ def _tensor(world: World, name: str) -> Tensor:
     return next(one for one in world.inputs + world.outputs if one.name == name)
 
 
+def _set_numbers(maker: _Maker, profile: Any, name: str, low: Any, opt: Any, high: Any) -> None:
+    """The bindings answer nothing, and raise where the library says no."""
+    tensor = _tensor(maker.world, name)
+    expected = len(tensor.shape) if tensor.values is None else len(tensor.values[0])
+    if any(len(one) != expected for one in (low, opt, high)) or not all(
+        a <= b <= c for a, b, c in zip(low, opt, high, strict=True)
+    ):
+        raise RuntimeError("Shape provided for a profile is inconsistent")
+
+
+def _switch_profile(maker: _Maker, context: Any, profile: int, stream: int) -> bool:
+    if not maker.world.switches_profiles:
+        raise RuntimeError("Error in set optimization profile async.")
+    return True
+
+
+def _infer(maker: _Maker, context: Any) -> list[str]:
+    if not maker.world.infers:
+        raise RuntimeError("Encountered an error during shape inference")
+    return maker.world.unknown_shapes
+
+
 def _load_library(maker: _Maker, registry: Any, path: str) -> Any:
     if Path(path).name not in maker.world.libraries:
         return None
@@ -410,6 +435,9 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "IExecutionContext.set_tensor_address": _address,
     "IExecutionContext.set_output_allocator": _allocator,
     "IExecutionContext.get_tensor_shape": _tensor_shape,
-    "IExecutionContext.infer_shapes": lambda maker, context: maker.world.unknown_shapes,
+    "IExecutionContext.infer_shapes": _infer,
+    "IExecutionContext.set_optimization_profile_async": _switch_profile,
+    "IOptimizationProfile.set_shape": _set_numbers,
+    "IOptimizationProfile.set_shape_input": _set_numbers,
     "IExecutionContext.execute_async_v3": _execute,
 }

@@ -205,6 +205,29 @@ def test_what_the_parser_knows_better_than_the_plan_is_said_at_once(
     ]
 
 
+def test_numbers_that_tensorrt_refuses_are_named(world: World, plan: Planner, tmp_path: Path) -> None:
+    """The plan takes the input for a tensor of rank 4, and the parser finds values of a shape, or the reverse."""
+    values = {"images": {"min": [1, 1], "opt": [2, 2], "max": [4, 4]}}
+    with pytest.raises(BuildError, match=r"engine\.profiles\[0\]\.images: TensorRT refuses .* as shapes of \(-1, 3, 8"):
+        build(plan() | {"profiles": [values]}, tmp_path)
+    world.inputs = [Tensor("images", "INT64", (2,), values=((1, 1), (2, 2), (4, 4)))]
+    with pytest.raises(BuildError, match=r"refuses .* as values of a shape tensor: Shape provided") as error:
+        build(plan(), tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_what_the_bindings_raise_elsewhere_ends_the_script_with_a_line(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise RuntimeError("the driver is gone")
+
+    monkeypatch.setattr(sys.modules["tensorrt"].OnnxParser, "parse_from_file", refuses)
+    (tmp_path / "plan.json").write_text(json.dumps(plan()))
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
+    assert "build_engine: RuntimeError('the driver is gone')" in capsys.readouterr().err
+
+
 def test_a_profile_that_tensorrt_calls_invalid_is_named(world: World, plan: Planner, tmp_path: Path) -> None:
     world.refuses_profiles = True
     with pytest.raises(BuildError, match=r"engine\.profiles\[0\]: TensorRT refuses it as inconsistent"):

@@ -186,6 +186,17 @@ def test_what_tensorrt_refuses_at_run_time_is_said(world: World, engine_file: Pa
         engine.run({"images": images(1)})
 
 
+def test_what_the_bindings_raise_is_said_of_the_engine(world: World, engine_file: Path) -> None:
+    world.profiles = 2
+    engine = Engine(engine_file)
+    world.switches_profiles = False
+    with pytest.raises(StageError, match=r"profile 1 cannot be set: Error in set optimization profile"):
+        engine.run({"images": images(1)}, 1)
+    world.infers = False
+    with pytest.raises(StageError, match=r"shapes do not follow from the inputs: Encountered an error"):
+        engine.run({"images": images(1)})
+
+
 def test_plugins_come_first_and_code_of_the_engine_s_own_only_when_told(world: World, engine_file: Path) -> None:
     world.libraries = {"libmine.so"}
     Engine(engine_file, [engine_file.parent / "libmine.so"])
