@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     import torch
 
 
-def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """torch.atan2(y, x): the angle of the point (x, y), in radians, -pi to pi.
+def atan2(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """torch.atan2(input, other): the angle of the point (x = other, y = input), in radians, -pi to pi.
 
     Args:
-        y, x: floats, of shapes that broadcast. Finite: an infinite one among two gives torch's angle only if the other
-            is finite. NaN gives NaN.
+        input, other: floats, of shapes that broadcast. Finite: an infinite one among two gives torch's angle only if
+            the other is finite. NaN gives NaN.
 
     Returns:
         float, the broadcast shape; within a few rounding errors of torch.atan2. 0 at the origin. -0.0 counts as 0.0:
@@ -30,6 +30,7 @@ def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """
     import torch
 
+    y, x = input, other
     if not (y.is_floating_point() and x.is_floating_point()):
         raise TypeError(f"atan2: expected float tensors, got {y.dtype} and {x.dtype}")
     far, high = x.abs(), y.abs()

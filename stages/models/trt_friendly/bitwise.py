@@ -1,6 +1,7 @@
 """a & b -> a * b, a | b -> a + b > 0, ~a -> 1 - a: booleans by integer arithmetic
 
-TensorRT takes And, Or and Not in most places and refuses them in some.
+TensorRT takes And, Or and Not in most places and refuses them in some. It has no bitwise operators of integers, and
+arithmetic on whole numbers does not make them: integers are refused.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ if TYPE_CHECKING:
     import torch
 
 
-def bitwise_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a & b.
+def bitwise_and(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """torch.bitwise_and(input, other) of booleans, input & other.
 
     Args:
-        a, b: bool, of shapes that broadcast.
+        input, other: bool, of shapes that broadcast.
 
     Returns:
         bool, the broadcast shape.
@@ -23,22 +24,24 @@ def bitwise_and(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     Raises:
         TypeError: when either is no bool tensor.
     """
-    return (_number(a) * _number(b)).bool()
+    return (_number(input) * _number(other)).bool()
 
 
-def bitwise_or(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a | b; as bitwise_and."""
-    return (_number(a) + _number(b)).bool()
+def bitwise_or(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """torch.bitwise_or(input, other) of booleans, input | other; as bitwise_and."""
+    return (_number(input) + _number(other)).bool()
 
 
-def bitwise_not(a: torch.Tensor) -> torch.Tensor:
-    """~a; as bitwise_and."""
-    return (1 - _number(a)).bool()
+def bitwise_not(input: torch.Tensor) -> torch.Tensor:
+    """torch.bitwise_not(input) of booleans, ~input; as bitwise_and."""
+    return (1 - _number(input)).bool()
 
 
 def _number(a: torch.Tensor) -> torch.Tensor:
     import torch
 
     if a.dtype != torch.bool:
-        raise TypeError(f"bitwise: expected a bool tensor, got {a.dtype}")
+        raise TypeError(
+            f"bitwise: expected a bool tensor, got {a.dtype}; TensorRT has no bitwise operators of integers"
+        )
     return a.int()

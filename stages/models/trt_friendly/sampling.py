@@ -14,47 +14,54 @@ PADDINGS = ("zeros", "border")
 
 
 def grid_sample(
-    x: torch.Tensor, grid: torch.Tensor, *, padding_mode: str = "zeros", align_corners: bool = False
+    input: torch.Tensor,
+    grid: torch.Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
 ) -> torch.Tensor:
-    """torch.nn.functional.grid_sample(x, grid, "bilinear", padding_mode, align_corners) of pictures.
+    """torch.nn.functional.grid_sample(input, grid, mode, padding_mode, align_corners) of pictures, bilinear.
 
     Args:
-        x: float [N, C, H, W].
+        input: float [N, C, H, W].
         grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the picture; any number, NaN excepted.
+        mode: "bilinear".
         padding_mode: "zeros" (outside is 0) or "border" (outside is the nearest pixel).
-        align_corners: whether -1 and 1 are the centres of the outermost pixels, or the picture's edges.
+        align_corners: whether -1 and 1 are the centres of the outermost pixels, or the picture's edges (False, None).
 
     Returns:
         float [N, C, Ho, Wo]; within a few rounding errors of torch's.
 
     Raises:
-        ValueError: when a shape or the padding mode is none of these.
+        ValueError: when a shape or a mode is none of these.
     """
     import torch
 
+    if mode != "bilinear":
+        raise ValueError(f"grid_sample: expected mode bilinear, got {mode!r}; torch's own has the others")
     if padding_mode not in PADDINGS:
         raise ValueError(f"grid_sample: expected padding_mode {' or '.join(PADDINGS)}, got {padding_mode!r}")
-    if x.ndim != 4 or grid.ndim != 4:
-        raise ValueError(f"grid_sample: expected four axes each, got {list(x.shape)} and {list(grid.shape)}")
-    batch, channels, height, width = x.shape
+    if input.ndim != 4 or grid.ndim != 4:
+        raise ValueError(f"grid_sample: expected four axes each, got {list(input.shape)} and {list(grid.shape)}")
+    batch, channels, height, width = input.shape
     rows, columns = grid.shape[1], grid.shape[2]
-    column = _pixel(grid.select(3, 0).reshape(batch, -1), width, padding_mode, align_corners)  # [N, P]
-    row = _pixel(grid.select(3, 1).reshape(batch, -1), height, padding_mode, align_corners)
+    column = _pixel(grid.select(3, 0).reshape(batch, -1), width, padding_mode, bool(align_corners))  # [N, P]
+    row = _pixel(grid.select(3, 1).reshape(batch, -1), height, padding_mode, bool(align_corners))
     left, top = column.floor(), row.floor()
     right_share, bottom_share = column - left, row - top
-    picture = torch.arange(batch, device=x.device).reshape(-1, 1) * (height * width)
+    picture = torch.arange(batch, device=input.device).reshape(-1, 1) * (height * width)
     places, weights = [], []
     for y, y_share in ((top, 1 - bottom_share), (top + 1, bottom_share)):
         for a, a_share in ((left, 1 - right_share), (left + 1, right_share)):
             near_y, near_a = y.clamp(0, height - 1), a.clamp(0, width - 1)
-            inside = (near_y == y).to(x.dtype) * (near_a == a).to(x.dtype)
+            inside = (near_y == y).to(input.dtype) * (near_a == a).to(input.dtype)
             weights.append(y_share * a_share * inside)
             # in integers: FP16 counts to 2048
             places.append(picture + near_y.long() * width + near_a.long())
     place, weight = torch.stack(places, 1), torch.stack(weights, 1)  # [N, 4, P]
-    pixels = x.permute(0, 2, 3, 1).reshape(-1, channels)
+    pixels = input.permute(0, 2, 3, 1).reshape(-1, channels)
     around = pixels.index_select(0, place.reshape(-1)).reshape(batch, 4, -1, channels)
-    mixed = (around * weight.to(x.dtype).reshape(batch, 4, -1, 1)).sum(1)  # [N, P, C]
+    mixed = (around * weight.to(input.dtype).reshape(batch, 4, -1, 1)).sum(1)  # [N, P, C]
     return mixed.transpose(1, 2).reshape(batch, channels, rows, columns)
 
 

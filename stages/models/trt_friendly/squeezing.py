@@ -1,4 +1,4 @@
-"""x.squeeze(dim) -> x.select(dim, 0)
+"""squeeze(x, dim) -> x.select(dim, 0)
 
 Where the exporter does not know that the axis has size 1, squeeze is an If whose branches differ in rank.
 """
@@ -13,19 +13,26 @@ if TYPE_CHECKING:
     import torch
 
 
-def squeeze(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """x.squeeze(dim) of an axis that always has size 1.
+def squeeze(input: torch.Tensor, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
+    """torch.squeeze(input, dim) of axes that always have size 1.
 
     Args:
-        x: of any type; axis `dim` has size 1.
-        dim: the axis, from the end where negative.
+        input: of any type; axis `dim` has size 1.
+        dim: the axis or axes, from the end where negative. It must be given.
 
     Returns:
-        x's type, without the axis.
+        input's type, without the axes.
 
     Raises:
-        ValueError: when the axis has another size, where torch would leave x as it is. Checked in eager runs.
+        TypeError: when no axis is named: which ones have size 1 is then a question for every run.
+        ValueError: when an axis has another size, where torch would leave input as it is. Checked in eager runs.
     """
-    if not exporting() and x.shape[dim] != 1:
-        raise ValueError(f"squeeze: expected axis {dim} of size 1, got shape {list(x.shape)}")
-    return x.select(dim, 0)
+    if dim is None:
+        raise TypeError("squeeze: expected dim, the axis or axes that have size 1; without it, the rank would vary")
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    for axis in axes:
+        if not exporting() and input.shape[axis] != 1:
+            raise ValueError(f"squeeze: expected axis {axis} of size 1, got shape {list(input.shape)}")
+    for axis in sorted({axis % input.ndim for axis in axes}, reverse=True):
+        input = input.select(axis, 0)
+    return input

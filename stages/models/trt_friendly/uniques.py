@@ -17,19 +17,28 @@ if TYPE_CHECKING:
 
 
 def unique(
-    x: torch.Tensor, *, size: int | None = None, return_counts: bool = False
+    input: torch.Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+    *,
+    size: int | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-    """torch.unique(x, return_counts=return_counts), ascending.
+    """torch.unique(input, return_counts=return_counts) of all elements, ascending.
 
     Without a size, the length of the result varies from run to run (lint: data-dependent-size). With one, it does not:
-    the first `number` entries are the distinct values, the rest repeat the highest of x and count 0. More distinct
-    values than `size`: the lowest ones, and `number` says so.
+    the first `number` entries are the distinct values, the rest repeat the highest of the input and count 0. More
+    distinct values than `size`: the lowest ones, and `number` says so.
 
     Args:
-        x: integers or floats of any shape, flattened; NaN is highest, and each NaN is distinct (as in torch; ONNX
-            leaves open how NaN is sorted). TensorRT sorts at most 3840 elements.
-        size: of the result; x then has one element at least.
+        input: booleans, integers or floats of any shape, flattened; NaN is highest, and each NaN is distinct (as in
+            torch; ONNX leaves open how NaN is sorted). TensorRT sorts at most 3840 elements.
+        sorted: ascending either way, as torch's own.
+        return_inverse: False.
         return_counts: how often each value occurs, too.
+        dim: None.
+        size: of the result; the input then has one element at least.
 
     Returns:
         without size: values [d], or (values, counts int64 [d]).
@@ -38,10 +47,18 @@ def unique(
 
     Raises:
         ValueError: when size is below 1.
+        NotImplementedError: when an inverse or an axis is asked for.
     """
     import torch
 
-    flat = x.flatten()
+    if return_inverse or dim is not None:
+        raise NotImplementedError("unique: return_inverse and dim are torch's own; expected all elements, no inverse")
+    if input.dtype == torch.bool:  # ONNX sorts no booleans
+        found = unique(input.int(), return_counts=return_counts, size=size)
+        if not isinstance(found, tuple):
+            return found.bool()
+        return (found[0].bool(), *found[1:])
+    flat = input.flatten()
     ordered = flat.topk(flat.shape[0], largest=False).values
     first = torch.cat([torch.ones_like(ordered[:1]).long(), 1 - (ordered[1:] == ordered[:-1]).long()])
     if size is None:
@@ -52,11 +69,11 @@ def unique(
         raise ValueError(f"unique: expected a size of 1 or more, got {size}")
     rank = (first.cumsum(0) - 1).clamp(max=size)
     slot = first * rank + (1 - first) * size  # the last slot takes what is no first one, and is cut off
-    room = torch.ones(size + 1, dtype=torch.int64, device=x.device)
+    room = torch.ones(size + 1, dtype=torch.int64, device=input.device)
     values = (room.to(ordered.dtype) * ordered[-1:]).scatter(0, slot, ordered)[:size]
     if not return_counts:
         return values, first.sum()
-    place = torch.arange(flat.shape[0], device=x.device)
+    place = torch.arange(flat.shape[0], device=input.device)
     start = (room * flat.shape[0]).scatter(0, slot, place)[:size]
     beyond = (rank < size).long().sum().reshape(1)  # where the first value that has no place begins
     return values, first.sum(), torch.cat([start[1:], beyond]).clamp(max=beyond) - start.clamp(max=beyond)

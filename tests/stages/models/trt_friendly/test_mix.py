@@ -29,9 +29,9 @@ def test_where_promotes_as_torch_does(dtypes: tuple[torch.dtype, torch.dtype]) -
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_branches_that_are_not_finite_are_refused(bad: float) -> None:
     x, y = torch.tensor([1.0, 2.0]), torch.tensor([bad, 2.0])
-    with pytest.raises(ValueError, match=r"y is not finite everywhere, and 0 \* inf is NaN"):
+    with pytest.raises(ValueError, match=r"other is not finite everywhere, and 0 \* inf is NaN"):
         where(torch.tensor([True, False]), x, y)
-    with pytest.raises(ValueError, match="x is not finite everywhere"):
+    with pytest.raises(ValueError, match="input is not finite everywhere"):
         where(torch.tensor([True, False]), bad, y)
 
 
@@ -53,6 +53,29 @@ def test_masked_assign_is_assignment(mask: list[bool]) -> None:
     expected = x.clone()
     expected[whole] = -1.0
     assert torch.equal(masked_assign(x, whole, -1.0), expected)
+
+
+def test_masked_assign_keeps_what_is_not_masked_exactly() -> None:
+    """Integers beyond 2**24 have no float32, and the value's type is not x's."""
+    x, mask = torch.tensor([16777217, 5, 2**62 + 1]), torch.tensor([False, True, False])
+    for value in (2.5, torch.tensor(2.5), torch.tensor([2.5, 2.5, 2.5])):
+        assert masked_assign(x, mask, value).tolist() == [16777217, 2, 2**62 + 1]
+    half = torch.tensor([0.1, 7.0], dtype=torch.half)
+    assert torch.equal(masked_assign(half, mask[:2], 1 / 3), torch.tensor([0.1, 1 / 3], dtype=torch.half))
+    wide = torch.tensor([0.1, 7.0], dtype=torch.double)
+    assert masked_assign(wide, mask[:2], 1.5).tolist() == [0.1, 1.5]
+
+
+def test_masked_assign_refuses_by_its_own_name() -> None:
+    x = torch.ones(2)
+    with pytest.raises(TypeError, match=r"masked_assign: expected a bool mask, got torch\.float32"):
+        masked_assign(x, x, 0.0)
+    with pytest.raises(TypeError, match="masked_assign: expected numbers, got a bool tensor"):
+        masked_assign(x > 0, x > 0, 0.0)
+    with pytest.raises(ValueError, match="masked_assign: value is not finite everywhere"):
+        masked_assign(x, x > 0, math.inf)
+    with pytest.raises(ValueError, match="masked_assign: value is not finite everywhere"):
+        masked_assign(x.half(), x > 0, torch.tensor(1e6))
 
 
 def test_masked_assign_keeps_type_and_checks_the_mask() -> None:

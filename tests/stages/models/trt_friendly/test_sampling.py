@@ -66,7 +66,18 @@ def test_gradients_are_torchs() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_called_as_torchs() -> None:
+    x, grid = picture(1, 4, 6), torch.rand(1, 3, 3, 2)
+    for padding, corners in WAYS:
+        expected = reference(x, grid, padding, corners)
+        torch.testing.assert_close(grid_sample(x, grid, "bilinear", padding, corners), expected, rtol=0, atol=ROUNDING)
+    named = grid_sample(input=x, grid=grid, mode="bilinear", padding_mode="border", align_corners=None)
+    torch.testing.assert_close(named, reference(x, grid, "border", False), rtol=0, atol=ROUNDING)
+
+
 def test_refusals() -> None:
+    with pytest.raises(ValueError, match="expected mode bilinear, got 'nearest'"):
+        grid_sample(picture(1, 4, 4), torch.zeros(1, 1, 1, 2), "nearest")
     with pytest.raises(ValueError, match="expected padding_mode zeros or border, got 'reflection'"):
         grid_sample(picture(1, 4, 4), torch.zeros(1, 1, 1, 2), padding_mode="reflection")
     with pytest.raises(ValueError, match="expected four axes each"):

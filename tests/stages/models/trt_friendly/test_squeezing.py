@@ -17,6 +17,14 @@ def test_is_squeeze(dim: int) -> None:
         squeeze(x, 0)
 
 
+def test_several_axes_and_none() -> None:
+    x = torch.randn(1, 4, 1, 3)
+    assert torch.equal(squeeze(x, (0, -2)), x.squeeze((0, -2)))
+    assert torch.equal(squeeze(input=x, dim=0), torch.squeeze(input=x, dim=0))
+    with pytest.raises(TypeError, match="squeeze: expected dim"):
+        squeeze(x)
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS[:1])
 def test_exports_where_the_size_is_not_known(exporter: tuple[str, int], tmp_path: Path) -> None:
     examples = [(torch.randn(n, 1, 3),) for n in (2, 4)]

@@ -50,6 +50,23 @@ def test_more_values_than_places(size: int) -> None:
     assert got.tolist() == [1, 3, 7][:size] and counts.tolist() == [1, 2, 2][:size]
 
 
+@pytest.mark.parametrize("values", [[True, False, True], [True], [False, False]])
+def test_booleans(values: list[bool]) -> None:
+    x = torch.tensor(values)
+    assert torch.equal(unique(x), torch.unique(x))  # type: ignore[arg-type]
+    got, number, counts = unique(x, size=2, return_counts=True)
+    assert got.dtype == torch.bool and counts[:number].tolist() == torch.unique(x, return_counts=True)[1].tolist()
+
+
+def test_called_as_torchs() -> None:
+    x = torch.tensor([3, 1, 3])
+    for ours, theirs in zip(unique(x, True, False, True), torch.unique(x, True, False, True), strict=True):
+        assert torch.equal(ours, theirs)
+    for asked in ({"return_inverse": True}, {"dim": 0}):
+        with pytest.raises(NotImplementedError, match="return_inverse and dim"):
+            unique(x, **asked)  # type: ignore[arg-type]
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="expected a size of 1 or more, got 0"):
         unique(torch.tensor([1]), size=0)
