@@ -18,8 +18,8 @@ from stages.graph.repair.rewrite import (
     Done,
     Writer,
     axes_of,
-    constant_of,
     dims_of,
+    from_data,
     graph_of,
     is_op,
     made_by,
@@ -28,7 +28,6 @@ from stages.graph.repair.rewrite import (
 )
 
 _INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
-_SIZES = ("Shape", "Size")
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
 
 
@@ -36,10 +35,10 @@ def range_to_shape(model: ir.Model) -> Done:
     """Restate the limit of each Range over a count in a typed model, in place."""
     done, writer = Done(), Writer(model)
     for node in [node for node in all_nodes(model) if is_op(node, "Range")]:
-        if not any(_from_data(value) for value in node.inputs):
+        if not any(from_data(value) for value in node.inputs):
             continue
         mask = _counted(node.inputs[1])
-        if mask is None or _from_data(node.inputs[0]) or _from_data(node.inputs[2]) or opset(model) < 13:
+        if mask is None or from_data(node.inputs[0]) or from_data(node.inputs[2]) or opset(model) < 13:
             done.refuse(node, _NO_DATA)
             continue
         limit = node.inputs[1]
@@ -80,19 +79,3 @@ def _behind(value: ir.Value | None, *op_types: str) -> ir.Value | None:
     while (node := made_by(value, *op_types)) is not None:
         value = node.inputs[0]
     return value
-
-
-def _from_data(value: ir.Value | None) -> bool:
-    """Whether what inputs hold, and not only their sizes, decides over a value."""
-    waiting, seen = [value], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        if value is None or value in seen or constant_of(value) is not None:
-            continue
-        seen.add(value)
-        producer = value.producer()
-        if producer is None:
-            return True
-        if not is_op(producer, *_SIZES):
-            waiting += producer.inputs
-    return False

@@ -40,10 +40,16 @@ class NotEqualError(Exception):
 
 
 class Writer:
-    """Makes nodes and constants for one pass; equal constants of one graph are one initializer."""
+    """Makes nodes and constants for one pass; equal constants of one graph are one initializer.
+
+    Attributes:
+        names: all of the model.
+        inputs: of the graph itself, without those of bodies.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         self.names = Names(model)
+        self.inputs = frozenset(model.graph.inputs)
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def at(self, node: ir.Node) -> Build:
@@ -66,6 +72,7 @@ class Build:
 
     def __init__(self, writer: Writer, node: ir.Node) -> None:
         self.node = node
+        self.inputs = writer.inputs
         self._writer = writer
         self._graph = graph_of(node)
 
@@ -188,6 +195,22 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
         return None
     tensor = ir.convenience.get_const_tensor(value)
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
+
+
+def from_data(value: ir.Value | None) -> bool:
+    """Whether what inputs hold, and not only their sizes, decides over a value."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen or constant_of(value) is not None:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None:
+            return True
+        if not is_op(producer, "Shape", "Size"):
+            waiting += producer.inputs
+    return False
 
 
 def ints_of(value: ir.Value | None) -> list[int] | None:

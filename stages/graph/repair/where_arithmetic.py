@@ -6,19 +6,22 @@ Equal where x and y are finite (0 * inf is NaN, 0 * NaN, too), and in FP16 where
 
 Left alone: a Where whose condition no input changes, and one that computes a shape.
 
-Refused: branches that are not proven to be finite and at most 65504 (stages.graph.repair.bounds), as DETR's anchors of
-3.4e38 for invalid cells; a condition that looks for NaN or Inf, as it says that there may be some; other types than
+Refused: branches that are not proven to be at most 65504 and never NaN (stages.graph.repair.bounds), whatever finite
+numbers the graph's inputs hold: DETR's anchors of 3.4e38 for invalid cells, and Where(x > 0, sigmoid(log(x)), 0), whose
+Where is there to hide a NaN; a condition that looks for NaN or Inf, as it says that there may be some; other types than
 floats and integers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
 from stages.graph.float16 import MAX
 from stages.graph.repair.bounds import bounds
-from stages.graph.repair.rewrite import Build, Done, NotEqualError, Writer, constant_of, is_op, replace
+from stages.graph.repair.rewrite import Build, Done, NotEqualError, Writer, constant_of, from_data, is_op, replace
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 _INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
@@ -29,10 +32,10 @@ def where_arithmetic(model: ir.Model) -> Done:
     """Replace each Where of a typed model whose condition a run decides, in place."""
     done, writer = Done(), Writer(model)
     for node in [node for node in all_nodes(model) if is_op(node, "Where")]:
-        if not _decided_by_data(node.inputs[0]):
+        if not from_data(node.inputs[0]):
             continue
         try:
-            _check(*node.inputs)
+            _check(writer.inputs, *node.inputs)
         except NotEqualError as reason:
             done.refuse(node, str(reason))
             continue
@@ -45,13 +48,13 @@ def where_arithmetic(model: ir.Model) -> Done:
 def chosen(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """Where(c, x, y) as arithmetic where that is equal, else as Where."""
     try:
-        _check(condition, x, y)
+        _check(build.inputs, condition, x, y)
     except NotEqualError:
         return build.op("Where", condition, x, y)  # type: ignore[no-any-return]
     return _mixed(build, condition, x, y)
 
 
-def _check(condition: ir.Value | None, *branches: ir.Value | None) -> None:
+def _check(inputs: Container[ir.Value], condition: ir.Value | None, *branches: ir.Value | None) -> None:
     """Raise NotEqualError, with the reason, unless Where(c, x, y) may be arithmetic."""
     if (checked := _looks_for_nonfinite(condition)) is not None:
         raise NotEqualError(f"its condition asks {checked} for NaN or Inf, which a product would keep")
@@ -62,13 +65,14 @@ def _check(condition: ir.Value | None, *branches: ir.Value | None) -> None:
             )
         if value.dtype in _INTEGERS:
             continue
-        found = bounds(value)
+        found = bounds(value, inputs)
         if found is None and constant_of(value) is not None:
             raise NotEqualError(f"constant {value.name!r} holds Inf or NaN: 0 * inf is NaN")
         if found is None:
             raise NotEqualError(
-                f"{value.name!r} is not proven to be finite and at most 65504: 0 * inf is NaN; clip it in the "
-                "model, or write the mix there"
+                f"{value.name!r} is not proven to be finite and at most 65504, and never NaN, where the Where leaves "
+                "it out, too: 0 * inf and 0 * NaN are NaN; guard what it is computed from (a Sqrt of max(x, 0), a "
+                "divisor of max(x, 1e-6)) and bound the result, or write the mix in the model"
             )
         if (largest := max(map(abs, found))) > MAX:
             raise NotEqualError(f"{value.name!r} reaches |x| = {largest:.4g} > 65504, float16's largest")
@@ -82,22 +86,6 @@ def _mixed(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Va
     taken, other = build.op("Mul", share, x, label="taken"), build.op("Mul", rest, y, label="other")
     result: ir.Value = build.op("Add", taken, other, label="mixed")
     return result
-
-
-def _decided_by_data(condition: ir.Value | None) -> bool:
-    """Whether a condition depends on what inputs hold, not only on their sizes."""
-    waiting, seen = [condition], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        if value is None or value in seen or constant_of(value) is not None:
-            continue
-        seen.add(value)
-        producer = value.producer()
-        if producer is None:
-            return True
-        if not is_op(producer, "Shape", "Size"):
-            waiting += producer.inputs
-    return False
 
 
 def _looks_for_nonfinite(condition: ir.Value | None) -> str | None:

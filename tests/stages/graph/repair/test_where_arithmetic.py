@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, uniform
+from stages.graph.repair import PASSES
+from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, run, uniform
 
 FLOATS = "net (bool[n, 3] c, float[n, 3] a, float[n, 3] b) => (float[n, 3] y)"
 
@@ -63,6 +64,29 @@ def test_refused(body: str, reason: str) -> None:
     assert "Where" in ops(after)
     assert report.counts == {"where_arithmetic": 0}
     assert reason in report.refused[0]["reason"]
+
+
+GUARDED = "net (float[n] x, float[n] u) => (float[n] y) <float zero = {0.0}, float nine = {9.0}, float big = {100.0}>"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ c = Greater (x, zero)  l = Log (x)  s = Sigmoid (l)  y = Where (c, s, zero) }",
+        "{ c = Equal (x, zero)  q = Div (u, x)  s = Atan (q)  y = Where (c, zero, s) }",
+        "{ c = Less (x, zero)  r = Sqrt (x)  s = Clip (r, zero, nine)  y = Where (c, zero, s) }",
+        "{ c = Equal (x, zero)  q = Div (x, x)  s = Clip (q, zero, nine)  y = Where (c, zero, s) }",
+        "{ c = Less (x, big)  e = Exp (x)  s = Sin (e)  y = Where (c, s, zero) }",
+    ],
+)
+def test_a_branch_that_the_where_guards_is_refused(body: str) -> None:
+    before = parsed(f"{GUARDED} {body}")
+    after, report = repaired(before, *PASSES)
+    assert report.counts["where_arithmetic"] == 0
+    assert "is not proven to be finite and at most 65504, and never NaN" in report.refused[0]["reason"]
+    x = np.array([-1, 0, 1, 2, 1000], np.float32)
+    assert_equal(before, after, [{"x": x, "u": x}])
+    assert all(np.isfinite(output).all() for output in run(after, {"x": x, "u": x}))
 
 
 def test_constants_of_inf_are_refused() -> None:
