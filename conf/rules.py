@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 
 from conf.schema import (
+    ASKS_NOTHING,
     FP16_MAX,
     MEMORY_POOLS,
+    PROVIDER_TAKES,
     REPAIR_PASSES,
     VERIFIABLE,
     Backend,
@@ -15,10 +19,12 @@ from conf.schema import (
     DataSource,
     EngineConfig,
     Exporter,
+    HardwareCompatibility,
     Pins,
     PrecisionConfig,
     PrecisionName,
     ProfileShapes,
+    Provider,
 )
 
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
@@ -273,9 +279,35 @@ def faults_of_engine(e: EngineConfig) -> Iterator[str]:
         )
     if e.editable_timing_cache and e.timing_cache is None:
         yield "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
+    yield from _options_that_no_provider_takes(e)
     for i, file in enumerate(e.plugins):
         if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
             yield f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+
+
+def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
+    """Options of TensorRT's builder that ask ONNX Runtime's provider for what it cannot be told."""
+    if e.backend is not Backend.onnxruntime or e.provider is None:
+        return
+    provider, takes = e.provider.value, PROVIDER_TAKES[e.provider.value]
+    refused = f"ONNX Runtime's provider {provider!r} has no option for it"
+    for name, nothing in ASKS_NOTHING.items():
+        value = getattr(e, name)
+        given = value.value if isinstance(value, Enum) else value
+        if name not in takes and given != nothing:
+            yield f"engine.{name}: {refused}; expected {_shown(nothing)}, got {_shown(given)}; engine=tensorrt takes it"
+    for pool in e.memory_pools_gb:
+        if pool != "workspace":
+            yield f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
+    if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
+        yield (
+            "engine.hardware_compatibility: ONNX Runtime's provider 'tensorrt' knows ampere_plus alone; expected none "
+            "or ampere_plus, got same_compute_capability; engine=tensorrt takes it"
+        )
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value).replace('"', "")
 
 
 def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:

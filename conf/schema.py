@@ -36,6 +36,29 @@ MEMORY_POOLS = (
     "tactic_dram",
     "tactic_shared_memory",
 )
+# Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime can be told. TensorRT's has
+# no option for TF32, which a variable of the environment switches off.
+PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
+    "cpu": (),
+    "cuda": ("tf32",),
+    "tensorrt": (
+        *("memory_pools_gb.workspace", "builder_optimization_level", "max_aux_streams", "tf32", "timing_cache"),
+        *("hardware_compatibility", "plugins"),
+    ),
+}
+# Values by which each of these options asks for nothing; what a provider has no option for must have them.
+ASKS_NOTHING: dict[str, object] = {
+    "builder_optimization_level": None,
+    "max_aux_streams": None,
+    "tiling_optimization_level": "none",
+    "tf32": False,
+    "editable_timing_cache": False,
+    "version_compatible": False,
+    "hardware_compatibility": "none",
+    "refit": False,
+    "strip_weights": False,
+    "plugins": [],
+}
 CONF = Path(__file__).resolve().parent
 
 

@@ -204,6 +204,12 @@ def _built_by_onnxruntime(
         "ONNX Runtime's TensorRT provider lets TensorRT choose the precision of each layer (trt_fp16_enable) and does "
         "not show it; engine=tensorrt builds what the graph says"
     )
+    if plan["environment"]:
+        named = " ".join(f"{name}={value}" for name, value in plan["environment"].items())
+        unknown.append(
+            f"TF32: ONNX Runtime's TensorRT provider has no option for it; {named} was set here, must be set where it "
+            "is served, and nothing shows what TensorRT made of it"
+        )
     if nodes := deployed.cpu_nodes:
         named = ", ".join(nodes[:10]) + (f" and {len(nodes) - 10} more" if len(nodes) > 10 else "")
         unknown.append(f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {named}")

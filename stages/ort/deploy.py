@@ -11,6 +11,7 @@ where each node ran from a profile of its first run.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.schema import ASKS_NOTHING, PROVIDER_TAKES
 from stages.engine_precision import float_facts, typed_model
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model, model_size_mb
@@ -73,6 +75,8 @@ def make_plan(
         "graph": float_facts(typed_model(model_path)),
         "provider": options["provider"],
         "provider_options": provider_options(options, profiles, declared),
+        "provider_lacks": provider_lacks(options),
+        "environment": environment(options),
         "session": {"graph_optimization_level": "ORT_ENABLE_ALL"},
         "profiles": [dict(profile) for profile in profiles],
         "plugins": [{"path": str(file), "sha256": sha256(file)} for file in plugins],
@@ -84,7 +88,9 @@ def make_plan(
 def provider_options(
     options: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], declared: str
 ) -> dict[str, str]:
-    """The options of the engine section as the provider names them; those that it has no name for are left out."""
+    """The options of the engine section as the provider names them; `provider_lacks` are those that it has no name for,
+    and conf.rules refuses them where they ask for something.
+    """
     tf32 = str(int(options["tf32"]))
     if options["provider"] == "cpu":
         return {}
@@ -99,20 +105,35 @@ def provider_options(
         found["trt_auxiliary_streams"] = str(options["max_aux_streams"])
     if options["timing_cache"] is not None:
         found |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(options["timing_cache"])}
-    if options["hardware_compatibility"] != "none":
+    if options["hardware_compatibility"] == "ampere_plus":
         found["trt_engine_hw_compatible"] = "1"
     if options["plugins"]:
         found["trt_extra_plugin_lib_paths"] = ";".join(map(str, options["plugins"]))
     for kind in KINDS:
         shapes = [f"{name}:{'x'.join(map(str, one[kind]))}" for profile in profiles for name, one in profile.items()]
-        found[f"trt_profile_{kind}_shapes"] = ",".join(shapes)
+        found |= {f"trt_profile_{kind}_shapes": ",".join(shapes)} if shapes else {}
     return found
+
+
+def provider_lacks(options: Mapping[str, Any]) -> list[str]:
+    """Options of TensorRT's builder that the provider has no name for: they have no effect."""
+    names = [*ASKS_NOTHING, "timing_cache", "profiling_verbosity"]
+    names += [f"memory_pools_gb.{pool}" for pool in options["memory_pools_gb"]]
+    return sorted(set(names) - set(PROVIDER_TAKES[options["provider"]]))
+
+
+def environment(options: Mapping[str, Any]) -> dict[str, str]:
+    """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
+    return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
 
 
 def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
     """Write plan.json and README.txt into a folder."""
     folder = Path(folder)
     write_json(folder / PLAN_FILE, plan)
+    lacks = ", ".join(plan["provider_lacks"])
+    without = f"The provider has no option for: {lacks}. These keys have no effect.\n" if lacks else ""
+    variables = "".join(f"Serve it with {name}={value}.\n" for name, value in plan["environment"].items())
     model, weights = Path(plan["onnx"]).name, "".join(f", {name}" for name in plan["onnx_data"])
     text = f"""ONNX Runtime with the provider {plan["provider"]!r} for {model}, declared {plan["declared"]}: the plan,
 not the optimised file.
@@ -124,7 +145,7 @@ On the host that will serve, with truehalf and the packages of that provider ins
 
 It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, holds the outputs against
 the FP32 reference, and measures latency.
-"""
+{without}{variables}"""
     write_text(folder / README_FILE, text)
 
 
@@ -157,6 +178,7 @@ class Deployed:
             StageError: when ONNX Runtime refuses the model, or falls back to another provider than the plan's.
         """
         self._name = PROVIDERS[plan["provider"]]
+        os.environ.update(plan["environment"])  # for good: the libraries read it when they start
         options = dict(plan["provider_options"])
         self.path = folder / Path(plan["engine"]).name
         folder.mkdir(parents=True, exist_ok=True)

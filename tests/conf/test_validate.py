@@ -225,6 +225,41 @@ def test_options_of_the_engine_have_bounds(override: str, expected: str) -> None
     assert error.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("provider", "option", "refused"),
+    [
+        ("tensorrt", "refit=true", True),
+        ("tensorrt", "strip_weights=true", True),
+        ("tensorrt", "version_compatible=true", True),
+        ("tensorrt", "tiling_optimization_level=full", True),
+        ("tensorrt", "hardware_compatibility=same_compute_capability", True),
+        ("tensorrt", "hardware_compatibility=ampere_plus", False),
+        ("tensorrt", "+memory_pools_gb.tactic_dram=1.0", True),
+        ("tensorrt", "tf32=true", False),
+        ("tensorrt", "builder_optimization_level=5", False),
+        ("tensorrt", "plugins=[a.so]", False),
+        ("cuda", "tf32=true", False),
+        ("cuda", "builder_optimization_level=5", True),
+        ("cuda", "plugins=[a.so]", True),
+        ("cpu", "tf32=true", True),
+        ("cpu", "timing_cache=null", False),
+    ],
+)
+def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str, refused: bool) -> None:
+    plus = "+" if option.startswith("+") else ""
+    overrides = ["engine=onnxruntime", f"engine.provider={provider}", f"{plus}engine.{option.removeprefix('+')}"]
+    if not refused:
+        validate(composed(*overrides))
+        return
+    with pytest.raises(ConfigErrors) as caught:
+        validate(composed(*overrides))
+    (error,) = caught.value.errors
+    name = option.removeprefix("+").partition("=")[0]
+    assert (
+        error.startswith(f"engine.{name}: ONNX Runtime's provider '{provider}'") and "engine=tensorrt takes it" in error
+    )
+
+
 def test_an_editable_timing_cache_needs_a_cache() -> None:
     (error,) = errors_of("engine.editable_timing_cache=true", "engine.timing_cache=null")
     assert error.startswith("engine.editable_timing_cache: needs engine.timing_cache")

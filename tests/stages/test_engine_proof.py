@@ -297,5 +297,6 @@ def test_nodes_that_fall_to_the_cpu_are_named(bench: Bench, monkeypatch: pytest.
 def test_tensorrts_provider_does_not_show_its_layers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     report = served(bench, monkeypatch, "tensorrt", half_layers=None)
     assert report["status"] == "built" and report["parity"]["state"] == "verified"
+    assert report["not_verified"][1].startswith("TF32: ONNX Runtime's TensorRT provider has no option for it")
     assert report["not_verified"][0].startswith("fp16: ONNX Runtime's TensorRT provider lets TensorRT choose")
     assert engine_hop({"engine": report})["state"] == "not verified"

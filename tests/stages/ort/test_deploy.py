@@ -138,6 +138,27 @@ def test_tensorrts_provider_is_told_what_it_has_an_option_for() -> None:
     assert provider_options(options | {"provider": "cpu"}, PROFILES, "fp16") == {}
 
 
+def test_what_a_provider_has_no_option_for_is_in_the_plan_and_in_its_words(tmp_path: Path) -> None:
+    plan = planned(saved(tmp_path, "float16"), "fp16", provider="tensorrt")
+    assert plan["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}, "TensorRT's own default is on"
+    lacks = ["editable_timing_cache", "profiling_verbosity", "refit", "strip_weights", "tiling_optimization_level"]
+    assert plan["provider_lacks"] == [*lacks, "version_compatible"]
+    deploy.write_plan(plan, tmp_path / "plan")
+    text = (tmp_path / "plan/README.txt").read_text()
+    assert "has no option for: editable_timing_cache, " in text and "Serve it with NVIDIA_TF32_OVERRIDE=0." in text
+    assert planned(saved(tmp_path), provider="tensorrt", tf32=True)["environment"] == {}
+    cuda, cpu = (planned(saved(tmp_path), provider=one) for one in ("cuda", "cpu"))
+    assert "tf32" not in cuda["provider_lacks"] and "memory_pools_gb.workspace" in cuda["provider_lacks"]
+    assert set(cpu["provider_lacks"]) == {*cuda["provider_lacks"], "tf32"} and cpu["environment"] == {}
+
+
+def test_no_other_compatibility_is_handed_over_as_ampere_plus() -> None:
+    told = provider_options(
+        OPTIONS | {"provider": "tensorrt", "hardware_compatibility": "same_compute_capability"}, PROFILES, "fp16"
+    )
+    assert "trt_engine_hw_compatible" not in told
+
+
 @pytest.mark.parametrize("name", ["trt_fp16_enable", "trt_max_workspace_size", "trt_profile_min_shapes"])
 def test_the_installed_provider_knows_the_options(name: str) -> None:
     import onnxruntime as ort
