@@ -8,7 +8,7 @@ INPUT_NAMES = ("clip",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"clip": {0: "batch", 1: "frames"}}
 GRAPH_RULES = ("if-from-squeeze",)
 SOURCE_RULES = ()
-REPAIRS = ("squeeze_if",)
+REPAIRS = ()  # the mean takes both ranks: only who calls it knows that there is one frame
 
 
 class Bad(torch.nn.Module):

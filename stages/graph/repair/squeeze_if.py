@@ -1,20 +1,22 @@
 """The If that torch's squeeze leaves becomes the Squeeze that was meant.
 
-    If(Size(x, i) == 1) {Squeeze(x, i)} {x}  ->  Squeeze(x, i)   size known to be 1, or a reader needs the lower rank
-                                             ->  x               size known not to be 1, or a reader needs the same rank
+    If(Size(x, i) == 1) {Squeeze(x, i)} {x}  ->  Squeeze(x, i)   size known to be 1, or a reader fails on the rank of x
+                                             ->  x               size known not to be 1, or a reader fails on one less
 
-Branches of different rank are no TensorRT. Who needs a rank: Transpose (perm), Conv (its weights), Gemm, a Reduce or a
-graph output whose rank is stated, also behind operators that keep the rank. With the other rank these fail, so where
-the old graph ran, the new one gives the same.
+Branches of different rank are no TensorRT. Who fails: Transpose (perm) and Conv (its weights) on any other rank, Gemm
+on more than a matrix, also behind operators that keep the rank, and behind a Reduce, which takes its axes away. They
+must stand in the graph of the If itself, where they always run: so where the old graph ran, the new one gives the same.
+A reader in the body of another If may never run. The rank that is stated for an output of the graph says nothing:
+ONNX Runtime hands over whatever comes.
 
-Refused: nothing says which rank is meant.
+Refused: nothing fails on one of the two ranks.
 """
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes, bodies
+from stages.graph.facts import all_nodes
 from stages.graph.repair.rewrite import (
     Done,
     Writer,
@@ -47,7 +49,11 @@ def squeeze_if(model: ir.Model) -> Done:
         x, axis = found
         squeezed = _meant(node, x, axis)
         if squeezed is None:
-            done.refuse(node, f"nothing says whether axis {axis} of {x.name!r} is 1; write x[:, 0], or x.reshape(...)")
+            done.refuse(
+                node,
+                f"nothing says whether axis {axis} of {x.name!r} is 1: its size is not known, and no operator behind "
+                "it fails on one of the two ranks; write x[:, 0], or x.reshape(...)",
+            )
             continue
         build = writer.at(node)
         if not squeezed:
@@ -102,35 +108,37 @@ def _meant(node: ir.Node, x: ir.Value, axis: int) -> bool | None:
     size = dims[axis] if -len(dims) <= axis < len(dims) else None
     if size is not None:
         return size == 1
-    needed = needed_rank(node.outputs[0])
-    return {len(dims) - 1: True, len(dims): False}.get(needed) if needed is not None else None
+    kept, squeezed = fails_on(node.outputs[0], len(dims)), fails_on(node.outputs[0], len(dims) - 1)
+    return None if kept == squeezed else kept
 
 
-def needed_rank(value: ir.Value, depth: int = 32) -> int | None:
-    """The rank that a reader of a value needs; None: none says."""
-    if value.is_graph_output():
-        return None if value.shape is None else len(value.shape)
-    for reader, position in value.uses() if depth else ():
-        rank = _needed_by(reader, depth) if position == 0 and not bodies(reader) else None
-        if rank is not None:
-            return rank
-    return None
+def fails_on(value: ir.Value, rank: int, depth: int = 32) -> bool:
+    """Whether a node of the same graph fails on a value of this rank, or on what becomes of it."""
+    producer = value.producer()
+    graph = producer.graph if producer is not None else None
+    return depth > 0 and any(
+        _reader_fails(reader, rank, depth - 1)
+        for reader, position in value.uses()
+        if position == 0 and reader.graph is graph
+    )
 
 
-def _needed_by(reader: ir.Node, depth: int) -> int | None:
-    """The rank that a node needs of its first input."""
+def _reader_fails(reader: ir.Node, rank: int, depth: int) -> bool:
+    """Whether a node fails on a first input of this rank."""
     if is_op(reader, *_KEEP_RANK):
-        return needed_rank(reader.outputs[0], depth - 1)
-    if is_op(reader, "Transpose") and (perm := reader.attributes.get_ints("perm")) is not None:
-        return len(perm)
+        return fails_on(reader.outputs[0], rank, depth)
+    if is_op(reader, "Transpose"):
+        perm = reader.attributes.get_ints("perm")
+        return perm is not None and len(perm) != rank
     if is_op(reader, "Gemm"):
-        return 2
+        return rank > 2  # ONNX Runtime takes a vector for a matrix of one row
     if is_op(reader, *_SPATIAL):
         weight = dims_of(reader.inputs[1])
-        return None if weight is None else len(weight)
+        return weight is not None and len(weight) != rank
     if reader.domain == "" and reader.op_type.startswith("Reduce"):
-        behind, axes = needed_rank(reader.outputs[0], depth - 1), axes_of(reader, None)
-        if behind is None or not axes:
-            return None
-        return behind if reader.attributes.get_int("keepdims", 1) else behind + len(axes)
-    return None
+        axes = axes_of(reader, None)
+        if not axes or len({axis % rank if rank else axis for axis in axes}) < len(axes):
+            return False
+        kept = reader.attributes.get_int("keepdims", 1)
+        return fails_on(reader.outputs[0], rank if kept else rank - len(axes), depth)
+    return False

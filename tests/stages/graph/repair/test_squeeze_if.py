@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
+import torch
 
+from stages.models.export import export
 from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, run, uniform
 
 
@@ -23,10 +28,10 @@ def squeeze(size: str, reader: str, output: str, axis: int = 1) -> onnx.ModelPro
 @pytest.mark.parametrize(
     ("reader", "output"),
     [
-        ("y = Relu (r)", "float[n, 3]"),
         ("y = Transpose <perm = [1, 0]> (r)", "float[3, n]"),
         ("e = Exp (r)  y = Gemm (e, w)", "float[n, 2]"),
-        ("t = Tanh (r)  y = ReduceMean <axes = [1], keepdims = 0> (t)", "float[n]"),
+        ("t = Tanh (r)  m = ReduceMean <axes = [-1], keepdims = 0> (t)  y = Transpose <perm = [0]> (m)", "float[n]"),
+        ("m = ReduceMax <axes = [1]> (r)  e = Exp (m)  y = Transpose <perm = [1, 0]> (e)", "float[1, n]"),
     ],
 )
 def test_the_reader_says_that_it_was_squeezed(reader: str, output: str) -> None:
@@ -36,6 +41,9 @@ def test_the_reader_says_that_it_was_squeezed(reader: str, output: str) -> None:
     assert not {"If", "Shape", "Equal"} & {*ops(after)}
     assert report.counts == {"squeeze_if": 1}
     assert_equal(before, after, [{"x": uniform(n, 1, 3)} for n in (1, 4)])
+    for model in (before, after):  # neither takes the other rank, so nothing is lost
+        with pytest.raises(Exception, match=r"perm|GemmHelper|axis|Squeeze"):
+            run(model, {"x": uniform(4, 2, 3)})
 
 
 def test_the_reader_says_that_it_was_not() -> None:
@@ -43,6 +51,8 @@ def test_the_reader_says_that_it_was_not() -> None:
     after, _ = repaired(before, "squeeze_if")
     assert ops(after) == ["Identity", "Transpose"]
     assert_equal(before, after, [{"x": uniform(2, frames, 3)} for frames in (2, 4)])
+    with pytest.raises(Exception, match="perm"):
+        run(before, {"x": uniform(2, 1, 3)})
 
 
 def test_a_known_size_says_it() -> None:
@@ -66,6 +76,49 @@ def test_refused_where_nothing_says_it() -> None:
     assert "nothing says whether axis 1 of 'x' is 1" in report.refused[0]["reason"]
 
 
+@pytest.mark.parametrize("output", ["float[n, 3]", "float[n, frames, 3]"])
+def test_a_stated_rank_of_an_output_says_nothing(output: str) -> None:
+    before = squeeze("frames", "y = Relu (r)", output)
+    after, report = repaired(before, "squeeze_if")
+    assert "nothing says whether axis 1 of 'x' is 1" in report.refused[0]["reason"]
+    assert_equal(before, after, [{"x": uniform(3, frames, 3)} for frames in (1, 2)])  # ONNX Runtime runs both
+
+
+def test_a_reader_that_may_never_run_says_nothing() -> None:
+    before = squeeze(
+        "frames",
+        """zero = Constant <value = int64[1] {0}> ()  rank = Shape (s)  two = Constant <value = int64[1] {2}> ()
+           flat = Equal (rank, two)
+           t = If (flat) <then_branch = a () => (u) { u = Transpose <perm = [1, 0]> (r) },
+                           else_branch = b () => (v) { v = Relu (r) }>
+           y = Neg (t)""",
+        "float[n, frames, 3]",
+    )
+    after, report = repaired(before, "squeeze_if")
+    assert report.counts == {"squeeze_if": 0}
+    assert_equal(before, after, [{"x": uniform(3, frames, 3)} for frames in (1, 2)])
+
+
+@pytest.mark.parametrize("axes", ["[1]", "[0, -2]"])
+def test_a_reduce_alone_says_nothing(axes: str) -> None:
+    before = squeeze("frames", f"y = ReduceMean <axes = {axes}, keepdims = 0> (r)", "float[n]")
+    _, report = repaired(before, "squeeze_if")
+    assert report.counts == {"squeeze_if": 0}
+
+
+def test_gemm_takes_a_vector_too() -> None:
+    before = parsed(
+        """net (float[n, k] x, float[k, 2] w) => (float[m, 2] y)
+        <int64[1] axis = {0}, int64[1] one = {1}>
+        { s = Shape (x)  size = Gather (s, axis)  c = Equal (size, one)
+          r = If (c) <then_branch = yes () => (p) { p = Squeeze (x, axis) },
+                      else_branch = no () => (q) { q = Identity (x) }>
+          y = Gemm (r, w) }"""
+    )
+    _, report = repaired(before, "squeeze_if")
+    assert report.counts == {"squeeze_if": 0}
+
+
 def test_axes_as_an_attribute() -> None:
     before = parsed(
         """net (float[n, frames, 3] x) => (float[n, 3] y)
@@ -73,12 +126,35 @@ def test_axes_as_an_attribute() -> None:
         { s = Shape (x)  size = Gather (s, axis)  c = Equal (size, one)
           r = If (c) <then_branch = yes () => (p) { p = Squeeze <axes = [1]> (x) },
                       else_branch = no () => (q) { q = Identity (x) }>
-          y = Neg (r) }""",
+          m = Neg (r)  y = Transpose <perm = [0, 1]> (m) }""",
         opset=12,
     )
     after, _ = repaired(before, "squeeze_if")
-    assert ops(after) == ["Squeeze", "Neg"]
+    assert ops(after) == ["Squeeze", "Neg", "Transpose"]
     assert_equal(before, after, [{"x": uniform(2, 1, 3)}])
+
+
+class Stem(torch.nn.Module):
+    """Of a detector for clips that is called with one frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, clip: torch.Tensor) -> torch.Tensor:
+        return self.conv(clip.squeeze(1)).relu()
+
+
+def test_what_torch_exports_before_a_convolution(tmp_path: Path) -> None:
+    axes = {"clip": {0: "batch", 1: "frames"}}
+    options: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": axes}
+    example = (torch.from_numpy(uniform(2, 1, 3, 8, 8)),)
+    export(Stem(), example, tmp_path / "m.onnx", input_names=["clip"], output_names=["y"], **options)
+    before = onnx.load(tmp_path / "m.onnx")
+    assert "If" in ops(before)
+    after, report = repaired(before, "squeeze_if")
+    assert (report.counts, "If" in ops(after)) == ({"squeeze_if": 1}, False)
+    assert_equal(before, after, [{"clip": uniform(batch, 1, 3, 8, 8)} for batch in (1, 3)])
 
 
 def test_other_ifs_stay() -> None:
