@@ -22,11 +22,13 @@ class Mask:
 
     Attributes:
         value: any type; what is not 0 is true.
-        axes: how many leading axes it covers, some by broadcasting.
+        axes: how many leading axes it covers.
+        repeated: whether an Expand repeats it where the tensor is larger.
     """
 
     value: ir.Value
     axes: int
+    repeated: bool = False
 
     def over(self, build: Build, rank: int) -> ir.Value:
         """A boolean mask that broadcasts over a tensor of this rank."""
@@ -56,7 +58,32 @@ def narrowed(mask: Mask, x: ir.Value) -> Mask:
     if shape is None or shape.inputs[0] is not x or unsqueeze is None or inner is None or not dims:
         return mask
     axes = axes_of(unsqueeze, mask.axes)
-    return Mask(inner, len(dims)) if axes == list(range(len(dims), mask.axes)) else mask
+    return Mask(inner, len(dims), repeated=True) if axes == list(range(len(dims), mask.axes)) else mask
+
+
+def covers(mask: Mask, x: ir.Value) -> bool:
+    """Whether a mask has the sizes of the leading axes of x.
+
+    Positions of a mask of one element leave the second row of x alone; a Where broadcasts the mask over it.
+    """
+    if mask.value.shape is None or x.shape is None or len(x.shape) < mask.axes:
+        return False
+    sizes = zip(mask.value.shape, x.shape, strict=False)
+    return all(_same(size, other) or (mask.repeated and size == 1) for size, other in sizes)
+
+
+def same_sizes(x: ir.Value, y: ir.Value, axes: int) -> bool:
+    """Whether the first axes of x and y have equal sizes."""
+    if x.shape is None or y.shape is None or min(len(x.shape), len(y.shape)) < axes:
+        return False
+    return all(_same(x.shape[axis], y.shape[axis]) for axis in range(axes))
+
+
+def _same(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    """Whether two sizes are one number, or have one name."""
+    if isinstance(size, int) or isinstance(other, int):
+        return isinstance(size, int) and isinstance(other, int) and size == other
+    return size.value is not None and size.value == other.value
 
 
 def same_sizes_behind(x: ir.Value, y: ir.Value, axes: int) -> bool:
@@ -92,13 +119,13 @@ def summed_rows(node: ir.Node) -> ir.Node | None:
 
 
 def masked_sum(build: Build, gather: ir.Node, total: ir.Node, mask: Mask) -> ir.Value | None:
-    """Sum over the first axes of Where(m, x, 0) for Sum(x[m], 0); None: x is not known well enough.
+    """Sum over the first axes of Where(m, x, 0) for Sum(x[m], 0); None: x or its sizes are not known well enough.
 
     0 adds nothing, and what the mask leaves out is not multiplied, so it may be Inf or NaN.
     """
     x = gather.inputs[0]
     dims = dims_of(x)
-    if x is None or dims is None or x.dtype is None or x.dtype == ir.DataType.BOOL:
+    if x is None or dims is None or x.dtype is None or x.dtype == ir.DataType.BOOL or not covers(mask, x):
         return None
     kept = build.op("Where", mask.over(build, len(dims)), x, build.constant(0, x.dtype, "zero"), label="kept")
     result = build.op("ReduceSum", kept, build.ints(list(range(mask.axes)), "axes"), keepdims=0)

@@ -5,7 +5,8 @@
 
 The k positions of a TopK are distinct, so k elements are set, and NonZero lists them in rising order.
 
-Refused: any other NonZero over a comparison of floats. TopK gives a fixed number of rows and NonZero as many as pass;
+Refused: a sum under a mask that is not known to have the sizes of x (stages.graph.repair.masks_by_position), and any
+other NonZero over a comparison of floats. TopK gives a fixed number of rows and NonZero as many as pass;
 that no more than k pass is known to whoever writes the model, not to the graph.
 """
 

@@ -105,3 +105,61 @@ def test_sizes_behind_the_mask_must_be_equal_and_static() -> None:
     )
     _, report = repaired(before, "bool_index")
     assert report.counts == {"bool_index": 0}
+
+
+WRITE = """{ nz = NonZero (mask)  at = Transpose <perm = [1, 0]> (nz)  s = Shape (at)  n = Gather (s, zero)
+  values = Expand (v, n)  y = ScatterND (x, at, values) }"""
+SUM_OF_ROWS = """{ nz = NonZero (mask)  at = Transpose <perm = [1, 0]> (nz)  rows = GatherND (x, at)
+  y = ReduceSum <keepdims = 0> (rows, zero) }"""
+COPY = """{ nz = NonZero (mask)  at = Transpose <perm = [1, 0]> (nz)  rows = GatherND (other, at)
+  y = ScatterND (x, at, rows) }"""
+
+
+@pytest.mark.parametrize("sizes", [("3", "1"), ("n", "1"), ("n", "m"), ("3", "m"), (None, None)])
+@pytest.mark.parametrize(("body", "output"), [(WRITE, "float[k]"), (SUM_OF_ROWS, "float")])
+def test_a_mask_of_fewer_rows_is_refused(sizes: tuple[str | None, str | None], body: str, output: str) -> None:
+    of_x, of_mask = sizes
+    before = parsed(
+        f"""net (float[{of_x or "n"}] x, bool[{of_mask or "m"}] mask) => ({output} y)
+        <int64[1] zero = {{0}}, float[1] v = {{9.0}}> {body}"""
+    )
+    if of_x is None:  # sizes that have no names
+        for value in before.graph.input:
+            value.type.tensor_type.shape.dim[0].ClearField("dim_param")
+    after, report = repaired(before, "bool_index")
+    assert report.counts == {"bool_index": 0}
+    assert "is not known to have the sizes of the axes that it indexes" in report.refused[0]["reason"]
+    feed = {"x": np.array([1, 2, 3], np.float32), "mask": np.array([True])}
+    assert_equal(before, after, [feed])
+
+
+def test_rows_of_a_longer_tensor_are_refused() -> None:
+    before = parsed(
+        f"net (float[n] x, float[5] other, bool[n] mask) => (float[n] y) {COPY}",
+    )
+    after, report = repaired(before, "bool_index")
+    assert report.counts == {"bool_index": 0}
+    assert_equal(before, after, [{"x": uniform(3), "other": uniform(5), "mask": uniform(3) > 0}])
+
+
+def test_an_expanded_mask_of_one_row_is_repeated() -> None:
+    before = parsed(
+        """net (float[n, 3] x, bool[1] mask) => (float[n, 3] y)
+        <int64[1] zero = {0}, int64[1] last = {1}, float v = {9.0}>
+        { um = Unsqueeze (mask, last)  sx = Shape (x)  em = Expand (um, sx)
+          nz = NonZero (em)  at = Transpose <perm = [1, 0]> (nz)  s = Shape (at)  n = Gather (s, zero)
+          values = Expand (v, n)  y = ScatterND (x, at, values) }"""
+    )
+    after, report = repaired(before, "bool_index")
+    assert report.counts == {"bool_index": 1}
+    assert_equal(before, after, [{"x": uniform(2, 3), "mask": np.array([given])} for given in (True, False)])
+
+
+def test_one_bounded_value_is_mixed_by_arithmetic() -> None:
+    before = parsed(
+        f"""net (float[n] a, bool[n] mask) => (float[n] y) <int64[1] zero = {{0}}, float[1] v = {{9.0}}>
+        {{ x = Sigmoid (a)  {WRITE.strip("{}")} }}"""
+    )
+    after, report = repaired(before, "bool_index")
+    assert (report.counts, "Where" in ops(after)) == ({"bool_index": 1}, False)
+    assert_equal(before, after, [{"a": uniform(4), "mask": uniform(4) > 0}])

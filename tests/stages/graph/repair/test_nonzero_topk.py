@@ -54,3 +54,14 @@ def test_counts_and_masks_of_integers_are_not_its_business() -> None:
     )
     _, report = repaired(before, "nonzero_topk")
     assert (report.counts, report.refused) == ({"nonzero_topk": 0}, [])
+
+
+def test_a_sum_under_a_shorter_mask_is_refused() -> None:
+    before = parsed(
+        """net (float[3, 2] x, float[1] score) => (float[2] y) <float limit = {0.5}, int64[1] zero = {0}>
+        { c = Greater (score, limit)  nz = NonZero (c)  at = Transpose <perm = [1, 0]> (nz)  rows = GatherND (x, at)
+          y = ReduceSum <keepdims = 0> (rows, zero) }"""
+    )
+    after, report = repaired(before, "nonzero_topk")
+    assert report.counts == {"nonzero_topk": 0}
+    assert_equal(before, after, [{"x": uniform(3, 2), "score": np.array([0.7], np.float32)}])
