@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from stages.models.source_values import (
     FALSE,
+    NONE,
+    PRINTED,
     SIZE,
     TENSOR,
     TRUE,
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from stages.models.source_expressions import Reader
 
 
-def builtin(reader: Reader, node: ast.Call, name: str, args: list[Value]) -> Value:
+def builtin(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Value:
     first = args[0] if args else UNKNOWN
     tensor = first.is_tensor
     parts, each = elements(first)
@@ -49,6 +51,19 @@ def builtin(reader: Reader, node: ast.Call, name: str, args: list[Value]) -> Val
         if first.kind == "tensor" and name != "round":
             reader.report("py-tensor-if" if name == "bool" else "py-item", node)
         return TENSOR if name == "round" else SIZE
+    if name in ("int", "float", "complex") and first.kind == "printed":
+        reader.report("py-item", node)
+        return SIZE
+    if name in ("str", "repr", "format", "ascii"):
+        return PRINTED if first.holds_tensor else UNKNOWN
+    if name in ("map", "filter") and len(args) > 1:
+        return _each(reader, node, name, args)
+    if name == "setattr" and args:
+        import torch
+
+        if first.kind == "known" and isinstance(first.known, torch.nn.Module):
+            reader.report("py-attribute-update", node)
+        return NONE
     if name in ("int", "float", "round", "abs", "pow") and not tensor:
         return SIZE
     if name in ("abs", "pow"):
@@ -69,13 +84,14 @@ def builtin(reader: Reader, node: ast.Call, name: str, args: list[Value]) -> Val
     return UNKNOWN
 
 
-def _gone_through(reader: Reader, node: ast.Call, name: str, args: list[Value]) -> Value:
+def _gone_through(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Value:
     if any(value.is_tensor for value in args):
         reader.report("py-data-dependent-loop", node)
     lists = [elements(value) for value in args]
     each = all(one for _, one in lists)
     if name == "zip":
-        rows = [listed(row) for row in zip(*(items for items, _ in lists), strict=False)]
+        columns = [items if each else [join_all(items)] for items, _ in lists]  # one row for any number of them
+        rows = [listed(row) for row in zip(*columns, strict=False)]
     elif name == "enumerate":
         items = lists[0][0] if lists else []
         rows = [listed([known(i) if each else SIZE, item]) for i, item in enumerate(items)]
@@ -83,6 +99,22 @@ def _gone_through(reader: Reader, node: ast.Call, name: str, args: list[Value]) 
         rows = list(lists[0][0]) if lists else []
         rows = rows[::-1] if name == "reversed" else rows
     return listed(rows) if each else sequence(join_all(rows))
+
+
+def _each(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Value:
+    """map and filter: the function is called with each item."""
+    from stages.models.source_calls import call_value
+
+    rows = _gone_through(reader, node, "zip", args[1:])
+    items, each = elements(rows)
+    if name == "map":
+        results = [call_value(reader, node, args[0], list(row.items), {}) for row in items]
+        return listed(results) if each else sequence(join_all(results))
+    kept = [row.items[0] for row in items if row.items]
+    for item in kept:
+        if call_value(reader, node, args[0], [item], {}).kind == "tensor":
+            reader.report("py-tensor-if", node)
+    return sequence(join_all(kept))
 
 
 def _is_instance(value: Value, cls: Value) -> Value:

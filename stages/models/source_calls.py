@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from stages.models import source_tensors
 from stages.models.source_builtins import builtin
-from stages.models.source_functions import may_read, python_function
+from stages.models.source_functions import definition, may_read, python_function
+from stages.models.source_hooks import hooked
+from stages.models.source_locals import SPREAD, bound, method_of_mapping, spread_out
 from stages.models.source_values import (
     NONE,
     SHAPE,
@@ -21,6 +23,7 @@ from stages.models.source_values import (
     UNKNOWN,
     Value,
     elements,
+    join,
     join_all,
     known,
     listed,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 Arguments = dict[str, Value]
 _LIKE_TORCH = {"torch", "einops", "torchvision"}  # a tensor in is a tensor out
 _PARTS = {"items", "keys", "values", "children", "named_children", "modules", "parameters", "buffers"}
+_KEEPS = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "get", "index", "format"}  # of containers
 _WHILE_EXPORTING = {
     "is_tracing": True,
     "is_in_onnx_export": True,
@@ -49,9 +53,7 @@ def call(reader: Reader, node: ast.Call) -> Value:
     kwargs = {word.arg: reader.value(word.value) for word in node.keywords if word.arg is not None}
     for word in node.keywords:
         if word.arg is None:  # **rest
-            rest = reader.value(word.value)
-            if rest.kind == "record":
-                kwargs = dict(zip(rest.names, rest.items, strict=True)) | kwargs
+            kwargs = spread_out(kwargs, reader.value(word.value))
     function = node.func
     if isinstance(function, ast.Attribute):
         owner = reader.value(function.value)
@@ -59,12 +61,24 @@ def call(reader: Reader, node: ast.Call) -> Value:
             return _tensor_method(reader, node, function, args, kwargs)
         if owner.kind == "shape" and function.attr == "numel":
             return SIZE
+        if owner.kind == "mapping":
+            return method_of_mapping(function.attr, owner, args)
         if owner.kind in ("list", "sequence", "record") or (owner.kind == "known" and type(owner.known) is list):
             return _container_method(reader, function, owner, args)
-    target = reader.value(function)
-    if target.kind != "known":
-        return UNKNOWN
-    return _known(reader, node, target.known, args if whole else [], kwargs)
+        if owner.kind == "unknown" and function.attr in _KEEPS:
+            return UNKNOWN
+    return call_value(reader, node, reader.value(function), args if whole else [], kwargs)
+
+
+def call_value(reader: Reader, node: ast.AST, target: Value, args: list[Value], kwargs: Arguments) -> Value:
+    """What a value returns that is called."""
+    if target.kind == "local":
+        return reader.follow_local(target.known, bound(target.known, args, kwargs))
+    if target.kind == "known":
+        return call_known(reader, node, target.known, args, kwargs)
+    if any(value.holds_tensor for value in (*args, *kwargs.values())):
+        reader.not_followed(node)
+    return UNKNOWN
 
 
 def _positional(reader: Reader, node: ast.Call) -> tuple[list[Value], bool]:
@@ -122,12 +136,12 @@ def _container_method(reader: Reader, function: ast.Attribute, owner: Value, arg
     return join_all(owner.items) if name == "pop" and owner.items else UNKNOWN
 
 
-def _known(reader: Reader, node: ast.Call, function: Any, args: list[Value], kwargs: Arguments) -> Value:
+def call_known(reader: Reader, node: ast.AST, function: Any, args: list[Value], kwargs: Arguments) -> Value:
     import torch
 
     if isinstance(function, functools.partial):
-        bound = {key: known(value) for key, value in function.keywords.items()}
-        return _known(reader, node, function.func, [*map(known, function.args), *args], bound | kwargs)
+        given = {key: known(value) for key, value in function.keywords.items()}
+        return call_known(reader, node, function.func, [*map(known, function.args), *args], given | kwargs)
     if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
         return TENSOR
     if isinstance(function, torch.nn.Module):
@@ -150,7 +164,9 @@ def _known(reader: Reader, node: ast.Call, function: Any, args: list[Value], kwa
         return known(_WHILE_EXPORTING[name])
     if inspect.isclass(function):
         return _constructed(reader, node, function, args, kwargs, tensors)
-    return _function(reader, function, args, kwargs, tensors, top, name)
+    if function is torch.utils.checkpoint.checkpoint and args:
+        return call_value(reader, node, args[0], args[1:], {})
+    return _function(reader, node, function, args, kwargs, tensors, top, name)
 
 
 def _is_builtin(function: Any) -> bool:
@@ -158,12 +174,19 @@ def _is_builtin(function: Any) -> bool:
 
 
 def _function(
-    reader: Reader, function: Any, args: list[Value], kwargs: Arguments, tensors: bool, top: str, name: str
+    reader: Reader,
+    node: ast.AST,
+    function: Any,
+    args: list[Value],
+    kwargs: Arguments,
+    tensors: bool,
+    top: str,
+    name: str,
 ) -> Value:
     import torch
 
     plain = python_function(function)
-    if plain is not None and may_read(plain, reader.packages):
+    if plain is not None and may_read(plain, reader.packages) and definition(plain) is not None:
         myself = getattr(function, "__self__", None)
         return follow(reader, plain, [*([] if myself is None else [known(myself)]), *args], kwargs)
     if name == "is_tensor" and args:
@@ -176,31 +199,38 @@ def _function(
     of_torch = top == "torch" or getattr(torch, name, None) is function or getattr(torch.Tensor, name, None) is function
     if of_torch or getattr(torch.nn.functional, name, None) is function:
         return source_tensors.function(name, args, kwargs)
-    return TENSOR if tensors and top in _LIKE_TORCH else UNKNOWN
+    if tensors and top in _LIKE_TORCH:
+        return TENSOR
+    if tensors and top not in ("numpy", "math", "warnings", "logging"):
+        reader.not_followed(node)
+    return UNKNOWN
 
 
 def follow(reader: Reader, function: Any, args: list[Value], kwargs: Arguments) -> Value:
     """The result of a def, its parameters bound as python binds them."""
     from stages.models.source_expressions import is_tensor_annotation
 
-    bound: Arguments = {}
+    parameters: Arguments = {}
     rest = list(args)
     left = dict(kwargs)
+    spread = left.pop(SPREAD, None)
     for parameter in inspect.signature(function, follow_wrapped=False).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             value, rest = listed(rest), []
         elif parameter.kind is parameter.VAR_KEYWORD:
-            value, left = record(left), {}
+            value, left = record(left) if spread is None else spread, {}
         elif rest and parameter.kind is not parameter.KEYWORD_ONLY:
             value = rest.pop(0)
         elif parameter.name in left:
             value = left.pop(parameter.name)
+        elif parameter.default is parameter.empty:
+            value = UNKNOWN if spread is None else spread.items[0]
         else:
-            value = UNKNOWN if parameter.default is parameter.empty else known(parameter.default)
+            value = known(parameter.default) if spread is None else join(known(parameter.default), spread.items[0])
         if value.kind == "unknown" and is_tensor_annotation(_annotation(parameter)):
             value = TENSOR
-        bound[parameter.name] = value
-    return reader.follow(function, bound)
+        parameters[parameter.name] = value
+    return reader.follow(function, parameters)
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
@@ -213,7 +243,14 @@ def _annotation(parameter: inspect.Parameter) -> str:
     )
 
 
-def _module(reader: Reader, node: ast.Call, module: Any, args: list[Value], kwargs: Arguments) -> Value:
+def _module(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwargs: Arguments) -> Value:
+    def forward(args: list[Value], kwargs: Arguments) -> Value:
+        return _forward(reader, node, module, args, kwargs)
+
+    return hooked(reader, node, module, args, kwargs, forward)
+
+
+def _forward(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwargs: Arguments) -> Value:
     import torch
 
     forward = python_function(getattr(module, "forward", None))
@@ -237,7 +274,7 @@ def _super(reader: Reader) -> Value:
 
 
 def _constructed(
-    reader: Reader, node: ast.Call, cls: type, args: list[Value], kwargs: Arguments, tensors: bool
+    reader: Reader, node: ast.AST, cls: type, args: list[Value], kwargs: Arguments, tensors: bool
 ) -> Value:
     """A dataclass or named tuple is its fields; a torch.Tensor is a tensor."""
     import torch
@@ -250,6 +287,8 @@ def _constructed(
         [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
     )
     if not names:
+        if tensors and not issubclass(cls, BaseException):
+            reader.not_followed(node)
         return UNKNOWN
     given = dict(zip(names, args, strict=False)) | kwargs
     return record({name: given.get(name, NONE) for name in names})

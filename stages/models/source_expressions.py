@@ -5,17 +5,20 @@ from __future__ import annotations
 import abc
 import ast
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
 from stages.models import source_calls
-from stages.models.source_functions import global_value, shown_file, updated_attributes
+from stages.models.source_functions import global_value, may_read, python_function, shown_file, updated_attributes
+from stages.models.source_locals import Local, changed_mapping, local
 from stages.models.source_tensors import attribute
 from stages.models.source_values import (
     FALSE,
     MAYBE,
     NONE,
+    PRINTED,
     SHAPE,
     SIZE,
     TENSOR,
@@ -54,6 +57,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
+_LISTS = ("list", "sequence")
 
 
 @dataclasses.dataclass
@@ -64,10 +68,11 @@ class Frame:
     variables: Variables
     returned: list[Value] = dataclasses.field(default_factory=list)
     left: list[Variables] = dataclasses.field(default_factory=list)  # at break and continue of the innermost loop
+    inside: str = ""  # of a function that the function makes
 
     @property
     def scope(self) -> str:
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        return f"{self.function.__module__}.{self.function.__qualname__}{self.inside}"
 
 
 class Reader(abc.ABC):
@@ -76,11 +81,20 @@ class Reader(abc.ABC):
     def __init__(self, packages: frozenset[str]) -> None:
         self.packages = packages
         self.found: dict[tuple[str, str, str, int], None] = {}
+        self.unread: dict[tuple[str, int, int], None] = {}  # calls with tensors that are not followed
         self.frame: Frame = Frame(None, {})
 
     @abc.abstractmethod
     def follow(self, function: Any, bound: Variables) -> Value:
         """The value that a def returns for these arguments."""
+
+    @abc.abstractmethod
+    def follow_local(self, function: Local, bound: Variables) -> Value:
+        """The value that a nested def or a lambda returns for these arguments."""
+
+    def not_followed(self, node: ast.AST) -> None:
+        file = shown_file(self.frame.function.__code__.co_filename)
+        self.unread[file, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)] = None
 
     def report(self, rule: str, node: ast.AST) -> None:
         frame = self.frame
@@ -136,6 +150,8 @@ class Reader(abc.ABC):
                 self.written(target.value)
                 self.value(target.slice)
                 base = self.value(target.value)
+                if base.kind == "mapping" and isinstance(target.value, ast.Name):
+                    self.frame.variables[target.value.id] = changed_mapping(base, value)
                 if base.kind in ("list", "sequence") and isinstance(target.value, ast.Name):
                     changed = sequence(join_all([*base.items, value]))
                     if base.kind == "list":
@@ -198,6 +214,10 @@ class Reader(abc.ABC):
         if isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) and "text" in (a.kind, b.kind):
             self.report("py-string-comparison", node)
             return UNKNOWN
+        if isinstance(op, (ast.In, ast.NotIn)) and (
+            b.is_tensor or (b.kind in _LISTS and (a.is_tensor or b.holds_tensor))
+        ):
+            self.report("py-tensor-if", node)  # asks each element whether it is equal
         if isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
             return UNKNOWN
         return TENSOR if a.is_tensor or b.is_tensor else UNKNOWN
@@ -239,6 +259,11 @@ class Reader(abc.ABC):
                 return value
             case ast.Starred():
                 return self.value(node.value)
+            case ast.Lambda():
+                return local(self, node)
+            case ast.JoinedStr():
+                parts = [self.value(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
+                return PRINTED if any(part.holds_tensor for part in parts) else UNKNOWN
             case ast.Slice():
                 for part in (node.lower, node.upper, node.step):
                     if part is not None:
@@ -267,6 +292,9 @@ class Reader(abc.ABC):
         if owner.kind != "known":
             return UNKNOWN
         if isinstance(owner.known, torch.nn.Module):
+            getter = _getter(type(owner.known), node.attr)
+            if getter is not None:
+                return source_calls.follow(self, getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
             return _module_attribute(owner.known, node.attr)
         try:
             return known(getattr(owner.known, node.attr))
@@ -335,6 +363,8 @@ class Reader(abc.ABC):
             return TENSOR
         if base.kind == "shape":
             return SHAPE if isinstance(node.slice, ast.Slice) else SIZE
+        if base.kind == "mapping":
+            return base.items[0]
         if base.kind == "sequence":
             return base if isinstance(node.slice, ast.Slice) else base.items[0]
         if base.kind == "list":
@@ -412,6 +442,16 @@ def is_tensor_annotation(text: str) -> bool:
     return text.strip("\"'").rpartition(".")[2] in (
         "Tensor", "LongTensor", "FloatTensor", "BoolTensor", "IntTensor", "HalfTensor", "DoubleTensor", "Parameter",
     )  # fmt: skip
+
+
+def _getter(cls: Any, name: str) -> Any | None:
+    """The function behind a property of a class, or behind what is computed once."""
+    import inspect
+
+    found = inspect.getattr_static(cls, name, None)
+    if isinstance(found, functools.cached_property):
+        return python_function(found.func)
+    return python_function(found.fget) if isinstance(found, property) and found.fget is not None else None
 
 
 def _module_attribute(module: Any, name: str) -> Value:

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,20 +42,23 @@ def shown_file(file: str) -> str:
     return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.as_posix()
 
 
-def definition(function: Any) -> ast.FunctionDef | None:
-    """The syntax of a def; None for lambdas and where the source is not to be had."""
+def definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
+    """The syntax of a def or lambda; None where the source is not to be had, or a line has several lambdas."""
     code = function.__code__
     return _definitions(code.co_filename).get((code.co_firstlineno, code.co_name))
 
 
 @functools.lru_cache(maxsize=256)
-def _definitions(file: str) -> dict[tuple[int, str], ast.FunctionDef]:
+def _definitions(file: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lambda]:
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError):
         return {}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in found}
+    lines = Counter(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Lambda))
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and lines[node.lineno] == 1]
+    defs = {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in found}
+    return {**defs, **{(node.lineno, "<lambda>"): node for node in lambdas}}
 
 
 def global_value(function: Any, name: str) -> tuple[bool, Any]:

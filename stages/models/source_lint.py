@@ -8,6 +8,7 @@ torch.jit.script is not read, because it is kept as it is.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from stages.graph.lint.base import Rule
 from stages.graph.lint.finding import Finding, link_to
 from stages.io import StageError
-from stages.models.source_expressions import is_tensor_annotation
-from stages.models.source_functions import python_function
-from stages.models.source_values import MAYBE, TENSOR, TEXT, UNKNOWN, Value, known
+from stages.models.source_expressions import Frame, is_tensor_annotation
+from stages.models.source_functions import definition, python_function
+from stages.models.source_hooks import hooked
+from stages.models.source_values import MAYBE, TENSOR, TEXT, UNKNOWN, Value, known, mapping, sequence
 from stages.models.source_walk import Walker
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ RULES: dict[str, Rule] = {
         Rule("py-item", "warning", "a number read out of a tensor: .item(), int(tensor)", _GUIDANCE),
         Rule("py-builtin-min-max", "warning", "python's own min, max, sum or sorted on tensors", _GUIDANCE),
         Rule("py-data-dependent-loop", "warning", "a loop that runs as often as a tensor says", _GUIDANCE),
+        Rule("py-not-followed", "info", "calls with tensors whose source is not read", "what this reader can follow"),
     )
 }
 _SAYS = {  # rule: why, what to write instead
@@ -91,7 +94,8 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     Returns:
         one finding per rule and line, with file (relative to the working folder or to the installed packages) and
         line; warnings first, then by file and line. Not read: torch's own code, scripted functions, and functions of
-        installed packages that no class of the module comes from.
+        installed packages that no class of the module comes from: py-not-followed says how many calls with tensors led
+        there, or to what is not known.
 
     Raises:
         StageError: when the argument is neither, or the source of its forward is not to be had.
@@ -110,9 +114,13 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         )
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     walker = Walker(packages)
-    walker.follow(forward, _inputs(module, forward))
+    inputs = _inputs(module, forward)
+    walker.frame = Frame(forward, {})
+    root = definition(forward) or ast.parse("0").body[0]
+    hooked(walker, root, module, list(inputs.values())[1:], {}, lambda *_: walker.follow(forward, inputs))
     findings = [_finding(*place) for place in walker.found]
-    return sorted(findings, key=lambda one: (one.severity != "warning", one.file or "", one.line or 0, one.rule))
+    findings.sort(key=lambda one: (one.severity != "warning", one.file or "", one.line or 0, one.rule))
+    return findings + ([_unread(list(walker.unread), walker.frame.scope)] if walker.unread else [])
 
 
 def _inputs(module: Any, forward: Any) -> dict[str, Value]:
@@ -126,8 +134,10 @@ def _inputs(module: Any, forward: Any) -> dict[str, Value]:
 def _input(parameter: inspect.Parameter) -> Value:
     note = parameter.annotation
     text = "" if note is parameter.empty else note if isinstance(note, str) else inspect.formatannotation(note)
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        return Value("sequence", items=(TENSOR,)) if parameter.kind is parameter.VAR_POSITIONAL else Value("record")
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return Value("sequence", items=(TENSOR,))
+    if parameter.kind is parameter.VAR_KEYWORD:  # annotated, they are most often options
+        return mapping(TENSOR) if not text or is_tensor_annotation(text) else Value("record")
     if parameter.default is None and (not text or _optional_tensor(text)):
         return MAYBE
     if isinstance(parameter.default, str) or text == "str":
@@ -138,8 +148,14 @@ def _input(parameter: inspect.Parameter) -> Value:
         return TENSOR
     if _optional_tensor(text):
         return MAYBE
-    if "Tensor" in text:  # of a list, tuple or dict of them
-        return Value("sequence", items=(TENSOR,)) if "dict" not in text.lower() else UNKNOWN
+    head, _, inner = text.strip("\"'").partition("[")
+    if head.rpartition(".")[2].lower() in ("dict", "mapping", "mutablemapping", "ordereddict"):
+        values = inner.partition(",")[2].removesuffix("]").strip()
+        if not values or is_tensor_annotation(values) or values.endswith("Any"):
+            return mapping(TENSOR)
+        return mapping(sequence(TENSOR)) if "Tensor" in values else UNKNOWN
+    if "Tensor" in text:  # of a list or tuple of them
+        return Value("sequence", items=(TENSOR,))
     return UNKNOWN
 
 
@@ -148,6 +164,25 @@ def _optional_tensor(text: str) -> bool:
     parts = [part.strip() for part in text.removeprefix("typing.").removeprefix("Optional[").rstrip("]").split("|")]
     others = [part for part in parts if part != "None"]
     return (len(parts) > len(others) or "Optional[" in text) and all(is_tensor_annotation(part) for part in others)
+
+
+def _unread(places: list[tuple[str, int, int]], scope: str) -> Finding:
+    file, line, _ = places[0]
+    rest = f" and {len(places) - 3} more" if len(places) > 3 else ""
+    where = ", ".join(f"{name}:{number}" for name, number, _ in places[:3]) + rest
+    calls = "1 call that takes a tensor was" if len(places) == 1 else f"{len(places)} calls that take tensors were"
+    return Finding(
+        "py-not-followed",
+        "info",
+        "",
+        "",
+        scope,
+        f"{calls} not followed ({where}); nothing is said about what happens in them",
+        "look at them yourself; functions of the module's own files and packages are read",
+        link_to("py-not-followed"),
+        file,
+        line,
+    )
 
 
 def _finding(rule: str, scope: str, file: str, line: int) -> Finding:

@@ -10,6 +10,9 @@ known       an object that is at hand: configuration, modules, functions, number
 list        a list or tuple, item by item
 sequence    a list or tuple of unknown length, of one kind of item
 record      named fields: dataclasses, dicts with string keys
+mapping     a dict of one kind of value, whose keys are not known
+local       a nested def or a lambda, and where it was made (source_locals.py)
+printed     a string that a tensor's numbers were written into
 unknown     anything; nothing is said about it
 """
 
@@ -48,7 +51,7 @@ class Value:
 
 
 TENSOR, MAYBE, OPTIONAL, TEXT = (Value(kind) for kind in ("tensor", "maybe", "optional", "text"))
-SIZE, SHAPE, UNKNOWN = (Value(kind) for kind in ("size", "shape", "unknown"))
+SIZE, SHAPE, UNKNOWN, PRINTED = (Value(kind) for kind in ("size", "shape", "unknown", "printed"))
 NONE, TRUE, FALSE = (Value("known", value) for value in (None, True, False))
 
 
@@ -72,6 +75,10 @@ def listed(items: Iterable[Value]) -> Value:
 
 def sequence(item: Value) -> Value:
     return Value("sequence", items=(item,))
+
+
+def mapping(item: Value) -> Value:
+    return Value("mapping", items=(item,))
 
 
 def record(fields: dict[str, Value]) -> Value:
@@ -120,6 +127,8 @@ def elements(value: Value) -> tuple[list[Value], bool]:
 
     if value.kind == "list":
         return list(value.items), True
+    if value.kind == "mapping":  # its keys
+        return [UNKNOWN], False
     if value.kind in ("sequence", "tensor", "maybe", "optional", "shape"):
         return [value.items[0] if value.items else SIZE if value.kind == "shape" else TENSOR], False
     plain = (list, tuple, range, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict, dict)

@@ -15,6 +15,7 @@ from typing import Any
 
 from stages.models.source_expressions import Frame, Reader, Variables, arithmetic, is_tensor_annotation
 from stages.models.source_functions import definition
+from stages.models.source_locals import Local, local
 from stages.models.source_values import (
     NONE,
     TENSOR,
@@ -35,6 +36,7 @@ class Walker(Reader):
         self._results: dict[Any, Value] = {}
         self._keep: list[Any] = []  # objects whose id stands in a key of `_results` stay alive
         self._depth = 0
+        self._locals = 0  # calls of nested functions, which are followed anew each time
 
     def follow(self, function: Any, bound: Variables) -> Value:
         """The value that a def returns for these arguments."""
@@ -49,15 +51,34 @@ class Walker(Reader):
         outer, self.frame = self.frame, Frame(function, dict(bound))
         self._depth += 1
         try:
-            falls_through = self.block(tree.body)
-            result = join_all([*self.frame.returned, *([NONE] if falls_through else [])])
+            result = self._result(tree)
         finally:
             self._depth -= 1
             self.frame = outer
-        if result.kind == "unknown" and tree.returns is not None and is_tensor_annotation(ast.unparse(tree.returns)):
-            result = TENSOR
         self._results[key] = result
         return result
+
+    def follow_local(self, function: Local, bound: Variables) -> Value:
+        if self._depth > _DEPTH or self._locals > _FUNCTIONS:
+            return UNKNOWN
+        made = function.frame  # its names, as they are when it is called
+        inside = f"{made.inside}.<locals>.{function.name}"
+        outer, self.frame = self.frame, Frame(made.function, made.variables | bound, inside=inside)
+        self._depth += 1
+        self._locals += 1
+        try:
+            return self._result(function.tree)
+        finally:
+            self._depth -= 1
+            self.frame = outer
+
+    def _result(self, tree: ast.FunctionDef | ast.Lambda) -> Value:
+        if isinstance(tree, ast.Lambda):
+            return self.value(tree.body)
+        falls_through = self.block(tree.body)
+        result = join_all([*self.frame.returned, *([NONE] if falls_through else [])])
+        annotated = tree.returns is not None and is_tensor_annotation(ast.unparse(tree.returns))
+        return TENSOR if annotated and result.kind == "unknown" else result
 
     def block(self, statements: list[ast.stmt]) -> bool:
         """Whether its end is reached."""
@@ -109,7 +130,7 @@ class Walker(Reader):
                 self.frame.variables |= dict.fromkeys(sorted(filter(None, names)), UNKNOWN)
                 return self.one_of([(None, case.body) for case in node.cases] + [(None, [])])
             case ast.FunctionDef():
-                self.frame.variables[node.name] = UNKNOWN
+                self.frame.variables[node.name] = UNKNOWN if node.decorator_list else local(self, node)
             case ast.Import():
                 for alias in node.names:
                     name = alias.name if alias.asname else alias.name.partition(".")[0]

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import math
+import statistics
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ def test_good_modules_are_clean(name: str) -> None:
 
 
 def test_each_rule_has_a_case() -> None:
-    assert {rule for case in CASES.values() for rule in case.SOURCE_RULES} == set(RULES)
+    assert {rule for case in CASES.values() for rule in case.SOURCE_RULES} == set(RULES) - {"py-not-followed"}
 
 
 def test_each_rule_has_its_section() -> None:
@@ -57,6 +58,9 @@ def test_a_finding_says_where() -> None:
 # detectors as they are
 
 
+OURS = "stages.models.ltdetr._detector_class.<locals>.Detector.forward"  # where reading begins
+
+
 def test_what_is_found_in_dfine() -> None:
     """len(source_flatten) is the batch size, and baked by a trace; the comprehensions are over features and bins."""
     findings = lint_source(build(architecture("dfine"), 0).eval())
@@ -65,7 +69,9 @@ def test_what_is_found_in_dfine() -> None:
         ("py-list-comprehension", "weighting_function"),
         ("py-list-comprehension", "weighting_function"),
         ("py-list-comprehension", "DFineModel.forward"),
+        ("py-not-followed", OURS),  # attention, from a table of functions
     ]
+    assert findings[-1].message.startswith("1 call that takes a tensor was not followed (transformers/")
     assert findings[0].file == "transformers/models/d_fine/modeling_d_fine.py"
 
 
@@ -74,6 +80,7 @@ def test_what_is_found_in_rtdetrv2() -> None:
     assert [(f.rule, f.scope.rpartition("modeling_rt_detr_v2.")[2]) for f in findings] == [
         ("py-tensor-len", "RTDetrV2Model.forward"),
         ("py-list-comprehension", "RTDetrV2Model.forward"),
+        ("py-not-followed", OURS),
     ]
 
 
@@ -144,6 +151,18 @@ class Parts(torch.nn.Module):
             total = total + i * (level + again).sum()
         values, index = x.max(1)
         return total + values * index + x.topk(2).values.sum()
+
+
+class Zipped(torch.nn.Module):
+    """How many levels there are is not known; their names are."""
+
+    names = ("fine", "coarse")
+
+    def forward(self, x: Tensor, levels: tuple[Tensor, ...]) -> Tensor:
+        for name, level in zip(self.names, levels, strict=False):
+            if name == "coarse":
+                x = x * level.max().item()
+        return x
 
 
 class Inner(torch.nn.Module):
@@ -363,6 +382,161 @@ class Builtins(torch.nn.Module):
 )
 def test_many_ways_to_write_it(module: Any, expected: list[str]) -> None:
     assert rules(module) == expected
+
+
+class NestedDef(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        limit = x.mean()
+
+        def flipped(y: Tensor, sign: float = -1.0) -> Tensor:
+            if y.sum() > limit:
+                return y
+            return sign * y
+
+        return flipped(x)
+
+
+class Lambdas(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled = lambda y: y * y.max().item()
+
+    def forward(self, x: Tensor) -> Tensor:
+        absolute = lambda y: y if y.min() > 0 else -y  # noqa: E731
+        return absolute(x) + self.scaled(x)
+
+
+class Properties(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.ones(1))
+
+    @property
+    def on(self) -> Any:
+        return self.weight.sum() > 0
+
+    @functools.cached_property
+    def largest(self) -> float:
+        return self.weight.max().item()
+
+    @property
+    def size(self) -> int:
+        return 3
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.on and self.size > 2:
+            x = x + 1
+        return x * self.largest
+
+
+class Keywords(torch.nn.Module):
+    def scale(self, x: Tensor, factor: Tensor, **rest: Tensor) -> Tensor:
+        return x * factor.item() + len(rest["more"])
+
+    def forward(self, **kw):  # type: ignore[no-untyped-def]
+        if kw["x"].sum() > 0:
+            return self.scale(**kw)
+        return kw["x"]
+
+
+class Dicts(torch.nn.Module):
+    def forward(self, batch: dict, targets: dict[str, Tensor]) -> Tensor:  # type: ignore[type-arg]
+        if batch["x"].sum() > 0:
+            return batch["x"] * targets["scale"].item()
+        for value in targets.values():
+            batch["x"] = batch["x"] + len(value)
+        return batch["x"]
+
+
+class Contains(torch.nn.Module):
+    def forward(self, x: Tensor, names: dict[str, Tensor]) -> Tensor:
+        if 3 in x or x in [x + 1]:
+            x = x + 1
+        if "mask" in names:
+            x = x * names["mask"]
+        return x
+
+
+class Printed(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        name = f"{x.shape}"
+        return x * float(f"{x.mean():.3f}") * int(str(x.max())) * len(name)
+
+
+class Mapped(torch.nn.Module):
+    def scaled(self, part: Tensor) -> Tensor:
+        return part * part.min().item()
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        a = torch.stack(tuple(map(self.scaled, (x, y))))
+        return a + sum(map(float, (x.sum(), y.sum())))
+
+
+class Hooks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+        self.layer.register_forward_pre_hook(self.looked_at)
+        self.layer.register_forward_hook(lambda module, args, output: output * output.mean().item())
+        self.register_forward_hook(lambda module, args, output: output if output.sum() > 0 else -output)
+
+    @staticmethod
+    def looked_at(module: Any, args: tuple[Tensor, ...]) -> Any:
+        return (args[0] * len(args[0]),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (NestedDef, ["py-tensor-if"]),
+        (Lambdas, ["py-item", "py-tensor-if"]),
+        (Properties, ["py-item", "py-tensor-if"]),
+        (Keywords, ["py-item", "py-tensor-if", "py-tensor-len"]),
+        (Dicts, ["py-item", "py-tensor-if", "py-tensor-len"]),
+        (Contains, ["py-tensor-if"]),
+        (Printed, ["py-item"]),
+        (Mapped, ["py-item", "py-item"]),
+        (Zipped, ["py-item"]),
+        (Hooks, ["py-item", "py-tensor-if", "py-tensor-len"]),
+    ],
+)
+def test_what_python_calls_on_the_way(module: Any, expected: list[str]) -> None:
+    found = lint_source(module)
+    assert sorted({(finding.rule, finding.line) for finding in found}) == sorted(
+        {(finding.rule, finding.line) for finding in found if finding.rule in expected}
+    )
+    assert sorted(finding.rule for finding in found) == expected
+
+
+def test_the_scope_of_a_nested_function() -> None:
+    (finding,) = lint_source(NestedDef)
+    assert finding.scope.endswith("NestedDef.forward.<locals>.flipped")
+
+
+class Foreign(torch.nn.Module):
+    """Whatever is in a table that is filled elsewhere; and what the standard library does with tensors."""
+
+    def __init__(self, table: Any) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, x: Tensor, kind: str) -> Tensor:
+        names = []
+        names.append(x.shape[0])
+        y = self.table[kind](x)
+        return y * statistics.fmean([x.min(), x.max()])
+
+
+def test_calls_that_are_not_followed_are_counted_once() -> None:
+    (finding,) = lint_source(Foreign({"a": torch.relu}))
+    assert (finding.rule, finding.severity) == ("py-not-followed", "info")
+    assert finding.message.startswith(
+        "2 calls that take tensors were not followed (tests/stages/models/test_source_lint"
+    )
+    assert finding.line is not None and f":{finding.line}, " in finding.message
 
 
 def test_what_is_no_module_is_refused() -> None:
