@@ -19,11 +19,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, bodies
 from stages.graph.normalize import infer_types
 from stages.graph.repair.rewrite import (
     Done,
     Writer,
+    axes_of,
     constant_of,
     dims_of,
     graph_of,
@@ -39,6 +40,7 @@ _NOT_FOLDED = {
     *("Optional", "OptionalGetElement", "OptionalHasElement", "StringNormalizer", "TfIdfVectorizer"),
 }
 _FEW = 64  # elements of a shape that is looked into
+_Elements = np.ndarray[Any, Any]  # of objects: int or None
 
 
 def fold_constants(model: ir.Model) -> Done:
@@ -75,10 +77,14 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
     """Move the nodes of the taken branch before the If; returns them."""
     graph, body = graph_of(node), node.attributes["then_branch" if taken else "else_branch"].as_graph()
     results, inside = list(body.outputs), list(body)
-    for value in list(body.initializers.values()):
+    initializers = list(body.initializers.values())
+    for value in initializers:
         body.initializers.pop(value.name or "")
-        if value.name in graph.initializers:
+    taken_names = _names_beside(node, writer)
+    for value in (*initializers, *(output for inner in inside for output in inner.outputs if output.name)):
+        if value.name in taken_names:  # as it may be in a body, beside other bodies
             value.name = writer.names.fresh(value.name or "constant")
+    for value in initializers:
         graph.register_initializer(value)
     body.outputs.clear()
     for inner in inside:
@@ -88,14 +94,29 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
     return inside
 
 
+def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
+    """Names of all values of the model but those inside a node."""
+    own = {id(graph) for graph in _inside(node)}
+    found = set[str]()
+    for graph in writer.model.graphs():
+        if id(graph) not in own:
+            values = (*graph.inputs, *graph.initializers.values(), *(value for each in graph for value in each.outputs))
+            found.update(value.name for value in values if value.name)
+    return found
+
+
+def _inside(node: ir.Node) -> list[ir.Graph]:
+    """The bodies of a node and of the nodes in them."""
+    found = bodies(node)
+    return [*found, *(deeper for body in found for inner in body for deeper in _inside(inner))]
+
+
 def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:
     """What a node gives whatever the inputs are; None: that is not known, or too large."""
     if node.domain != "" or node.op_type in _NOT_FOLDED or any(output.is_graph_output() for output in node.outputs):
         return None
-    elements, dims = known_elements(node.outputs[0]), _dims(node)
-    static = [dim for dim in dims if dim is not None] if dims is not None else None
-    if elements is not None and None not in elements and static is not None and len(elements) == np.prod(static):
-        return [np.array(elements, np.int64).reshape(static)]
+    if (sizes := _known_sizes(node.outputs[0])) is not None:
+        return [sizes]
     read = {value: constant_of(value) for value in node.inputs if value is not None}
     arrays = {value: array for value, array in read.items() if array is not None}
     if len(arrays) < len(read) or any(
@@ -108,13 +129,6 @@ def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:
     if results is None or sum(result.nbytes for result in results) > max(limit, _freed(arrays)):
         return None
     return results
-
-
-def _dims(node: ir.Node) -> list[int | None] | None:
-    """The shape of a result; of a Gather from a vector it is that of its indices."""
-    indices = constant_of(node.inputs[1]) if is_op(node, "Gather") else None
-    dims = dims_of(node.outputs[0])
-    return list(indices.shape) if dims is None and indices is not None else dims
 
 
 def _bytes(node: ir.Node) -> int | None:
@@ -170,39 +184,59 @@ def _fits(result: np.ndarray[Any, Any], output: ir.Value) -> bool:
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def known_elements(value: ir.Value | None) -> list[int | None] | None:
-    """Elements of an int64 scalar or vector that is moved out of shapes, None for each that only a run knows; None: it
-    is no such vector."""
-    if (numbers := ints_of(value)) is not None:
-        return list(numbers) if len(numbers) <= _FEW else None
-    node = value.producer() if value is not None else None
-    if node is None or node.domain != "":
+def _known_sizes(value: ir.Value) -> np.ndarray[Any, Any] | None:
+    """A vector or number that is moved out of shapes, where every element of it is known."""
+    elements = _elements(value, {})
+    if elements is None or any(element is None for element in elements.ravel()):
         return None
+    result = elements.astype(np.int64)
+    return result if _fits(result, value) else None
+
+
+def _elements(value: ir.Value | None, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
+    """The elements of an int64 vector or number, None for each that only a run knows; None: it is none, or too long."""
+    if value is None or value.dtype != ir.DataType.INT64:
+        return None
+    if value not in known:
+        array, node = constant_of(value), value.producer()
+        found = array.astype(object) if array is not None else None
+        if array is None and node is not None and node.domain == "":
+            found = _moved_elements(node, known)
+        known[value] = found if found is not None and found.ndim <= 1 and found.size <= _FEW else None
+    return known[value]
+
+
+def _moved_elements(node: ir.Node, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
     if node.op_type == "Shape":
         dims = dims_of(node.inputs[0])
-        end = node.attributes.get_int("end", len(dims or []))
-        return None if dims is None else dims[node.attributes.get_int("start", 0) : end]
-    if node.op_type in ("Identity", "Squeeze", "Unsqueeze"):
-        return known_elements(node.inputs[0])
-    if node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.INT64.value:
-        source = node.inputs[0]
-        return known_elements(source) if source is not None and source.dtype == ir.DataType.INT64 else None
-    if node.op_type == "Gather":
-        elements, picked = known_elements(node.inputs[0]), ints_of(node.inputs[1])
-        dims = dims_of(node.inputs[1])
-        if elements is None or picked is None or dims is None or len(dims) > 1:
-            return None
-        inside = all(-len(elements) <= index < len(elements) for index in picked)
-        return [elements[index] for index in picked] if inside else None
-    if node.op_type == "Slice" and len(node.inputs) > 2:
-        elements = known_elements(node.inputs[0])
-        bounds = [ints_of(bound) for bound in (node.inputs[1], node.inputs[2], *node.inputs[4:5])]
-        if elements is None or any(bound is None or len(bound) != 1 for bound in bounds):
-            return None
-        start, end, *step = [bound[0] for bound in bounds if bound]
-        return elements[slice(start, end, step[0] if step else 1)] if (step or [1])[0] > 0 else None
-    if node.op_type == "Concat":
-        parts = [known_elements(part) for part in node.inputs]
-        joined = [part for part in parts if part is not None]
-        return [element for part in joined for element in part] if len(joined) == len(parts) else None
+        part = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end"))
+        return None if dims is None else np.array(dims, object)[part]
+    if node.op_type not in ("Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze") or not node.inputs:
+        return None
+    x = _elements(node.inputs[0], known)
+    if x is None:
+        return None
+    match node.op_type:
+        case "Cast" | "Identity":  # of int64, to int64
+            return x
+        case "Concat":
+            parts = [_elements(part, known) for part in node.inputs]
+            vectors = [part for part in parts if part is not None and part.ndim == 1]
+            return np.concatenate(vectors) if len(vectors) == len(parts) else None
+        case "Gather":
+            index = constant_of(node.inputs[1])
+            inside = index is not None and x.ndim == 1 and bool(((-len(x) <= index) & (index < len(x))).all())
+            return np.asarray(x[index], object) if index is not None and inside else None
+        case "Slice" if x.ndim == 1 and len(node.inputs) > 2:
+            ends = [ints_of(end) for end in (node.inputs[1], node.inputs[2], *node.inputs[4:5])]
+            if any(end is None or len(end) != 1 for end in ends):
+                return None
+            start, end, *step = [end[0] for end in ends if end]
+            return x[start : end : (*step, 1)[0]] if (*step, 1)[0] > 0 else None
+        case "Squeeze" | "Unsqueeze":
+            if (axes := axes_of(node, None)) is None or any(axis not in (0, -1) for axis in axes) or len(axes) > 1:
+                return None
+            if node.op_type == "Unsqueeze":
+                return x.reshape(1) if x.ndim == 0 and axes else None
+            return x.reshape(()) if x.shape == (1,) else None
     return None

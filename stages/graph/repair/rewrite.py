@@ -43,11 +43,13 @@ class Writer:
     """Makes nodes and constants for one pass; equal constants of one graph are one initializer.
 
     Attributes:
+        model: the model that it writes to.
         names: all of the model.
         inputs: of the graph itself, without those of bodies.
     """
 
     def __init__(self, model: ir.Model) -> None:
+        self.model = model
         self.names = Names(model)
         self.inputs = frozenset(model.graph.inputs)
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from stages.graph.repair.fold_constants import SMALL
-from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, uniform
+from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, run, uniform
 
 
 def test_arithmetic_of_constants() -> None:
@@ -106,3 +106,100 @@ def test_random_and_quantized_constants_stay() -> None:
     )
     after, _ = repaired(before, "fold_constants")
     assert ops(after) == ["DequantizeLinear", "RandomUniform", "Add", "Add"]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64", "float"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Gather (t, i)",
+        "p = Gather (t, none)  e = Unsqueeze (p, i)",
+        "e = Slice (t, i, two)",
+        "p = Slice (t, i, two)  q = Identity (p)  e = Concat <axis = 0> (q, q)",
+    ],
+)
+def test_moved_constants_keep_their_type(dtype: str, body: str) -> None:
+    before = parsed(
+        f"""net ({dtype}[n] x) => ({dtype}[n] y)
+        <{dtype}[3] t = {{7, 8, 9}}, int64[1] i = {{0}}, int64 none = {{1}}, int64[1] two = {{1}}>
+        {{ {body}  y = Mul (x, e) }}""".replace("{7, 8, 9}", "{7.0, 8.0, 9.0}" if dtype == "float" else "{7, 8, 9}")
+    )
+    after, report = repaired(before, "fold_constants")
+    assert ops(after) == ["Mul"]
+    assert report.counts["fold_constants"] > 0
+    assert_equal(before, after, [{"x": np.array([2], dtype.replace("float", "float32"))}])
+
+
+def test_shapes_that_are_stacked_along_the_second_axis() -> None:
+    before = parsed(
+        """net (float[2, 3] x, float[5, 7] u) => (int64[4] y, int64[2] z)
+        <int64[1] one = {1}, int64[1] minus = {-1}, int64[1] two = {2}>
+        { s = Shape (x)  t = Shape (u)  a = Unsqueeze (s, one)  b = Unsqueeze (t, one)  k = Concat <axis = 1> (a, b)
+          r = Reshape (k, minus)  y = Identity (r)  g = Gather <axis = 1> (k, one)  l = Reshape (g, minus)
+          z = Identity (l) }"""
+    )
+    after, _ = repaired(before, "fold_constants")
+    feed = {"x": uniform(2, 3), "u": uniform(5, 7)}
+    assert_equal(before, after, [feed])
+    assert [output.tolist() for output in run(after, feed)] == [[2, 5, 3, 7], [5, 7]]
+
+
+def test_a_size_that_is_picked_by_two_axes_of_indices() -> None:
+    before = parsed(
+        """net (float[n, 3, 4] x) => (int64[1, 2] y) <int64[1, 2] at = {2, -2}>
+        { s = Shape (x)  g = Gather (s, at)  y = Identity (g) }"""
+    )
+    after, _ = repaired(before, "fold_constants")
+    assert_equal(before, after, [{"x": uniform(2, 3, 4)}])
+
+
+def test_a_slice_that_ends_before_its_start_is_empty() -> None:
+    before = parsed(
+        """net (float[n, 3, 4] x) => (int64[k] y)
+        <int64[1] one = {1}, int64[1] far = {-9}, int64[1] seven = {7}>
+        { s = Shape (x)  p = Slice (s, one, far)  q = Slice (s, one, seven)  y = Concat <axis = 0> (p, q) }"""
+    )
+    after, _ = repaired(before, "fold_constants")
+    assert_equal(before, after, [{"x": uniform(2, 3, 4)}])
+
+
+def branches(name: str) -> onnx.ModelProto:
+    """Two Ifs that never change, whose bodies call different values by one name."""
+    info = onnx.helper.make_tensor_value_info
+
+    def body(inner: str, to: int, result: str) -> onnx.GraphProto:
+        nodes = [
+            onnx.helper.make_node("Cast", ["x"], [inner], f"/net/{result}/Cast", to=to),
+            onnx.helper.make_node("Cast", [inner], [f"{result}_2"], f"/net/{result}/Cast_1", to=1),
+            onnx.helper.make_node("Add", [f"{result}_2", "k"], [result], f"/net/{result}/Add"),
+        ]
+        k = onnx.helper.make_tensor("k", 1, [], [float(to)])
+        return onnx.helper.make_graph(nodes, result, [], [info(result, 1, ["n"])], [k])
+
+    nodes = [
+        onnx.helper.make_node(
+            "If", ["yes"], ["a"], "/net/a", then_branch=body(name, 7, "p"), else_branch=body("e", 6, "q")
+        ),
+        onnx.helper.make_node(
+            "If", ["no"], ["b"], "/net/b", then_branch=body("e", 7, "r"), else_branch=body(name, 9, "s")
+        ),
+        onnx.helper.make_node(
+            "If", ["c"], ["d"], "/net/d", then_branch=body(name, 6, "u"), else_branch=body("e", 7, "v")
+        ),
+        onnx.helper.make_node("Sum", ["a", "b", "d"], ["y"], "/net/y"),
+    ]
+    constants = [onnx.helper.make_tensor("yes", 9, [], [True]), onnx.helper.make_tensor("no", 9, [], [False])]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [info("x", 1, ["n"]), info("c", 9, [])], [info("y", 1, ["n"])], constants
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("passes", [["fold_constants"], ["fold_constants", "infer_value_info", "deduplicate_names"]])
+def test_names_that_bodies_share(passes: list[str]) -> None:
+    before = branches("t")
+    after, report = repaired(before, *passes)
+    assert report.counts["fold_constants"] == 2
+    values = np.array([1.7, -2.7, 0.0], np.float32)
+    assert_equal(before, after, [{"x": values, "c": np.array(given)} for given in (True, False)])
+    assert [node.op_type for node in after.graph.node if node.op_type == "If"] == ["If"]
