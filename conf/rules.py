@@ -280,9 +280,18 @@ def faults_of_engine(e: EngineConfig) -> Iterator[str]:
     if e.editable_timing_cache and e.timing_cache is None:
         yield "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
     yield from _options_that_no_provider_takes(e)
+    yield from _faults_of_plugin_ops(e)
     for i, file in enumerate(e.plugins):
         if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
             yield f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}"
+
+
+def _faults_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
+    if e.plugin_ops and not e.plugins:
+        yield "engine.plugin_ops: names operators of plugins, and engine.plugins is empty; name their libraries there"
+    for i, entry in enumerate(e.plugin_ops):
+        if found := _fault_of_op(entry):
+            yield f"engine.plugin_ops[{i}]: {entry!r} {found}"
 
 
 def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:

@@ -336,6 +336,7 @@ class EngineConfig:
     strip_weights: bool
     profiling_verbosity: ProfilingVerbosity
     plugins: list[str]
+    plugin_ops: list[str]
     when_unavailable: WhenUnavailable
     build_unverified: bool
     latency: LatencyConfig

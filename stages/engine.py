@@ -19,11 +19,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from conf.schema import Backend, Config, EngineConfig, WhenUnavailable
+from conf.schema import Backend, Config, EngineConfig, FailOn
 from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
-from stages.engine_precision import check_precision
+from stages.engine_plan import check_keys, check_plan
+from stages.engine_precision import check_precision, typed_model
 from stages.engine_proof import carry_out
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
 from stages.machine import probe as probe_machine
@@ -52,6 +53,7 @@ def build_engine(
     probe: Mapping[str, Any] | None = None,
     plan_names: tuple[str, str] | None = None,
     lint_ignore: Sequence[str] = (),
+    lint_fail_on: str = FailOn.never.value,
     **options: Any,
 ) -> dict[str, Any]:
     """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
@@ -67,13 +69,14 @@ def build_engine(
         probe: facts of the machine (stages.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
         lint_ignore: findings that are not wanted, see stages.graph.lint.lint.
+        lint_fail_on: "never", "error" or "warning": findings of the file for which nothing is built.
         options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
             what is left out has its default; names of files are relative to the current folder.
 
     Returns:
-        status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine is then kept
-        for inspection. plan; lint (findings); precision (stages.engine_precision.precision_facts); not_verified; of a
-        built engine also provider, the facts of
+        status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine, where there is
+        one, is then kept for inspection. plan; lint (findings); precision
+        (stages.engine_precision.precision_facts); not_verified; of a built engine also provider, the facts of
         stages.trt.build.build or stages.ort.deploy.Deployed.facts, parity (stages.parity.engine_parity) and latency by
         point of the profiles.
 
@@ -97,14 +100,17 @@ def build_engine(
     else:
         plan = deploy.make_plan(options=plain_options(section), **values)
         write = deploy.write_plan
-    plan |= {"backend": section.backend.value, "latency": plain_options(section.latency)}
+    plan |= {
+        "backend": section.backend.value,
+        "latency": plain_options(section.latency),
+        "plugin_ops": list(section.plugin_ops),
+        "lint": {"ignore": list(lint_ignore), "fail_on": lint_fail_on},
+        "when_unavailable": section.when_unavailable.value,
+    }
+    check_keys(plan)  # make_plan has held the profiles against the model
     write(plan, out_dir)
     given = evidence if callable(evidence) else lambda: evidence
-    report = carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins), lint_ignore)
-    if report["status"] == "planned" and section.when_unavailable is WhenUnavailable.fail:
-        reason = f"engine.when_unavailable=fail, and {report['reason']}"
-        return report | {"status": "failed", "reason": reason, "reasons": [reason]}
-    return report
+    return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
 
 
 def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, Any]:
@@ -121,18 +127,19 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
         as build_engine.
 
     Raises:
-        StageError: as build_engine, and when the model or a plugin is not the one that the plan was made for.
+        StageError: as build_engine, when the file is no plan or one that does not fit its model, and when the model or
+            a plugin is not the one that the plan was made for.
     """
     plan_path = Path(plan)
     content = read_json(plan_path)
-    if not isinstance(content, dict) or not {"backend", "onnx", "onnx_sha256", "declared", "latency"} <= set(content):
-        raise StageError(f"{plan_path}: expected a plan of the engine stage (plan.json), got another file")
+    check_keys(content, str(plan_path))
     out_dir = Path(out) if out is not None else plan_path.parent
     model_path = _found(content["onnx"], plan_path.parent)
     plugins = [{**plugin, "path": str(_found(plugin["path"], plan_path.parent))} for plugin in content["plugins"]]
     _same(content["onnx_sha256"], [model_path, *(model_path.parent / name for name in content["onnx_data"])])
     for plugin in plugins:
         _same(plugin["sha256"], [Path(plugin["path"])])
+    check_plan(content, typed_model(model_path), str(plan_path))
     check_precision(model_path, content["declared"])
     out_dir.mkdir(parents=True, exist_ok=True)
     report = carry_out(
@@ -141,7 +148,6 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
         out_dir,
         lambda: _evidence_of_workspace(content["onnx_sha256"]),
         probe_machine([plugin["path"] for plugin in plugins]),
-        (),
     )
     write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
     return report
@@ -242,6 +248,7 @@ def run(stage: Stage) -> dict[str, Any]:
             probe=read_json(stage.root / "reports" / "probe.json"),
             plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),
             lint_ignore=stage.config.lint.ignore,
+            lint_fail_on=stage.config.lint.fail_on.value,
             **keywords,
         )
 

@@ -7,22 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Backend
+from conf.schema import Backend, WhenUnavailable
 from stages.engine_precision import precision_facts, typed_model
 from stages.graph.facts import all_nodes
 from stages.graph.lint import Finding, lint
 from stages.graph.selectors import scope_of
 from stages.io import StageError
+from stages.lint_report import failing, failure
 from stages.ort import deploy
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.engine_parity import Evidence, Feeds, Point, feeds_of, measure_engine, points_of
+from stages.plugin_ops import ASSUMED, ops_of_plugins
 from stages.trt.build import BuildError, build, precision_fault, precision_unknown, unavailable_reason
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
-_ONNX_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 
 
 @dataclass(frozen=True)
@@ -56,32 +57,36 @@ def carry_out(
     out_dir: Path,
     evidence: Callable[[], Evidence | str],
     probe: Mapping[str, Any],
-    lint_ignore: Sequence[str],
 ) -> dict[str, Any]:
-    """Build what a plan says, or say why that cannot be done on this machine; see stages.engine.build_engine.
+    """Build what a plan says, or say why that is not done on this machine; see stages.engine.build_engine.
 
     Args:
-        plan: of stages.trt.plan.make_plan or stages.ort.deploy.make_plan, with `backend` and `latency`.
+        plan: that stages.engine_plan.check_plan lets pass.
         model_path: where the plan's model lies.
         out_dir: where the engine goes.
         evidence: gives what its outputs are held against, or why there is nothing.
         probe: facts of the machine.
-        lint_ignore: findings that are not wanted.
     """
     model = typed_model(model_path)
     on_tensorrt = plan["backend"] == Backend.tensorrt.value
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
-    findings = _findings(model, plan, probe, lint_ignore) if by_tensorrt else []
+    findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
     declared, graph = plan["declared"], plan["graph"]
     common = {"backend": plan["backend"], "declared": declared, "plan": plan}
     common["lint"] = [finding.as_dict() for finding in findings]
-    reason = unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"])
+    gate, reason = failing(findings, plan["lint"]["fail_on"]), None
+    if gate:
+        reason = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+    elif found := unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"]):
+        demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
+        reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
     if reason:
+        failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
         return {
-            "status": "planned",
+            **({"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}),
             "reason": reason,
             "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
-            "not_verified": [f"the engine: none was built: {reason}"],
+            "not_verified": [f"the engine: none was built: {reason}", *assumed],
         } | common
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
@@ -99,7 +104,7 @@ def carry_out(
         unknown.append(f"{declared}: {precision['reason']}")
     if parity["state"] == FAILED:
         reasons.append(f"the engine's outputs: {parity['reason']}")
-    unknown += [*built.unknown, *untimed]
+    unknown += [*built.unknown, *untimed, *assumed]
     if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
         unknown.append(f"the engine's outputs: {parity['reason']}")
     return (
@@ -123,17 +128,17 @@ def _only_point(model: ir.Model) -> Point:
     return Point(0, ("min", "opt", "max"), shapes)
 
 
-def _findings(
-    model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any], ignore: Sequence[str]
-) -> list[Finding]:
-    """What TensorRT will not like; with plugins, operators of domains that ONNX does not know are taken for theirs."""
-    theirs = {f"{node.domain}::{node.op_type}" for node in all_nodes(model) if node.domain not in _ONNX_DOMAINS}
-    return lint(
+def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Finding], list[str]]:
+    """What TensorRT will not like about the file, and what had to be assumed of its plugins."""
+    plugins = [plugin["path"] for plugin in plan["plugins"]]
+    ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"], probe.get("plugin_ops"))
+    findings = lint(
         model,
         tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
-        ignore=ignore,
-        plugins_ops=sorted(theirs) if plan["plugins"] else (),
+        ignore=plan["lint"]["ignore"],
+        plugins_ops=ops,
     )
+    return findings, [ASSUMED] if assumed else []
 
 
 def _built_by_tensorrt(

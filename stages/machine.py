@@ -12,19 +12,21 @@ from typing import Any
 
 def probe(plugins: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
     """What this machine can run: gpus (None, or name, driver, compute capability and memory of each); tensorrt and
-    onnxruntime, versions or None; plugins, the SHA-256 of each file, or None where there is none; and of ONNX Runtime's
-    execution providers those that it was built with and those that load (of them a session tells; on a machine without
-    a GPU the CPU provider alone is asked).
+    onnxruntime, versions or None; plugins, the SHA-256 of each file, or None where there is none; plugin_ops, where
+    there are a GPU, TensorRT and plugins that it takes, the operators that each has registered, else None; and of ONNX
+    Runtime's execution providers those that it was built with and those that load (of them a session tells; on a
+    machine without a GPU the CPU provider alone is asked).
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
         root: the folder that their names are relative to, by default the current one.
     """
-    gpus = _gpus()
+    gpus, tensorrt = _gpus(), _tensorrt_version()
     return {
         "gpus": gpus,
-        "tensorrt": _tensorrt_version(),
+        "tensorrt": tensorrt,
         "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
+        "plugin_ops": _plugin_ops(plugins, root or Path.cwd()) if gpus and tensorrt and plugins else None,
         "onnxruntime": _onnxruntime_version(),
         "onnxruntime_providers_built": _providers_built(),
         "onnxruntime_providers": _providers_that_load() if gpus else ["CPUExecutionProvider"],
@@ -50,6 +52,13 @@ def _sha256(file: Path) -> str | None:
         return None
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | None:
+    from stages.trt.build import registered_ops
+
+    names = registered_ops([root / name for name in plugins])
+    return None if names is None else dict(zip(plugins, names, strict=True))
 
 
 def _tensorrt_version() -> str | None:

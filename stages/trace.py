@@ -23,12 +23,24 @@ from stages.models.source import SPEC_KEY, io_spec, open_model
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
+from stages.plugin_ops import ops_of_plugins
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
 SPEC_FILE = "io_spec.json"
+MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
+    "reshape-allowzero": "allowzero",
+    "if-from-squeeze": "squeeze_if",
+    "where-condition": "where_arithmetic",
+    "range-of-execution-tensor": "range_to_shape",
+    "grid-sample": "grid_sample_gather",
+    "rope-tile": "rope_constants",
+    "bool-index": "bool_index",
+    "nonzero-threshold": "nonzero_topk",
+    "empty-node-name": "deduplicate_names",
+}
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -46,6 +58,9 @@ def trace(
     rtol: float | None = None,
     lint_ignore: Sequence[str] | None = None,
     lint_fail_on: str | None = None,
+    plugins: Sequence[str] = (),
+    plugin_ops: Sequence[str] = (),
+    repair: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Export a module and compare the file with it. Options left out are those of conf/config.yaml.
 
@@ -61,6 +76,9 @@ def trace(
         atol, rtol: of the comparison.
         lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
         lint_fail_on: "never", "error" or "warning": findings that end it.
+        plugins, plugin_ops: of the engine; their operators are no findings.
+        repair: passes that the file will go through; what one of them mends is reported, and ends nothing here. Before
+            it is built, the engine's stage looks at the file once more.
 
     Returns:
         exporter, opset, warnings {category: count}, parameters, model (facts) and parity: {status: "verified" or
@@ -96,6 +114,8 @@ def trace(
             model,
             lint_options["ignore"] if lint_ignore is None else lint_ignore,
             lint_options["fail_on"] if lint_fail_on is None else lint_fail_on,
+            ops_of_plugins(model, plugins, plugin_ops)[0],
+            repair,
         )
         save_model(model, described)
         parity = _parity(
@@ -142,6 +162,9 @@ def run(stage: Stage) -> dict[str, Any]:
         rtol=config.trace.rtol,
         lint_ignore=config.lint.ignore,
         lint_fail_on=config.lint.fail_on.value,
+        plugins=config.engine.plugins,
+        plugin_ops=config.engine.plugin_ops,
+        repair=config.repair.passes,
     )
 
 
@@ -185,14 +208,17 @@ def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:
     return text
 
 
-def _lint(model: ir.Model, ignore: Sequence[str], fail_on: str) -> dict[str, Any]:
-    """What TensorRT will not like, for the report.
+def _lint(
+    model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
+) -> dict[str, Any]:
+    """What TensorRT will not like, for the report; the gate leaves out what repair is there to mend.
 
     Raises:
         StageError: when there are findings of the severity that ends the stage, with all their rules.
     """
-    findings, ignored = split_ignored(lint(model), parse_ignores(ignore, RULES))
-    if fatal := failing(findings, fail_on):
+    findings, ignored = split_ignored(lint(model, plugins_ops=plugin_ops), parse_ignores(ignore, RULES))
+    left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
+    if fatal := failing(left, fail_on):
         raise StageError(
             f"trace: lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
             "docs/lint.md says what to write instead; leave a rule out with lint.ignore"

@@ -54,6 +54,17 @@ BUILDER_FLAGS = {  # option of a plan -> member of BuilderFlag
 }
 
 
+PLAN_KEYS: dict[str, type] = {  # what a build reads of a plan
+    **{"onnx": str, "onnx_data": list, "onnx_sha256": str, "engine": str, "declared": str, "graph": dict},
+    **{"builder": dict, "profiles": list, "plugins": list},
+}
+BUILDER_OPTIONS = (
+    *("memory_pools_gb", "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "tf32"),
+    *("timing_cache", "editable_timing_cache", "version_compatible", "hardware_compatibility", "refit"),
+    *("strip_weights", "profiling_verbosity"),
+)
+
+
 class BuildError(Exception):
     """No engine: the text is complete. `faults` holds the parser's errors: {node, op_type, message, code}."""
 
@@ -137,8 +148,8 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
 
     folder, beside = Path(folder), Path(folder if beside is None else beside)
     version = version_of(trt.__version__)
-    if plan.get("format") != PLAN_FORMAT:
-        raise BuildError(f"plan: expected format {PLAN_FORMAT}, got {plan.get('format')!r}; make the plan anew")
+    if faults := plan_faults(plan, PLAN_KEYS):
+        raise BuildError("\n".join(["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]))
     options = plan["builder"]
     model_path = _checked_model(plan, beside)
     logger = message_log(trt)
@@ -212,21 +223,24 @@ def message_log(trt: Any) -> Any:
     return MessageLog()
 
 
-_LOADED_PLUGINS: set[str] = set()  # a library registers its plugins once in a process
+_LOADED_PLUGINS: dict[str, list[str]] = {}  # a library registers its plugins once in a process
 
 
-def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> None:
+def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[list[str]]:
     """Register TensorRT's own plugins and those of the libraries given, before a parser or an engine needs them.
 
     A library that has no entry point for the registry registers itself when it is loaded.
+
+    Returns:
+        of each library the operators that it has registered.
 
     Raises:
         BuildError: when a library cannot be loaded, or registers no plugin.
     """
     trt.init_libnvinfer_plugins(logger, "")
     registry = trt.get_plugin_registry()
-    for file in files:
-        path = str(Path(file).resolve())
+    paths = [str(Path(file).resolve()) for file in files]
+    for path in paths:
         if path in _LOADED_PLUGINS:
             continue
         before = len(registry.all_creators)
@@ -240,7 +254,19 @@ def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> None:
                     f"plugin {path}: the library registers no plugin{_quoted(logger.errors)}\n"
                     "expected one that exports getCreators() or registers its creators when it is loaded"
                 )
-        _LOADED_PLUGINS.add(path)
+        registered = list(registry.all_creators)[before:]
+        _LOADED_PLUGINS[path] = sorted({str(creator.name) for creator in registered})
+    return [_LOADED_PLUGINS[path] for path in paths]
+
+
+def registered_ops(files: Iterable[Path | str]) -> list[list[str]] | None:
+    """As `load_plugins` returns them; None where TensorRT refuses a library: what is wrong with it, a build says."""
+    import tensorrt as trt
+
+    try:
+        return load_plugins(trt, message_log(trt), files)
+    except (BuildError, RuntimeError):
+        return None
 
 
 def _parse(trt: Any, parser: Any, model_path: Path) -> None:
@@ -556,7 +582,36 @@ def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
     return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}"
 
 
-# --- files of a plan --------------------------------------------------------------------------------------------------
+# --- a plan and its files --------------------------------------------------------------------------------------------
+
+
+def plan_faults(plan: Any, keys: Mapping[str, type]) -> list[str]:
+    """Everything that is wrong with a plan as such, whatever model it is for."""
+    if not isinstance(plan, Mapping):
+        return [f"expected a mapping, got {type(plan).__name__}"]
+    if plan.get("format") != PLAN_FORMAT:
+        return [f"format: expected format {PLAN_FORMAT}, got {plan.get('format')!r}"]
+    faults = [f"{name}: missing" for name in keys if name not in plan]
+    faults += [
+        f"{name}: expected {kind.__name__}, got {type(plan[name]).__name__}"
+        for name, kind in keys.items()
+        if name in plan and not isinstance(plan[name], kind)
+    ]
+    if faults:
+        return faults
+    if plan["declared"] not in ("fp16", "fp32"):
+        faults.append(f"declared: expected fp16 or fp32, got {plan['declared']!r}")
+    faults += [
+        f"builder.{name}: missing" for name in BUILDER_OPTIONS if name not in plan.get("builder", BUILDER_OPTIONS)
+    ]
+    inside = (
+        ("graph", ("float_nodes", "fp16_nodes"), [plan["graph"]]),
+        ("plugins", ("path", "sha256"), plan["plugins"]),
+    )
+    for name, wanted, given in inside:
+        if not all(isinstance(one, Mapping) and set(wanted) <= set(one) for one in given):
+            faults.append(f"{name}: expected {' and '.join(wanted)}")
+    return faults
 
 
 def sha256(*files: Path) -> str:

@@ -20,18 +20,7 @@ from stages.trt.profiles import check_profiles, shape_inputs
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
 README_FILE = "README.txt"
-OPTIONS = (
-    *("memory_pools_gb", "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "tf32"),
-    *(
-        "timing_cache",
-        "editable_timing_cache",
-        "version_compatible",
-        "hardware_compatibility",
-        "refit",
-        "strip_weights",
-    ),
-    "profiling_verbosity",
-)
+OPTIONS = builder.BUILDER_OPTIONS
 _POOLS = {
     "workspace": "workspace",
     "dla_managed_sram": "dlaSRAM",

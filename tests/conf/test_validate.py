@@ -270,6 +270,14 @@ def test_libraries_of_plugins_go_by_their_usual_names() -> None:
     validate(composed("engine.plugins=[build/libmine.so, /opt/libyours.so.1.2, theirs.dll]"))
 
 
+def test_operators_of_plugins_are_named_beside_their_plugins() -> None:
+    validate(composed("engine.plugins=[a.so]", "engine.plugin_ops=[Mine, com.acme::Other]"))
+    (error,) = errors_of("engine.plugin_ops=[Mine]")
+    assert error.startswith("engine.plugin_ops: names operators of plugins, and engine.plugins is empty")
+    (error,) = errors_of("engine.plugins=[a.so]", "engine.plugin_ops=[Mi.*]")
+    assert error.startswith("engine.plugin_ops[0]: 'Mi.*' is no op type")
+
+
 def test_repair_passes_are_known_by_name_and_run_once() -> None:
     assert tuple(composed()["repair"]["passes"]) == REPAIR_PASSES
     assert composed("repair=none")["repair"]["passes"] == []

@@ -14,11 +14,13 @@ import onnx.parser
 import pytest
 import yaml
 
+from pipeline.engine import engine_hop
 from stages.engine import build_engine, evidence_of, execute_plan
 from stages.engine_precision import check_precision
 from stages.io import StageError, load_params
 from stages.machine import probe
 from stages.parity.reference import freeze
+from stages.plugin_ops import ASSUMED
 from tests.conftest import ROOT, composed, in_workspace
 
 NO_GPU: dict[str, Any] = {
@@ -145,15 +147,48 @@ def test_lint_looks_before_the_build_and_knows_the_operators_of_plugins(tmp_path
     (tmp_path / "libmine.so").write_bytes(b"a plugin")
 
     def found(**options: Any) -> dict[str, str]:
-        report = build_engine(
-            tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp16", probe=NO_GPU, **options
-        )
+        keywords = {"profiles": [], "declared": "fp16", "probe": NO_GPU} | options
+        report = build_engine(tmp_path / "model.onnx", tmp_path / "out", **keywords)
         return {finding["node"]: finding["severity"] for finding in report["lint"]}
 
-    without = found()
+    without, library = found(), [str(tmp_path / "libmine.so")]
     assert without["/head/Mine_0"] == "error" and "/head/Unique_4" in without
-    assert "/head/Mine_0" not in found(plugins=[str(tmp_path / "libmine.so")])
+    assert "/head/Mine_0" not in found(plugins=library), "nobody knows what it brings"
+    assert "/head/Mine_0" in found(plugins=library, plugin_ops=["Other"]), "it does not bring this one"
+    named = found(plugins=library, plugin_ops=["Mine", "Unique"])
+    assert "/head/Mine_0" not in named and "/head/Unique_4" not in named, "of ONNX's own domain, too"
     assert "/head/Unique_4" not in found(lint_ignore=["unique"])
+    asked = found(plugins=library, probe=NO_GPU | {"plugin_ops": {library[0]: ["Mine"]}})
+    assert "/head/Mine_0" not in asked and "/head/Unique_4" in asked
+
+
+def test_what_is_assumed_of_plugins_is_said(models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "libmine.so").write_bytes(b"a plugin")
+    options = {"profiles": PROFILES, "declared": "fp16", "probe": NO_GPU, "plugins": [str(tmp_path / "libmine.so")]}
+    assert ASSUMED in build_engine(models["fp16"], tmp_path / "out", **options)["not_verified"]
+    report = build_engine(models["fp16"], tmp_path / "out", **options, plugin_ops=["Mine"])
+    assert ASSUMED not in report["not_verified"] and report["plan"]["plugin_ops"] == ["Mine"]
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "ignore", "status"),
+    [("never", [], "planned"), ("error", [], "failed"), ("warning", [], "failed"), ("error", ["unique"], "planned")],
+)
+def test_findings_of_the_file_that_is_built_end_it_where_told(
+    fail_on: str, ignore: list[str], status: str, tmp_path: Path
+) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (int64["u"] z) { d, z, e, f = Unique(x) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.node[0].name = "/head/Unique"
+    onnx.save(proto, tmp_path / "model.onnx")
+    options = {"profiles": [], "declared": "fp32", "probe": NO_GPU, "lint_fail_on": fail_on, "lint_ignore": ignore}
+    report = build_engine(tmp_path / "model.onnx", tmp_path / "out", **options)
+    assert report["status"] == status and report["plan"]["lint"] == {"ignore": ignore, "fail_on": fail_on}
+    if status == "failed":
+        assert report["reason"].startswith(f"lint.fail_on is {fail_on}, and the file that is built has")
+        assert "unique (1): " in report["reason"] and report["reasons"] == [report["reason"]]
+        assert engine_hop({"engine": report})["state"] == "failed", "no engine, and not for want of a GPU"
+    assert execute_plan(tmp_path / "out/plan.json")["status"] == status, "and so does the plan elsewhere"
 
 
 # --- ONNX Runtime, run here
@@ -238,6 +273,39 @@ def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(models: dict
         pytest.skip("this machine has a GPU")
     report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
     assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
+    demanded = execute_plan(carried(models, tmp_path / "demanded", provider="cuda", when_unavailable="fail"))
+    assert demanded["status"] == "failed" and demanded["reason"].startswith("engine.when_unavailable=fail, and ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"format": 99}, "format: expected format 1, got 99"),
+        ({"declared": "fp64"}, "declared: expected fp16 or fp32, got 'fp64'"),
+        ({"backend": "foo"}, "whose backend is tensorrt or onnxruntime, got the backend 'foo'"),
+        ({"provider": "foo"}, "provider: expected cuda, tensorrt, cpu, got 'foo'"),
+        ({"plugins": None}, "plugins: missing"),
+        ({"shape_inputs": None}, "shape_inputs: missing"),
+        ({"shape_inputs": ["images"]}, "shape_inputs: expected [] as in the model, got ['images']"),
+        ({"profiles": []}, "engine.profiles: expected at least one"),
+        ({"profiles": ["x"]}, "profiles: expected a list of mappings"),
+        ({"profiles": [{"images": {"min": [9, 3], "opt": [1, 3], "max": [1, 3]}}]}, "expected 4 axes as in the graph"),
+        ({"latency": {"warm_up": 0, "runs": 0, "rounds": 2}}, "latency.runs: expected a number of runs, got 0"),
+        ({"lint": {"ignore": ["no such"], "fail_on": "never"}}, "no such"),
+        ({"lint": {"ignore": [], "fail_on": "always"}}, "lint.fail_on: expected never, error, warning, got 'always'"),
+        ({"when_unavailable": "cry"}, "when_unavailable: expected plan, fail, got 'cry'"),
+    ],
+)
+def test_a_wrong_plan_is_refused_wherever_it_is(
+    changes: dict[str, Any], expected: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    """None: left out. No machine is looked at: a plan must not be carried to a GPU to be found wrong."""
+    plan = carried(models, tmp_path / "carried", provider="cuda")
+    content = json.loads(plan.read_text()) | changes
+    plan.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    with pytest.raises(StageError) as caught:
+        execute_plan(plan)
+    assert str(caught.value).startswith(str(plan)) and expected in str(caught.value)
 
 
 def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:

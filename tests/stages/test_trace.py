@@ -11,11 +11,13 @@ import onnx
 import pytest
 import torch
 
+from conf.schema import REPAIR_PASSES
+from stages.graph.lint import RULES
 from stages.io import Stage, StageError
 from stages.models.source import SPEC_KEY
 from stages.onnx_files import load_model
 from stages.ort.session import Session
-from stages.trace import run, trace
+from stages.trace import MENDED_BY, run, trace
 from tests.conftest import write_params
 from tests.stages.models import detectors
 
@@ -215,6 +217,17 @@ def test_lint_ends_the_stage_where_it_is_told_to(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning", lint_ignore=["grid-sample"])
     traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="error")
+
+
+def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Path) -> None:
+    report = traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning", repair=["grid_sample_gather"])
+    assert report["lint"]["rules"] == {"grid-sample": 1}
+    with pytest.raises(StageError, match=r"lint\.fail_on is warning"):
+        traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning", repair=["allowzero"])
+
+
+def test_rules_are_mended_by_passes_that_there_are() -> None:
+    assert set(MENDED_BY) <= set(RULES) and set(MENDED_BY.values()) <= set(REPAIR_PASSES)
 
 
 class Baked(Head):

@@ -43,7 +43,7 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
     """TensorRT 10 and then 11, as a stand-in that answers for one dynamic input and records what is called."""
     world = World(version=request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module(world))
-    monkeypatch.setattr(builder, "_LOADED_PLUGINS", set())
+    monkeypatch.setattr(builder, "_LOADED_PLUGINS", {})
     monkeypatch.setattr(builder, "gpu_name", lambda: "NVIDIA L4")
     return world
 

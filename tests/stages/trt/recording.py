@@ -412,7 +412,9 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "Runtime.deserialize_cuda_engine": lambda maker, r, data: maker.make("ICudaEngine") if maker.world.reads else None,
     "get_plugin_registry": lambda maker, _: maker.make("IPluginRegistry"),
     "IPluginRegistry.load_library": _load_library,
-    "IPluginRegistry.all_creators": lambda maker, registry: [object()] * maker.world.loaded,
+    "IPluginRegistry.all_creators": lambda maker, registry: [
+        types.SimpleNamespace(name=f"Twist{i}") for i in range(maker.world.loaded)
+    ],
     "ICudaEngine.num_io_tensors": lambda maker, engine: len(maker.world.inputs + maker.world.outputs),
     "ICudaEngine.num_optimization_profiles": lambda maker, engine: maker.world.profiles,
     "ICudaEngine.device_memory_size_v2": lambda maker, engine: 3_000_000,

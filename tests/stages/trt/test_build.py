@@ -18,6 +18,7 @@ from stages.trt.build import (
     load_plugins,
     precision_fault,
     precision_unknown,
+    registered_ops,
     unavailable_reason,
     version_of,
 )
@@ -302,6 +303,19 @@ def test_another_format_and_another_tensorrt_are_refused(
 ) -> None:
     with pytest.raises(BuildError, match="expected format 1, got 2"):
         build(plan() | {"format": 2}, tmp_path)
+    with pytest.raises(BuildError) as error:
+        build({key: value for key, value in plan().items() if key != "plugins"} | {"profiles": {}}, tmp_path)
+    assert str(error.value).splitlines()[1:] == ["  plugins: missing", "  profiles: expected list, got dict"]
+    with pytest.raises(BuildError) as error:
+        build(plan() | {"declared": "fp64", "builder": {}, "graph": {}, "plugins": [{}]}, tmp_path)
+    said = str(error.value)
+    for part in (
+        "declared: expected fp16 or fp32",
+        "builder.tf32: missing",
+        "graph: expected float_nodes and",
+        "plugins: ",
+    ):
+        assert part in said
     monkeypatch.setattr(sys.modules["tensorrt"], "__version__", "8.6.1")
     with pytest.raises(BuildError, match=r"TensorRT 8\.6\.1: expected 10\.x and 11\.x"):
         build(plan(), tmp_path)
@@ -314,8 +328,15 @@ def test_a_library_is_loaded_once_in_a_process(world: World, tmp_path: Path) -> 
     world.libraries = {"libmine.so"}
     trt = module(world)
     for _ in range(2):
-        load_plugins(trt, object(), [tmp_path / "libmine.so"])
+        assert load_plugins(trt, object(), [tmp_path / "libmine.so"]) == [["Twist0"]], "the operators that it brings"
     assert len(world.arguments("IPluginRegistry.load_library")) == 1
+
+
+def test_what_libraries_register_is_known_where_tensorrt_is(world: World, tmp_path: Path) -> None:
+    world.libraries = {"libmine.so", "libother.so"}
+    assert registered_ops([tmp_path / "libmine.so", tmp_path / "libother.so"]) == [["Twist0"], ["Twist1"]]
+    assert registered_ops([tmp_path / "libother.so"]) == [["Twist1"]], "once in a process, and known all the same"
+    assert registered_ops([tmp_path / "libgone.so"]) is None
 
 
 def test_a_library_that_is_none_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
