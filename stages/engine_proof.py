@@ -15,14 +15,16 @@ from stages.graph.selectors import scope_of
 from stages.io import StageError
 from stages.lint_report import failing, failure
 from stages.ort import deploy
+from stages.ort.session import runtime_version
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.engine_parity import Evidence, Feeds, Point, feeds_of, measure_engine, points_of
 from stages.plugin_ops import ASSUMED, ops_of_plugins
-from stages.trt.build import BuildError, build, precision_fault, precision_unknown, unavailable_reason
+from stages.trt.build import NO_LAYERS, BuildError, build, precision_fault, precision_unknown, unavailable_reason
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+_UNREAD = "the engine was not read"
 CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
 
 
@@ -147,22 +149,25 @@ def _built_by_tensorrt(
     from stages.trt.latency import measure
     from stages.trt.run import Engine
 
+    stopped: tuple[str, str] | None = None
     try:
         facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
     except BuildError as error:
-        raise StageError(explained(error, model, findings)) from error
+        if error.facts is None:
+            raise StageError(explained(error, model, findings)) from error
+        facts, stopped = error.facts, (FAILED, str(error))
     except RuntimeError as error:  # as the bindings call much of what the library refuses
         raise StageError(f"{model_path}: TensorRT refuses: {error}") from error
-    options, stopped = plan["builder"], None
-    engine: Any = None
+    options, engine = plan["builder"], None
     try:
-        engine = Engine(
-            out_dir / Path(plan["engine"]).name,
-            [plugin["path"] for plugin in plan["plugins"]],
-            weights=model_path if options["strip_weights"] else None,
-            version_compatible=options["version_compatible"],
-        )
-    except StageError as error:  # the engine stays, for inspection or for another machine
+        if not stopped:
+            engine = Engine(
+                out_dir / Path(plan["engine"]).name,
+                [plugin["path"] for plugin in plan["plugins"]],
+                weights=model_path if options["strip_weights"] else None,
+                version_compatible=options["version_compatible"],
+            )
+    except (StageError, RuntimeError) as error:  # the engine stays, for inspection or for another machine
         stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
     return _Built(
         facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
@@ -170,7 +175,9 @@ def _built_by_tensorrt(
         time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
         evaluation="tensorrt",
         computes_half=True,
-        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
+        precision_unknown=_UNREAD
+        if facts["layers"] is None
+        else precision_unknown(facts, options["profiling_verbosity"]),
         unknown=[],
         stopped=stopped,
     )
@@ -200,9 +207,17 @@ def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -
 def _built_by_onnxruntime(
     plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, first: Point
 ) -> _Built:
-    deployed = deploy.Deployed(plan, model_path, out_dir)
-    deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
-    facts = deployed.facts()
+    file = out_dir / Path(plan["engine"]).name
+    file.unlink(missing_ok=True)  # of an earlier time
+    try:
+        deployed = deploy.Deployed(plan, model_path, out_dir)
+        deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
+        facts = deployed.facts()
+    except Exception as error:  # whatever stops it is a verdict on the file, where one was written
+        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        if not file.is_file():
+            raise StageError(said) from error
+        return _stopped(plan, file, said)
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []
     hidden = (
@@ -226,6 +241,21 @@ def _built_by_onnxruntime(
         computes_half=not (half and provider == "cpu"),
         precision_unknown=hidden if half and provider == "tensorrt" else None,
         unknown=unknown,
+    )
+
+
+def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:
+    """An optimised file that does not run: it is kept, for inspection."""
+    unread = {"engine": plan["engine"], "provider": deploy.PROVIDERS[plan["provider"]], **NO_LAYERS}
+    return _Built(
+        facts=unread | {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6},
+        run=lambda feeds, profile: {},
+        time=lambda feeds, profile, **options: {},
+        evaluation=f"onnxruntime-{plan['provider']}",
+        computes_half=True,
+        precision_unknown=_UNREAD,
+        unknown=[],
+        stopped=(FAILED, f"the optimised file does not run: {why}"),
     )
 
 

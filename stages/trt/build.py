@@ -66,11 +66,19 @@ BUILDER_OPTIONS = (
 
 
 class BuildError(Exception):
-    """No engine: the text is complete. `faults` holds the parser's errors: {node, op_type, message, code}."""
+    """No engine that can be used: the text is complete.
 
-    def __init__(self, message: str, faults: Iterable[Mapping[str, Any]] = ()) -> None:
+    Attributes:
+        faults: the parser's errors: {node, op_type, message, code}.
+        facts: where a file was written all the same, what is known of it, in the shape of `build`'s; else None.
+    """
+
+    def __init__(
+        self, message: str, faults: Iterable[Mapping[str, Any]] = (), facts: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.faults = [dict(fault) for fault in faults]
+        self.facts = None if facts is None else dict(facts)
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -186,21 +194,26 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
     engine_path = folder / Path(plan["engine"]).name
     _write(engine_path, bytes(serialized))
 
-    runtime = trt.Runtime(logger)
-    runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings its own runtime
-    engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
-    if engine is None:
-        raise BuildError(f"TensorRT {trt.__version__} cannot read the engine that it built{_quoted(logger.errors)}")
-    return {
+    facts = {
         "tensorrt": str(trt.__version__),
         "gpu": gpu_name(),
         "engine": str(engine_path),
         "engine_mb": engine_path.stat().st_size / 1e6,
         "build_seconds": round(seconds, 3),
-        **engine_facts(trt, engine),
+        **NO_LAYERS,
         "timing_cache": {"file": str(cache_file), "loaded": loaded, "saved": saved} if cache_file else None,
         "warnings": logger.warnings,
     }
+    fault = f"TensorRT {trt.__version__} cannot read the engine that it built"
+    try:
+        runtime = trt.Runtime(logger)
+        runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings its own runtime
+        engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
+        if engine is not None:
+            return facts | engine_facts(trt, engine)
+    except (RuntimeError, TypeError, ValueError) as error:
+        fault += f": {error}"
+    raise BuildError(f"{fault}{_quoted(logger.errors)}\nit is kept as {engine_path}", facts=facts)
 
 
 def message_log(trt: Any) -> Any:
@@ -437,6 +450,12 @@ def engine_facts(trt: Any, engine: Any) -> dict[str, Any]:
             for name in names
         ],
     }
+
+
+NO_LAYERS: dict[str, Any] = {  # `engine_facts` of an engine that cannot be read
+    **{"layers": None, "half_layers": None, "half_layers_fraction": None, "half_io_fraction": None},
+    **{"untyped_layers": 0, "tensor_keys": [], "layer_table": [], "device_memory_mb": None, "io": []},
+}
 
 
 def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:

@@ -224,6 +224,35 @@ def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_
     assert "fp16: ONNX Runtime's CPU provider computes FP16 in FP32" in report["not_verified"][0]
 
 
+@pytest.mark.parametrize("step", ["run", "facts"])
+def test_an_optimised_file_that_does_not_run_is_kept_and_failed(
+    step: str, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops(*_: Any) -> None:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(f"stages.ort.deploy.Deployed.{step}", stops)
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    report = build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
+    assert report["status"] == "failed" and (tmp_path / "out/model.optimized.onnx").exists()
+    assert report["reasons"] == ["the engine's outputs: the optimised file does not run: RuntimeError: no kernel"]
+    assert engine_hop({"engine": report})["state"] == "failed" and report["engine_mb"] > 0
+
+
+def test_where_no_file_was_written_there_is_nothing_to_keep(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stops(*_: Any) -> None:
+        raise StageError("ONNX Runtime refuses the model")
+
+    monkeypatch.setattr("stages.ort.deploy.Deployed.__init__", stops)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/model.optimized.onnx").write_bytes(b"of an earlier time")
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    with pytest.raises(StageError, match="refuses the model"):
+        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
+
+
 def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }'
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")

@@ -15,7 +15,7 @@ import onnx_ir as ir
 import pytest
 
 from pipeline.caveats import warnings
-from pipeline.engine import engine_hop
+from pipeline.engine import engine_hop, engine_sentence
 from stages.engine import build_engine
 from stages.engine_proof import explained
 from stages.graph.lint import Finding
@@ -207,6 +207,26 @@ def test_an_engine_that_does_not_load_is_kept(
     said = "the engine's outputs: the engine does not load here: torch sees no CUDA device"
     assert (report["status"], report["parity"]["state"], report["latency"]) == (status, state, [])
     assert report["reasons" if gpu else "not_verified"] == [said]
+    assert (bench.folder / "out/model.engine").exists()
+
+
+def test_an_engine_that_tensorrt_cannot_read_back_is_kept(bench: Bench) -> None:
+    bench.world.reads = False
+    report = bench.built(evidence())
+    assert report["status"] == "failed" and "cannot read the engine that it built" in report["reason"]
+    assert (bench.folder / "out/model.engine").exists() and report["latency"] == [] and report["engine_mb"] > 0
+    assert report["precision"] == report["precision"] | {"state": "not verified", "reason": "the engine was not read"}
+    assert engine_hop({"engine": report})["state"] == "failed" and "IT FAILED and is kept" in engine_sentence(report)
+
+
+def test_what_the_bindings_raise_on_loading_keeps_the_engine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("no execution context")
+
+    monkeypatch.setattr("stages.trt.run.Engine", refuses)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    report = bench.built(evidence())
+    assert report["status"] == "failed" and report["reason"].endswith("does not load here: no execution context")
     assert (bench.folder / "out/model.engine").exists()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from stages.trt import build as builder
 from stages.trt.build import (
+    NO_LAYERS,
     BuildError,
     build,
     load_plugins,
@@ -284,8 +285,10 @@ def test_a_library_that_does_not_start_is_named(world: World, plan: Planner, tmp
 
 def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Planner, tmp_path: Path) -> None:
     world.reads = False
-    with pytest.raises(BuildError, match="cannot read the engine that it built"):
+    with pytest.raises(BuildError, match="cannot read the engine that it built") as error:
         build(plan(), tmp_path)
+    assert error.value.facts and error.value.facts["engine_mb"] == 9e-6 and (tmp_path / "model.engine").exists()
+    assert error.value.facts["layers"] is None and set(error.value.facts) >= set(NO_LAYERS)
 
 
 def test_another_file_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
