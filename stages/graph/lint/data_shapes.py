@@ -7,6 +7,7 @@
     dynamic-slice              Slice whose limits are DATA, or an input
     dynamic-topk               TopK whose k is no constant, unless it sorts the whole axis
     reshape-allowzero          Reshape of what may be empty, to sizes that may be 0
+    may-be-empty               a row that is read from what may be empty, or written into it: x[0], x[:, 0] = v
 
 A NonZero that is only counted (its result is read by Shape alone) is the way that TensorRT likes.
 """
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer
+from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer, rank
 from stages.graph.lint.integers import constant
 from stages.graph.lint.values import Origin
 
@@ -62,6 +63,13 @@ RESHAPE_ALLOWZERO = Rule(
     "warning",
     "a reshape of a tensor that may be empty, without allowzero",
     "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape",
+)
+
+MAY_BE_EMPTY = Rule(
+    "may-be-empty",
+    "info",
+    "reading a row of a tensor that may be empty, or writing into one",
+    "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)",
 )
 
 _COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
@@ -230,4 +238,26 @@ def reshapes(subject: Subject) -> Iterator[Place]:
                 "and not 'none'.",
                 "Let the size that may be 0 be the one that reshape infers (-1), or set allowzero=1; repair pass "
                 "allowzero.",
+            )
+
+
+def empties(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Gather", "Scatter", "ScatterElements", "ScatterND"):
+        data = node.inputs[0]
+        if data is None or not subject.values.sized_by_data(data) or not rank(data) or data.shape is None:
+            continue
+        if node.op_type != "Gather":
+            yield MAY_BE_EMPTY.at(
+                node,
+                "It writes into a tensor that may be empty: its size is known only in a run.",
+                "Put the parts together: torch.cat([torch.ones_like(x[:, :1]) * v, x[:, 1:]], 1).",
+            )
+            continue
+        varies = not isinstance(data.shape[node.attributes.get_int("axis", 0)], int)
+        if varies and constant(node.inputs[1]) is not None:
+            yield MAY_BE_EMPTY.at(
+                node,
+                "It reads a row at a fixed place of a tensor that may be empty, where there is none.",
+                "Take shapes and types of a tensor that never is (torch.zeros_like(x[0]) of the tensor before it was "
+                "selected from); or add a row first.",
             )

@@ -139,6 +139,27 @@ def test_reshape_that_is_safe(body: str) -> None:
     assert "reshape-allowzero" not in {rule for _, rule in of(body, result="float[A,B] y")}
 
 
+KEPT = "p = NonZero(k) t = Transpose(p) i = Squeeze(t, second) z = Gather(x, i)"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (f"{KEPT} y = Gather<axis = 0>(z, zero)", True),
+        (f"{KEPT} y = Gather<axis = -2>(z, zero)", True),
+        (f"{KEPT} y = ScatterND(z, t, z)", True),
+        (f"{KEPT} y = ScatterElements(z, t, z)", True),
+        (f"{KEPT} y = Gather<axis = 1>(z, zero)", False),  # a channel, which is there
+        (f"{KEPT} y = Gather<axis = 0>(z, i)", False),
+        ("y = Gather<axis = 0>(x, zero)", False),
+        (f"{KEPT} y = ScatterND(x, t, z)", False),
+    ],
+)
+def test_what_may_be_empty(body: str, found: bool) -> None:
+    rules = of(body, "float[N,8] x, int64[N] k", "float[A,B] y")
+    assert (("info", "may-be-empty") in rules) is found
+
+
 def test_the_message_names_a_way_out() -> None:
     text = f"(float[N] x, int64[N] k) => (float[A] y) {CONSTANTS} {{ m = Greater(x, half) {POSITIONS} }}"
     finding = only(text)

@@ -1,0 +1,29 @@
+"""x.nonzero() of numbers is as long as there are numbers that are not 0."""
+
+from __future__ import annotations
+
+import torch
+
+INPUT_NAMES = ("tokens", "labels")
+DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0: "tokens"}}
+GRAPH_RULES = ("data-dependent-size",)
+SOURCE_RULES = ()
+REPAIRS = ()
+
+
+class Bad(torch.nn.Module):
+    """A descriptor of the picture from the tokens with a label."""
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return tokens.index_select(0, labels.nonzero()[:, 0]).sum(0)
+
+
+class Good(torch.nn.Module):
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (tokens * (labels > 0).to(tokens.dtype)[:, None]).sum(0)
+
+
+def examples() -> list[tuple[torch.Tensor, ...]]:
+    generator = torch.Generator().manual_seed(0)
+    labels = [torch.tensor([0, 3, 0, 1, 2]), torch.tensor([1, 0, 0, 7, 2, 0, 0])]
+    return [(torch.randn(len(one), 8, generator=generator), one) for one in labels]
