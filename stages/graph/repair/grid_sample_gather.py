@@ -114,7 +114,7 @@ def _table(build: Build, x: ir.Value) -> _Table:
         x = _padded(build, x, pads)
     rows, columns = height + pads[0], width + pads[1]
     return _Table(
-        _rows(build, x, rows * columns),
+        _rows(build, x, build.ints([0, 0, rows * columns], "flat")),
         build.floats([width, height], "size"),
         build.ints([columns - 2, rows - 2], "last"),
         build.ints(columns, "stride"),
@@ -124,10 +124,13 @@ def _table(build: Build, x: ir.Value) -> _Table:
 
 def _table_of_unknown_size(build: Build, x: ir.Value) -> _Table:
     size = build.op("Gather", build.op("Shape", x), build.ints([3, 2]), axis=0, label="size")
-    stride = build.op("Add", build.op("Gather", size, build.ints([0]), axis=0, label="width"), build.ints(1))
+    padded = build.op("Add", size, build.ints(1), label="padded")
+    stride = build.op("Gather", padded, build.ints([0]), axis=0, label="width")
+    count = build.op("Mul", stride, build.op("Gather", padded, build.ints([1]), axis=0, label="height"), label="count")
+    flat = build.op("Concat", build.ints([0, 0]), count, axis=0, label="flat")  # -1 would be unknown where n or c is 0
     rows_down = build.op("Mul", stride, build.ints(_CORNERS_Y), label="rows_down")
     return _Table(
-        _rows(build, _padded(build, x, [1, 1]), -1),
+        _rows(build, _padded(build, x, [1, 1]), flat),
         _exact(build.cast(size, ir.DataType.FLOAT)),
         build.op("Sub", size, build.ints(1), label="last"),
         stride,
@@ -140,9 +143,8 @@ def _padded(build: Build, x: ir.Value, pads: list[int]) -> ir.Value:
     return padded
 
 
-def _rows(build: Build, x: ir.Value, count: int) -> ir.Value:
-    flat = build.op("Reshape", x, build.ints([0, 0, count], "flat"))
-    rows: ir.Value = build.op("Transpose", flat, perm=[0, 2, 1], label="rows")
+def _rows(build: Build, x: ir.Value, flat: ir.Value) -> ir.Value:
+    rows: ir.Value = build.op("Transpose", build.op("Reshape", x, flat), perm=[0, 2, 1], label="rows")
     return rows
 
 
@@ -163,7 +165,7 @@ def _sampled(build: Build, x: ir.Value, grid: ir.Value, table: _Table) -> ir.Val
         weights = build.cast(weights, x.dtype)
     weights = build.op("Unsqueeze", weights, build.ints([-1]))
     products = build.op("Mul", pixels, weights, label="weighted")
-    mixed = build.op("ReduceSum", products, build.ints([-2]), keepdims=0)
+    mixed = build.op("ReduceSum", products, build.ints([3]), keepdims=0)  # of an empty tensor ONNX Runtime ignores -2
     sampled: ir.Value = build.op("Transpose", mixed, perm=[0, 3, 1, 2])
     return sampled
 

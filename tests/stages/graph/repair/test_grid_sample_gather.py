@@ -120,6 +120,23 @@ def test_inside_a_body() -> None:
     assert_equal(before, after, [feed | {"c": np.array(value)} for value in (True, False)], rtol=ROUNDING)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("batch", "channels", "points"), [(1, 3, (0, 2)), (1, 3, (2, 0)), (0, 3, (1, 2)), (2, 0, (1, 2)), (0, 0, (0, 0))]
+)
+def test_empty_grids_batches_and_channels(
+    batch: int, channels: int, points: tuple[int, int], known: bool, padding: str
+) -> None:
+    before = sample("3, 4" if known else "h, w", padding=padding)
+    after, report = repaired(before, "grid_sample_gather")
+    assert report.counts == {"grid_sample_gather": 1}
+    feed = {"x": uniform(batch, channels, 3, 4), "grid": uniform(batch, *points, 2)}
+    assert run(after, feed)[0].shape == (batch, channels, *points)
+    if channels:  # ONNX Runtime's own GridSample needs some
+        assert_equal(before, after, [feed])
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
