@@ -9,7 +9,6 @@ DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "batch", 2: "height",
 GRAPH_RULES = ("fixed-positions",)
 SOURCE_RULES = ()
 REPAIRS = ()
-BESIDE = {"Good": ("deployment-io",)}  # its output's axis 1 follows height and width, good as it is
 
 SIDE, CHANNELS = 4, 6
 

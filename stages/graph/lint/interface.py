@@ -46,6 +46,16 @@ _BINDINGS = {
     ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.INT32, ir.DataType.INT64,
     ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.FLOAT8E4M3FN,
 }  # fmt: skip
+_NARROW = (ir.DataType.BFLOAT16, ir.DataType.FLOAT8E4M3FN)
+# What TensorRT binds and servers do not: DeepStream's nvinfer has FLOAT, HALF, INT8 and INT32, and INT64 in newer ones;
+# Triton's configuration has no float8.
+_SERVERS = {
+    ir.DataType.BOOL: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.UINT8: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.BFLOAT16: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.FLOAT8E4M3FN: ("warning", "neither Triton's configuration nor DeepStream's nvinfer has such a type"),
+    ir.DataType.INT64: ("info", "older versions of DeepStream's nvinfer have no such type, and read it as another"),
+}
 _PROBES = (64, 96)
 _SEPARATORS = re.compile(r"[,:;\s'\"*]")
 
@@ -71,7 +81,7 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[Place]:
     dtype = value.dtype
     if dtype is not None and dtype not in _BINDINGS:
         yield DEPLOYMENT_IO.of(
-            name, f"TensorRT has no {kind} of type {dtype.name}.", "Use float32, int32 or int64.", "error", last=last
+            name, f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error", last=last
         )
     elif dtype == ir.DataType.DOUBLE:
         yield DEPLOYMENT_IO.of(
@@ -81,10 +91,10 @@ def _of_value(value: ir.Value, kind: str) -> Iterator[Place]:
             "Convert to float32 before the engine, and after it.",
             last=last,
         )
-    elif dtype == ir.DataType.BOOL:
-        yield DEPLOYMENT_IO.of(
-            name, f"The {kind} is bool, which DeepStream does not have.", "Use uint8, int32 or float32.", last=last
-        )
+    elif dtype in _SERVERS:
+        severity, lacking = _SERVERS[dtype]
+        remedy = "Use int32 or float32 where it is to run there." if dtype not in _NARROW else "Use float32 or float16."
+        yield DEPLOYMENT_IO.of(name, f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity, last=last)
     if value.shape is not None and len(value.shape) == 0:
         yield DEPLOYMENT_IO.of(
             name,

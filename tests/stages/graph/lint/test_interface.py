@@ -24,6 +24,10 @@ def of(text: str, *rules: str, **options: object) -> list[Finding]:
         ("uint16[N,3] x", "uint16[N,3] y", "error", "UINT16"),
         ("string[N] x", "string[N] y", "error", "STRING"),
         ("bool[N,3] x", "bool[N,3] y", "warning", "DeepStream"),
+        ("uint8[N,3] x", "uint8[N,3] y", "warning", "DeepStream"),
+        ("bfloat16[N,3] x", "bfloat16[N,3] y", "warning", "DeepStream"),
+        ("float8e4m3fn[N,3] x", "float8e4m3fn[N,3] y", "warning", "Triton"),
+        ("int64[N,3] x", "int64[N,3] y", "info", "DeepStream"),
         ("double[N,3] x", "double[N,3] y", "warning", "float64"),
         ("float x", "float y", "warning", "scalar"),
     ],
@@ -34,9 +38,17 @@ def test_types_and_scalars(inputs: str, outputs: str, severity: str, word: str) 
     assert all(word in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize("dtype", ["float", "float16", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["float", "float16", "int32", "int8"])
 def test_what_can_be_bound(dtype: str) -> None:
     assert of(f"({dtype}[N,3] x) => ({dtype}[N,3] y) {{ y = Identity(x) }}") == []
+
+
+def test_the_way_out_is_one() -> None:
+    """What the remedy names is no finding itself."""
+    for dtype in ("bool", "uint8", "int64", "bfloat16", "float8e4m3fn"):
+        finding, _ = of(f"({dtype}[N,3] x) => ({dtype}[N,3] y) {{ y = Identity(x) }}", "deployment-io")
+        assert "uint8" not in finding.remedy and "int64" not in finding.remedy
+        assert "float32" in finding.remedy
 
 
 def test_a_sequence() -> None:
