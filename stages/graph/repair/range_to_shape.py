@@ -3,9 +3,11 @@
     Range(a, Sum(Cast(m)), d)  ->  Range(a, Shape(NonZero(m))[1], d)         m boolean, summed over all axes
 
 The number of true elements is the number of their positions, exactly: the sum must be one of integers, as float32 ends
-counting at 2^24. Casts, Squeezes and Reshapes of the single number in between are looked through.
+counting at 2^24. Squeezes and Reshapes of the single number in between are looked through, and casts that keep a count:
+to INT64 and INT32, and one to the type of the limit itself, which the new count gets, too.
 
-Refused: limits that are computed from data in another way (a largest element, a sum of integers).
+Refused: limits that are computed from data in another way (a largest element, a sum of integers, whether there is one:
+a count cast to BOOL).
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def _count(build: Build, mask: ir.Value, limit: ir.Value | None) -> ir.Value:
 
 def _counted(limit: ir.Value | None) -> ir.Value | None:
     """m where a limit is Sum(Cast(m)) over all axes, in integers."""
-    total = _behind(limit, "Cast", "Identity", "Squeeze", "Reshape")
+    total = _behind_moves(limit)
     node = made_by(total, "ReduceSum")
     cast = made_by(node.inputs[0], "Cast") if node is not None else None
     mask = cast.inputs[0] if cast is not None else None
@@ -70,12 +72,19 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
         return None
     dims = dims_of(mask)
     axes = axes_of(node, len(dims) if dims is not None else None)
-    whole = axes == [] and not node.attributes.get_int("noop_with_empty_axes", 0)
+    whole = dims != [] and axes == [] and not node.attributes.get_int("noop_with_empty_axes", 0)
     every = dims is not None and axes is not None and sorted(set(axes)) == list(range(len(dims))) and bool(dims)
     return mask if whole or every else None
 
 
-def _behind(value: ir.Value | None, *op_types: str) -> ir.Value | None:
-    while (node := made_by(value, *op_types)) is not None:
+def _behind_moves(limit: ir.Value | None) -> ir.Value | None:
+    """What a limit is, before moves of it and casts that keep a count."""
+    value, last = limit, limit.dtype if limit is not None else None
+    while (node := made_by(value, "Cast", "Identity", "Squeeze", "Reshape")) is not None:
+        if node.op_type == "Cast":
+            to = ir.DataType(node.attributes.get_int("to", 0))
+            if to not in _INTEGERS and to != last:
+                return None
+            last = to if to in _INTEGERS else last
         value = node.inputs[0]
     return value
