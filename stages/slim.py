@@ -1,7 +1,8 @@
 """slim: the same network with fewer nodes, by onnxslim, repaired for TensorRT, and the proof that it is the same.
 
 onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: module
-scopes in the names of nodes that it made, metadata_props, value types. Then the passes of stages.graph.repair run.
+scopes in the names of nodes that it made, metadata_props, value types. Then the passes of stages.graph.repair run, also
+where simplify=false leaves onnxslim out.
 
 A difference beyond the tolerance fails the stage, and the error names what is at fault: passes of repair where the file
 agrees without any, else what of onnxslim. With skip(S), the work without S: the last name of the shortest list L for
@@ -44,6 +45,7 @@ def slim(
     model_path: Path | str,
     out_path: Path | str,
     *,
+    simplify: bool = True,
     skip_patterns: Sequence[str] = (),
     repair: Sequence[str] | None = None,
     check_feeds: Sequence[Arrays] = (),
@@ -55,15 +57,16 @@ def slim(
     Args:
         model_path: the file to simplify; untouched.
         out_path: of the new file; replaced only when all went well.
+        simplify: whether onnxslim runs; repair does either way.
         skip_patterns: patterns and optimisations of onnxslim to leave out, by name.
         repair: passes of stages.graph.repair.PASSES, in order; None: those of conf/repair/tensorrt.yaml; (): none.
         check_feeds: inputs to compare on.
         atol, rtol: of the comparison, see stages.parity.tensors.
 
     Returns:
-        nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model (facts), repair: {counts
-        by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not verified", reason?, samples,
-        batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+        simplified, nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model (facts),
+        repair: {counts by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not verified",
+        reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
 
     Raises:
         StageError: when the file cannot be read or run, onnxslim fails or changes inputs or outputs, an output is not
@@ -90,7 +93,7 @@ def slim(
     def attempt(
         folder: str, skip: Sequence[str], passes: Sequence[str]
     ) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
-        model = _simplified(model_path, Path(folder), skip)
+        model = _simplified(model_path, Path(folder), skip) if simplify else load_model(model_path)
         _check_ends(before, model, "onnxslim")
         report = repaired(model, passes)
         _check_ends(before, model, "repair")
@@ -108,7 +111,9 @@ def slim(
 
     def verdict() -> str:
         if passes and agrees((), ()):
-            return _repair_verdict(at_fault(agrees_without, passes), passes)
+            return _repair_verdict(at_fault(agrees_without, passes), passes, simplify)
+        if not simplify:
+            return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
         return _verdict(at_fault(lambda skip: agrees(skip, ()), [name for name in known if name not in skip_patterns]))
 
     out_path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,6 +126,7 @@ def slim(
         for file in Path(folder).glob(f"{out_path.name}*"):
             file.replace(out_path.with_name(file.name))
     return {
+        "simplified": simplify,
         "nodes_before": facts_before["nodes"],
         "nodes_after": facts["nodes"],
         "ops_before": facts_before["ops"],
@@ -134,17 +140,19 @@ def slim(
 
 def run(stage: Stage) -> dict[str, Any]:
     source, out = stage.artifact("trace"), stage.out()
-    if not stage.config.simplify:
+    simplify, passes = stage.config.simplify, stage.config.repair.passes
+    if not simplify and not passes:
         for file in source.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, out / file.name)
-        reason = "simplify=false: the traced file is passed on as it is, not repaired either"
+        reason = "simplify=false and repair=none: the traced file is passed on as it is"
         facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
         return {"status": "skipped", "reason": reason, "model": facts}
     return slim(
         source,
         out / MODEL_FILE,
+        simplify=simplify,
         skip_patterns=stage.config.slim.skip_patterns,
-        repair=stage.config.repair.passes,
+        repair=passes,
         check_feeds=_check_feeds(calibration_samples(stage.config, stage.root), load_model(source)),
         atol=stage.config.slim.atol,
         rtol=stage.config.slim.rtol,
@@ -170,17 +178,22 @@ def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> l
 
 def _verdict(guilty: Sequence[str]) -> str:
     if not guilty:
-        return "it is none of onnxslim's patterns; set simplify=false with precision=fp32, or report it to onnxslim"
+        return (
+            "it is none of onnxslim's patterns; set simplify=false with precision=fp32, which repairs without "
+            "onnxslim, or report it to onnxslim"
+        )
     return (
         f"onnxslim's {' and '.join(guilty)} did it; "
-        f"slim without: slim.skip_patterns='[{','.join(guilty)}]', or set simplify=false with precision=fp32"
+        f"slim without: slim.skip_patterns='[{','.join(guilty)}]', or set simplify=false with precision=fp32, "
+        "which repairs without onnxslim"
     )
 
 
-def _repair_verdict(guilty: Sequence[str], passes: Sequence[str]) -> str:
+def _repair_verdict(guilty: Sequence[str], passes: Sequence[str], simplified: bool) -> str:
+    onnxslim = "did not" if simplified else "did not run"
     kept = ",".join(name for name in passes if name not in guilty)
     return (
-        f"repair's {' and '.join(guilty)} did it, onnxslim did not; leave it out: repair.passes='[{kept}]', "
+        f"repair's {' and '.join(guilty)} did it, onnxslim {onnxslim}; leave it out: repair.passes='[{kept}]', "
         "and please report it"
     )
 

@@ -368,8 +368,8 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
     assert len(set(names)) == len(names)
 
 
-def test_stage_passes_the_file_on_without_simplify(tmp_path: Path) -> None:
-    write_params(tmp_path, "precision=fp32", "simplify=false")
+def test_stage_passes_the_file_on_without_simplify_and_repair(tmp_path: Path) -> None:
+    write_params(tmp_path, "precision=fp32", "simplify=false", "repair=none")
     folder = tmp_path / "artifacts" / "trace"
     folder.mkdir(parents=True)
     source = write(folder / "model.onnx")
@@ -377,10 +377,46 @@ def test_stage_passes_the_file_on_without_simplify(tmp_path: Path) -> None:
     stage = Stage("slim", tmp_path)
     report = run(stage)
     assert report["status"] == "skipped"
-    assert "simplify=false" in report["reason"]
+    assert report["reason"] == "simplify=false and repair=none: the traced file is passed on as it is"
     assert (stage.out() / "model.onnx").read_bytes() == source.read_bytes()
     assert (stage.out() / "model.onnx.data").read_bytes() == b"weights"
     assert report["model"]["nodes"] == 7
+
+
+def test_stage_repairs_without_simplify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxslim, "slim", None)  # not called
+    monkeypatch.setattr("stages.slim.calibration_samples", lambda *_: [])
+    monkeypatch.setattr("stages.slim._check_feeds", lambda *_: sampled_feeds())
+    write_params(tmp_path, "precision=fp32", "simplify=false")
+    folder = tmp_path / "artifacts" / "trace"
+    folder.mkdir(parents=True)
+    write_sampled(folder / "model.onnx")
+    stage = Stage("slim", tmp_path)
+    report = run(stage)
+    assert (report["simplified"], report.get("status")) == (False, None)
+    assert report["repair"]["counts"]["grid_sample_gather"] == 1
+    assert (report["ops_before"]["GridSample"], report["ops_after"]["GridSample"]) == (2, 1)
+    assert report["parity"]["status"] == "verified"
+    names = [node.name for node in load_model(stage.out() / "model.onnx").graph]
+    assert {"/net/block.0/GridSample_other", "/net/block.0/Add_y"} <= {*names}
+
+
+def test_wrong_repair_is_named_without_onnxslim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Any) -> Done:
+        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
+        return Done(1)
+
+    monkeypatch.setattr(onnxslim, "slim", None)
+    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
+    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero"]
+    with pytest.raises(StageError, match="repair's allowzero did it, onnxslim did not run; leave it out"):
+        slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds(), repair=passes, simplify=False)
+
+
+def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> None:
+    report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=(), simplify=False)
+    assert report["ops_after"] == report["ops_before"]
+    assert report["parity"]["max_abs"] == {"y": 0.0}
 
 
 @pytest.mark.slow
