@@ -17,7 +17,7 @@ from stages.lint_report import failing, failure
 from stages.ort import deploy
 from stages.ort.session import runtime_version
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
-from stages.parity.engine_parity import Evidence, Feeds, Point, feeds_of, measure_engine, points_of
+from stages.parity.engine_parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from stages.plugin_ops import ASSUMED, ops_of_plugins
 from stages.trt.build import NO_LAYERS, BuildError, build, precision_fault, precision_unknown, unavailable_reason
 
@@ -35,7 +35,7 @@ class _Built:
     Attributes:
         facts: of the engine, for the report.
         run: outputs for feeds, at a profile.
-        time: latency for feeds, at a profile, with warm_up, runs and rounds.
+        time: latency for feeds, at a profile, with samples, warm_up, runs and rounds.
         evaluation: what computes the outputs, as the hop table calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
         precision_unknown: why nobody can say what precision its layers have, or None.
@@ -158,7 +158,8 @@ def _built_by_tensorrt(
         facts, stopped = error.facts, (FAILED, str(error))
     except RuntimeError as error:  # as the bindings call much of what the library refuses
         raise StageError(f"{model_path}: TensorRT refuses: {error}") from error
-    options, engine = plan["builder"], None
+    options = plan["builder"]
+    engine: Any = None
     try:
         if not stopped:
             engine = Engine(
@@ -278,8 +279,10 @@ def _latency(
     """Latency by point, and what could not be timed."""
     rows, untimed = [], []
     for point in points:
+        samples = batch_of(model, point)
         try:
-            rows.append(point.facts | built.time(_feeds(model, point, evidence), point.profile, **options))
+            feeds = _feeds(model, point, evidence)
+            rows.append(point.facts | built.time(feeds, point.profile, samples=samples, **options))
         except Exception as error:  # what stops a timing must not lose the engine
             said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
             untimed.append(f"latency at {point.label}: {said}")
@@ -292,7 +295,9 @@ def _feeds(model: ir.Model, point: Point, evidence: Evidence | str) -> Feeds:
     if isinstance(evidence, str):
         return drawn
     samples = evidence.reference.samples
-    batch = next((len(value) for name, value in drawn.items() if name in samples[0].feeds and value.ndim), 1)
+    batch = batch_of(model, point)
+    if not batch:
+        return drawn
     taken = feeds_of(model, point, [samples[i % len(samples)] for i in range(batch)])
     fits = {name: value.shape for name, value in taken.items()} == {name: value.shape for name, value in drawn.items()}
     return taken if fits else drawn

@@ -22,11 +22,11 @@ import numpy as np
 
 from conf.schema import ASKS_NOTHING, PROVIDER_TAKES
 from stages.engine_precision import float_facts, typed_model
+from stages.gpu_clocks import clocks_during, gpu_clocks
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
 from stages.trt.build import PLAN_FORMAT, sha256
-from stages.trt.latency import gpu_clocks
 from stages.trt.profiles import KINDS, check_profiles, shape_inputs
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
@@ -245,23 +245,26 @@ class Deployed:
             "io": io_of(self.path),
         }
 
-    def latency(self, feeds: Mapping[str, np.ndarray], *, warm_up: int, runs: int, rounds: int) -> dict[str, Any]:
+    def latency(
+        self, feeds: Mapping[str, np.ndarray], *, samples: int, warm_up: int, runs: int, rounds: int
+    ) -> dict[str, Any]:
         """Time the session by itself, without a profile; on a GPU inputs and outputs stay there.
 
         Args:
-            feeds: inputs of one call; the first axis of the first is the number of samples.
+            feeds: inputs of one call.
+            samples: how many samples that call takes, for the throughput.
             warm_up: runs before each round that are not measured.
             runs: measured runs of a round.
             rounds: two or more show the noise.
 
         Returns:
             as stages.trt.latency.measure: p50_ms, p95_ms, p99_ms, rounds (the p50 of each), spread, samples,
-            throughput_per_s (of runs one after the other), clocks (of a GPU: {before, after}; else None).
+            throughput_per_s (of runs one after the other), clocks (of a GPU: {before, after: with runs going on}; else
+            None).
         """
         if self._timed is None:
             self._timed = Session(self.path, self._name, optimize=False, provider_options=self._options, profiled=False)
         once = self._timed.prepared(feeds)
-        samples = next((len(array) for array in feeds.values() if np.ndim(array)), 1)
         on_gpu = self._name != CPU
         before = gpu_clocks() if on_gpu else None
         each = []
@@ -269,7 +272,7 @@ class Deployed:
             for _ in range(warm_up):
                 once()
             each.append(np.array([_seconds(once) for _ in range(runs)]))
-        after = gpu_clocks() if on_gpu else None
+        after = clocks_during(once) if on_gpu else None
         p50, p95, p99 = (1e3 * float(np.percentile(np.concatenate(each), q)) for q in (50, 95, 99))
         medians = [1e3 * float(np.median(times)) for times in each]
         return {

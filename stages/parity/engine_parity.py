@@ -220,7 +220,23 @@ def _batch(model: ir.Model, point: Point, sample: Sample) -> tuple[int, str]:
         sizes[name] = first if isinstance(first, int) else 1
     if len(set(sizes.values())) != 1:
         return 0, f"the first axes of its inputs differ: {', '.join(f'{n}: {size}' for n, size in sizes.items())}"
-    return next(iter(sizes.values())), ""
+    batch = next(iter(sizes.values()))
+    return batch, "" if batch else "its batch is 0, so that there is nothing to compare"
+
+
+def batch_of(model: ir.Model, point: Point) -> int:
+    """How many samples one run at a point takes: the first axis of the inputs whose first axis varies, or, where none
+    does, of all; 1 where they differ. Shape tensors have no samples.
+    """
+    firsts: list[tuple[bool, int]] = []
+    for value in model.graph.inputs:
+        sides = list(value.shape or ())
+        if str(value.name) in point.values or not sides:
+            continue
+        fixed = sides[0] if isinstance(sides[0], int) else None
+        firsts.append((fixed is None, point.shapes.get(str(value.name), [1 if fixed is None else fixed])[0]))
+    sizes = {first for varies, first in firsts if varies} or {first for _, first in firsts}
+    return next(iter(sizes)) if len(sizes) == 1 else 1
 
 
 def _fault_of_shapes(expected: Outputs, got: Outputs) -> str:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stages.gpu_clocks import clocks_during, gpu_clocks
+
 if TYPE_CHECKING:
     from stages.trt.run import Engine
 
-_CLOCKS = {  # what nvidia-smi calls it -> key
-    "clocks.current.sm": "sm_mhz",
-    "clocks.max.sm": "sm_max_mhz",
-    "clocks.current.memory": "memory_mhz",
-    "temperature.gpu": "temperature_c",
-    "power.draw": "power_w",
-    "pstate": "performance_state",
-}
-
 
 def measure(
-    engine: Engine, feeds: Mapping[str, np.ndarray], *, profile: int = 0, warm_up: int, runs: int, rounds: int
+    engine: Engine,
+    feeds: Mapping[str, np.ndarray],
+    *,
+    profile: int = 0,
+    samples: int,
+    warm_up: int,
+    runs: int,
+    rounds: int,
 ) -> dict[str, Any]:
     """Time the engine alone: inputs and outputs stay on the GPU.
 
@@ -32,8 +30,9 @@ def measure(
 
     Args:
         engine: with the plugins and weights that it needs.
-        feeds: inputs of one call; the first axis of the first is the number of samples.
+        feeds: inputs of one call.
         profile: number of the optimization profile.
+        samples: how many samples that call takes, for the throughput.
         warm_up: runs before each round that are not measured.
         runs: measured runs of a round, 1 or more.
         rounds: 1 or more; two or more show the noise between timings of one engine.
@@ -41,7 +40,8 @@ def measure(
     Returns:
         p50_ms, p95_ms, p99_ms of one run over all rounds; rounds: the p50 of each, in ms; spread: (largest - smallest
         p50 of a round) / smallest; samples: in one run; throughput_per_s: samples per second when runs are queued, the
-        median round's; clocks: `gpu_clocks` {before: as found, after: at the end, with runs queued}.
+        median round's; clocks: `gpu_clocks` {before: as found, after: with runs queued until nvidia-smi had
+        answered}.
 
     Raises:
         StageError: for feeds that do not fit the engine or the profile, or when TensorRT does not run.
@@ -49,7 +49,6 @@ def measure(
     import torch
 
     engine.bind(feeds, profile)
-    samples = next((len(array) for array in feeds.values() if np.ndim(array)), 1)
     before = gpu_clocks()
     each: list[np.ndarray] = []
     queued: list[float] = []
@@ -68,10 +67,13 @@ def measure(
             engine.enqueue()
         engine.stream.synchronize()
         queued.append(runs * samples / (time.perf_counter() - started))
-    for _ in range(runs):
-        engine.enqueue()
-    after = gpu_clocks()  # while these run: an idle GPU lowers its clocks
-    engine.stream.synchronize()
+
+    def queued_runs() -> None:
+        for _ in range(runs):
+            engine.enqueue()
+        engine.stream.synchronize()
+
+    after = clocks_during(queued_runs)
     p50, p95, p99 = (float(np.percentile(np.concatenate(each), q)) for q in (50, 95, 99))
     medians = [float(np.median(times)) for times in each]
     return {
@@ -84,35 +86,3 @@ def measure(
         "throughput_per_s": float(np.median(queued)),
         "clocks": {"before": before, "after": after},
     }
-
-
-def gpu_clocks() -> dict[str, float | str | None] | None:
-    """Clocks (MHz), temperature (degrees Celsius) and power (W) of torch's GPU by nvidia-smi; None without it."""
-    if not shutil.which("nvidia-smi"):
-        return None
-    command = ["nvidia-smi", f"--query-gpu={','.join(_CLOCKS)}", "--format=csv,noheader,nounits", *_chosen()]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (subprocess.SubprocessError, OSError):
-        return None
-    cells = [cell.strip() for cell in answer.splitlines()[0].split(",")] if answer.strip() else []
-    if len(cells) != len(_CLOCKS):
-        return None
-    return dict(zip(_CLOCKS.values(), map(_number, cells), strict=True))
-
-
-def _chosen() -> list[str]:
-    """The option that names torch's GPU, which CUDA_VISIBLE_DEVICES may number otherwise than nvidia-smi does."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return []
-    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
-    return [f"--id=GPU-{uuid}"] if uuid else []
-
-
-def _number(cell: str) -> float | str | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None if cell.startswith("[") else cell  # "[N/A]", "[Not Supported]"

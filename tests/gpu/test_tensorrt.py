@@ -195,7 +195,7 @@ def test_an_output_of_a_size_that_depends_on_data(tmp_path: Path) -> None:
 
 def test_latency_is_measured_twice(tmp_path: Path) -> None:
     _, engine = built(convolution(tmp_path, "fp16"), tmp_path)
-    report = measure(engine, {"images": images(8)}, warm_up=5, runs=50, rounds=2)
+    report = measure(engine, {"images": images(8)}, samples=8, warm_up=5, runs=50, rounds=2)
     assert 0 < report["p50_ms"] <= report["p95_ms"] <= report["p99_ms"] and len(report["rounds"]) == 2
     assert report["throughput_per_s"] > 0 and report["samples"] == 8
     assert report["clocks"]["after"]["sm_mhz"] > 0

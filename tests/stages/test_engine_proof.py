@@ -40,7 +40,10 @@ class Bench:
     folder: Path
     world: World
     answer: Callable[[np.ndarray], Rows] = outputs_of
-    times: Callable[..., dict[str, Any]] = lambda engine, feeds, **options: {"p50_ms": 1.0, "samples": len(feeds["x"])}
+    times: Callable[..., dict[str, Any]] = lambda engine, feeds, **options: {
+        "p50_ms": 1.0,
+        "samples": options["samples"],
+    }
 
     def built(self, evidence: Evidence | str = "none was given", **options: Any) -> dict[str, Any]:
         return build_engine(
@@ -159,7 +162,7 @@ def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, mon
 
 def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(bench: Bench) -> None:
     def times(engine: Any, feeds: Rows, **options: Any) -> dict[str, Any]:
-        assert options == LATENCY | {"profile": 0}
+        assert options == LATENCY | {"profile": 0, "samples": len(feeds["x"])}
         if len(feeds["x"]) == 4:
             raise RuntimeError("out of memory")
         return {"p50_ms": 1.0}
@@ -168,6 +171,16 @@ def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(
     report = bench.built(evidence())
     assert report["status"] == "built" and len(report["latency"]) == 2
     assert report["not_verified"] == ["latency at profile 0, max: RuntimeError: out of memory"]
+
+
+def test_a_profile_from_no_sample_on_is_timed_and_loses_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = [{"x": {"min": [0, 1], "opt": [2, 1], "max": [4, 1]}}]
+    monkeypatch.setattr("tests.stages.test_engine_proof.PROFILES", profiles)
+    bench.world.inputs[0].profile = ((0, 1), (2, 1), (4, 1))
+    report = bench.built(evidence())
+    assert report["status"] == "built" and [row["samples"] for row in report["latency"]] == [0, 2, 4]
+    (said,) = report["not_verified"]
+    assert "its batch is 0" in said
 
 
 def test_samples_are_what_is_timed_where_they_fit(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stages.io import StageError
-from stages.parity.engine_parity import Point, feeds_of, measure_engine, points_of
+from stages.parity.engine_parity import Point, batch_of, feeds_of, measure_engine, points_of
 from tests.stages.parity.held import COUNT, Answering, Rows, evidence, model, outputs_of
 
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
@@ -133,6 +133,32 @@ def test_a_point_that_no_sample_fits_is_not_verified_with_the_reason() -> None:
     )
     parity = measure_engine(Answering(), model("float[N,1] x, float[N,1] mask"), points[:1], evidence())
     assert "the samples have no input 'mask'" in parity["reason"]
+
+
+def test_a_point_without_samples_is_not_verified_and_no_fault_of_the_engine() -> None:
+    points = points_of([{"x": {"min": [0, 1], "opt": [2, 1], "max": [4, 1]}}])
+    parity = measure_engine(Answering(), model(), points, evidence())
+    assert [row["state"] for row in parity["points"]] == ["not verified", "verified", "verified"]
+    assert parity["state"] == "not verified"
+    assert parity["reason"] == "profile 0, min: its batch is 0, so that there is nothing to compare"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "values", "expected"),
+    [
+        ("float[N,1] x", {"x": [4, 1]}, {}, 4),
+        ("float[N,1] x", {"x": [0, 1]}, {}, 0),
+        ("int64[2] size, float[N,1] x", {"x": [8, 1]}, {"size": [7, 9]}, 8),  # a shape tensor stands first
+        ("int64[2] size, float[N,1] x", {"x": [8, 1]}, {}, 8),  # two numbers that are no samples
+        ("float[2,1] x, float[2,3] other", {}, {}, 2),
+        ("float[2,1] x, float[3,1] other", {}, {}, 1),
+        ("float x", {}, {}, 1),
+    ],
+)
+def test_the_batch_of_a_point_is_that_of_the_inputs_that_vary(
+    inputs: str, shapes: dict[str, list[int]], values: dict[str, list[int]], expected: int
+) -> None:
+    assert batch_of(model(inputs), Point(0, ("opt",), shapes, values)) == expected
 
 
 def test_feeds_are_of_the_inputs_types_and_shapes() -> None:
