@@ -137,12 +137,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--format", choices=FORMATS, default="text", help="by default text")
     add(
         "--ignore",
-        nargs="+",
-        action="extend",
+        action="append",
         metavar="RULE[@REGEX]",
-        help="leave out findings of a rule, or those whose node or scope the expression is found in",
+        help="leave out findings of a rule, or those whose node or scope the expression is found in; may be repeated",
     )
-    add("--plugin-ops", nargs="+", action="extend", default=[], metavar="OP", help="operators that plugins bring along")
+    add("--plugin-ops", action="append", default=[], metavar="OP", help="an operator of a plugin; may be repeated")
     add("--fail-on", choices=FAIL_ON, default="error", help="exit with 1 from this severity on; by default error")
     add("--out", type=Path, metavar="FILE", help="write there, and not to stdout")
     found = parser.parse_args(argv)
@@ -201,7 +200,7 @@ def _check_out(out: Path, model: str | None) -> None:
 
 
 def _end(message: str, code: int) -> int:
-    print(f"lint: {message}", file=sys.stderr)
+    print(f"lint: {message.removeprefix('lint: ')}", file=sys.stderr)
     return code
 
 

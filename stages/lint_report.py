@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -171,11 +173,32 @@ def sarif(report: LintReport, rules: Mapping[str, Rule]) -> dict[str, Any]:
     }
 
 
+def _uri(file: str) -> str:
+    """Relative to the working folder where it lies in it, as code scanning wants it; else with its scheme."""
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+
+
+@functools.cache
+def _sections() -> Mapping[str, str]:
+    """What the documentation says of each rule; nothing where the package is installed without it."""
+    file = Path(__file__).parents[1] / link_to("").partition("#")[0]
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+
+
 def _sarif_rule(rule: Rule) -> dict[str, Any]:
+    said = _sections().get(rule.id)
     return {
         "id": rule.id,
         "shortDescription": {"text": rule.title},
-        "help": {"text": f"See {link_to(rule.id)}. Known from: {rule.source}."},
+        "help": {
+            "text": f"See {link_to(rule.id)}. Known from: {rule.source}.",
+            **({"markdown": said} if said is not None else {}),
+        },
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }
 
@@ -184,7 +207,7 @@ def _sarif_result(finding: Finding, index: Mapping[str, int], model: str | None)
     location: dict[str, Any] = {}
     file = finding.file or model
     if file is not None:
-        physical: dict[str, Any] = {"artifactLocation": {"uri": quote(PurePath(file).as_posix())}}
+        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
         if finding.line is not None:
             physical["region"] = {"startLine": finding.line}
         location["physicalLocation"] = physical

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,20 @@ def test_sarif_quotes_paths() -> None:
     made = sarif(report(DET, model="my models/a b.onnx"), RULES)
     location = made["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     assert location["artifactLocation"]["uri"] == "my%20models/a%20b.onnx"
+
+
+def uri(model: str) -> str:
+    made = sarif(report(DET, model=model), RULES)["runs"][0]["results"][0]
+    return str(made["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+
+
+def test_sarif_paths_are_relative_or_have_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code scanning drops absolute paths without one."""
+    monkeypatch.chdir(tmp_path)
+    assert uri(str(tmp_path / "models" / "a b.onnx")) == "models/a%20b.onnx"
+    assert uri("/elsewhere/a b.onnx") == "file:///elsewhere/a%20b.onnx"
+
+
+def test_sarif_explains_each_rule_without_the_documentation_at_hand() -> None:
+    for rule in sarif(report(DET), RULES | SOURCE)["runs"][0]["tool"]["driver"]["rules"]:
+        assert len(rule["help"]["markdown"]) > 40, rule["id"]
