@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -34,6 +35,41 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None) -> dict[str, An
 
 
 def _gpus() -> list[dict[str, str]] | None:
+    """By nvidia-smi, or, where there is none (Jetson, slim containers) or it fails, by the driver's library."""
+    return _gpus_of_nvidia_smi() or _gpus_of_driver()
+
+
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+
+def _gpus_of_driver() -> list[dict[str, str]] | None:
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
+    except OSError:
+        return None
+    count, version = ctypes.c_int(), ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or cuda.cuDriverGetVersion(ctypes.byref(version)):
+        return None
+    driver = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    return [_gpu_of_driver(cuda, number) | {"driver": driver} for number in range(count.value)] or None
+
+
+def _gpu_of_driver(cuda: ctypes.CDLL, number: int) -> dict[str, str]:
+    device, name, size = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    cuda.cuDeviceGet(ctypes.byref(device), number)
+    cuda.cuDeviceGetName(name, len(name), device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+    for value, attribute in ((major, _MAJOR), (minor, _MINOR)):
+        cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+    return {
+        "name": name.value.decode(errors="replace"),
+        "compute_capability": f"{major.value}.{minor.value}",
+        "memory": f"{size.value >> 20} MiB",
+    }
+
+
+def _gpus_of_nvidia_smi() -> list[dict[str, str]] | None:
     if not shutil.which("nvidia-smi"):
         return None
     query = "name,driver_version,compute_cap,memory.total"
@@ -48,10 +84,9 @@ def _gpus() -> list[dict[str, str]] | None:
 
 
 def _sha256(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    from stages.trt.build import sha256
+
+    return sha256(file) if file.is_file() else None
 
 
 def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | None:

@@ -26,7 +26,7 @@ from stages.gpu_clocks import clocks_during, gpu_clocks
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
-from stages.trt.build import PLAN_FORMAT, sha256
+from stages.trt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
 from stages.trt.profiles import KINDS, check_profiles, shape_inputs
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
@@ -154,12 +154,22 @@ def unavailable_reason(probe: Mapping[str, Any], provider: str) -> str | None:
     name = PROVIDERS[provider]
     if name == CPU or name in probe["onnxruntime_providers"]:
         return None
-    missing = [] if probe["gpus"] else ["no NVIDIA GPU (nvidia-smi finds none)"]
+    missing = [] if probe["gpus"] else ["no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"]
     if name not in probe["onnxruntime_providers_built"]:
         missing.append(f"the installed ONNX Runtime has no {name} (pip install onnxruntime-gpu)")
     elif probe["gpus"]:
         missing.append(f"ONNX Runtime's {name} does not load (its CUDA, cuDNN or TensorRT libraries are missing)")
     return " and ".join(missing)
+
+
+def cache_folder(folder: str) -> Path:
+    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a folder of each folder's own,
+    for the provider names its file by the compute capability alone.
+    """
+    versions = f"onnxruntime-{runtime_version()}-tensorrt-{tensorrt_version() or 'unknown'}"
+    found = Path(folder).resolve() / "-".join([gpu_key(), versions])
+    found.mkdir(parents=True, exist_ok=True)
+    return found
 
 
 class Deployed:
@@ -180,6 +190,8 @@ class Deployed:
         self._name = PROVIDERS[plan["provider"]]
         os.environ.update(plan["environment"])  # for good: the libraries read it when they start
         options = dict(plan["provider_options"])
+        if folder_of_caches := options.get("trt_timing_cache_path"):
+            options["trt_timing_cache_path"] = str(cache_folder(folder_of_caches))
         self.path = folder / Path(plan["engine"]).name
         folder.mkdir(parents=True, exist_ok=True)
         started = time.perf_counter()

@@ -18,12 +18,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 PLAN_FORMAT = 1
 FACTS_FILE = "engine.json"
@@ -97,7 +102,7 @@ def unavailable_reason(probe: Mapping[str, Any]) -> str | None:
     """Why no engine can be built on the machine that `probe` describes, or None when one can."""
     missing = []
     if not probe["gpus"]:
-        missing.append("no NVIDIA GPU (nvidia-smi finds none)")
+        missing.append("no NVIDIA GPU (neither nvidia-smi nor the driver finds one)")
     if not probe["tensorrt"]:
         missing.append("TensorRT cannot be imported (pip install 'truehalf[tensorrt]' from NVIDIA's channel)")
     return " and ".join(missing) or None
@@ -131,6 +136,11 @@ def gpu_name() -> str | None:
         if status:
             return None
     return name.value.decode(errors="replace")
+
+
+def gpu_key() -> str:
+    """`gpu_name` for names of files: "nvidia-l4"."""
+    return re.sub(r"[^a-z0-9]+", "-", (gpu_name() or "unknown gpu").lower()).strip("-")
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
@@ -369,9 +379,8 @@ def _cache_file(trt: Any, options: Mapping[str, Any]) -> Path | None:
     """One file per GPU and TensorRT version; editable caches apart, for their entries are others."""
     if options["timing_cache"] is None:
         return None
-    gpu = re.sub(r"[^a-z0-9]+", "-", (gpu_name() or "unknown gpu").lower()).strip("-")
     kind = "-editable" if options["editable_timing_cache"] else ""
-    return Path(options["timing_cache"]) / f"{gpu}-tensorrt-{trt.__version__}{kind}.cache"
+    return Path(options["timing_cache"]) / f"{gpu_key()}-tensorrt-{trt.__version__}{kind}.cache"
 
 
 def _load_cache(config: Any, file: Path) -> bool:
@@ -392,16 +401,32 @@ def _save_cache(config: Any, file: Path) -> bool:
     if cache is None:
         return False
     try:
-        if file.exists() and (other := config.create_timing_cache(file.read_bytes())) is not None:
-            cache.combine(other, False)
-        serialized = cache.serialize()
-        if serialized is None:
-            return False
-        _write(file, bytes(serialized))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(file.parent):  # of two builds that end together, neither is lost
+            if file.exists() and (other := config.create_timing_cache(file.read_bytes())) is not None:
+                cache.combine(other, False)
+            serialized = cache.serialize()
+            if serialized is None:
+                return False
+            _write(file, bytes(serialized))
     except OSError as error:
         print(f"timing cache {file}: not kept: {error}", file=sys.stderr)
         return False
     return True
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes that ask for it so; where the system has no such locks, nothing is held."""
+    if fcntl is None:
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)  # which lets go
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -119,7 +119,7 @@ def trtexec(plan: Mapping[str, Any], major: int) -> str:
     if options["hardware_compatibility"] != "none":
         command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
     if options["timing_cache"] is not None:
-        command.append(f"--timingCacheFile={options['timing_cache']}/trtexec.cache")
+        command.append(f"--timingCacheFile={options['timing_cache']}/trtexec-tensorrt-{major}.cache")
     flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
     command += [flag for name, flag in flags.items() if options[name]]
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")

@@ -130,7 +130,10 @@ def test_a_plan_for_cuda_needs_no_gpu_to_be_made(models: dict[str, Path], tmp_pa
     report = build_engine(
         models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=NO_GPU, backend="onnxruntime"
     )
-    assert report["status"] == "planned" and report["reason"] == "no NVIDIA GPU (nvidia-smi finds none)"
+    assert (
+        report["status"] == "planned"
+        and report["reason"] == "no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"
+    )
     assert report["plan"]["provider"] == "cuda" and report["lint"] == []
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.txt", "plan.json"]
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,52 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     fake_nvidia_smi(tmp_path, "echo 'NVIDIA-SMI has failed'; exit 9")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["gpus"] is None
+
+
+class Driver:
+    """libcuda of an Orin, which comes without nvidia-smi."""
+
+    def __init__(self, name: str) -> None:
+        assert "cuda" in name
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = 1
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:
+        version._obj.value = 12060
+        return 0
+
+    def cuDeviceGet(self, device: Any, number: int) -> int:
+        return 0
+
+    def cuDeviceGetName(self, name: Any, length: int, device: Any) -> int:
+        name.value = b"Orin"
+        return 0
+
+    def cuDeviceTotalMem_v2(self, size: Any, device: Any) -> int:
+        size._obj.value = 30 * 2**30
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
+        value._obj.value = {75: 8, 76: 7}[attribute]
+        return 0
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_gpu_without_nvidia_smi_is_a_gpu(broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if broken:
+        fake_nvidia_smi(tmp_path, "exit 9")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("stages.machine.ctypes.CDLL", Driver)
+    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
+    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+    assert probe()["gpus"] == [
+        {"name": "Orin", "driver": "CUDA 12.6", "compute_capability": "8.7", "memory": "30720 MiB"}
+    ]
 
 
 def test_the_same_machine_gives_the_same_facts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,36 @@ def test_what_a_provider_has_no_option_for_is_in_the_plan_and_in_its_words(tmp_p
     assert set(cpu["provider_lacks"]) == {*cuda["provider_lacks"], "tf32"} and cpu["environment"] == {}
 
 
+def test_timings_of_other_machines_lie_in_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not relative to where the command happens to run."""
+    monkeypatch.chdir(tmp_path)
+    folders = []
+    for gpu, version in (("NVIDIA L4", "10.16.1"), ("NVIDIA T4", "10.16.1"), ("NVIDIA T4", None)):
+        monkeypatch.setattr("stages.trt.build.gpu_name", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(deploy, "tensorrt_version", lambda version=version: version)
+        folders.append(deploy.cache_folder(".timing_cache"))
+    assert len(set(folders)) == 3 and all(folder.is_dir() and folder.is_absolute() for folder in folders)
+    assert folders[0].parent == tmp_path / ".timing_cache"
+    assert folders[0].name.startswith("nvidia-l4-onnxruntime-") and folders[0].name.endswith("-tensorrt-10.16.1")
+
+
+def test_the_provider_is_given_that_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+
+    def session(model: Any, name: str, *, provider_options: dict[str, str], **options: Any) -> Any:
+        given.append(provider_options)
+        (tmp_path / "out/model.optimized.onnx").write_bytes(b"")
+        return SimpleNamespace(provider=name)
+
+    monkeypatch.setattr(deploy, "Session", session)
+    monkeypatch.setattr(deploy.os, "environ", {})
+    model = saved(tmp_path)
+    Deployed(planned(model, provider="tensorrt", timing_cache=str(tmp_path / "caches")), model, tmp_path / "out")
+    assert deploy.os.environ == {"NVIDIA_TF32_OVERRIDE": "0"}
+    expected = str(deploy.cache_folder(str(tmp_path / "caches")))
+    assert [one["trt_timing_cache_path"] for one in given] == [expected, expected]
+
+
 def test_no_other_compatibility_is_handed_over_as_ampere_plus() -> None:
     told = provider_options(
         OPTIONS | {"provider": "tensorrt", "hardware_compatibility": "same_compute_capability"}, PROFILES, "fp16"
@@ -175,7 +206,7 @@ def test_the_installed_provider_knows_the_options(name: str) -> None:
     ("gpus", "built", "loads", "provider", "expected"),
     [
         (None, [CPU], [CPU], "cpu", None),
-        (None, [CUDA, CPU], [CPU], "cuda", "no NVIDIA GPU (nvidia-smi finds none)"),
+        (None, [CUDA, CPU], [CPU], "cuda", "no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"),
         ([{}], [CUDA, CPU], [CUDA, CPU], "cuda", None),
         ([{}], [CUDA, CPU], [CPU], "cuda", f"ONNX Runtime's {CUDA} does not load"),
         ([{}], [CPU], [CPU], "tensorrt", f"the installed ONNX Runtime has no {TENSORRT}"),
@@ -184,7 +215,7 @@ def test_the_installed_provider_knows_the_options(name: str) -> None:
             [CPU],
             [CPU],
             "cuda",
-            "no NVIDIA GPU (nvidia-smi finds none) and the installed ONNX Runtime has no CUDA",
+            "no NVIDIA GPU (neither nvidia-smi nor the driver finds one) and the installed ONNX Runtime has no CUDA",
         ),
     ],
 )

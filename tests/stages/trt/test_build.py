@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +390,42 @@ def test_a_timing_cache_is_kept_per_gpu_and_version(world: World, plan: Planner,
     assert [path.name for path in file.parent.iterdir()] == [file.name], "nothing half written is left"
     assert file.read_bytes() == b"+timed+" + b"+timed+timed", "the second build's, with the file's entries"
     assert [ignored for _, ignored in world.arguments("IBuilderConfig.set_timing_cache")] == [False, False]
+
+
+def test_two_builds_that_end_together_lose_no_timings(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a build reads, combines and writes, no other process gets the folder."""
+    fcntl = pytest.importorskip("fcntl")
+    held: list[bool] = []
+    combine = type.__getattribute__(sys.modules["tensorrt"].ITimingCache, "combine")
+
+    def watched(*arguments: Any) -> Any:
+        with _opened(caches) as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(False)
+            except BlockingIOError:
+                held.append(True)
+        return combine(*arguments)
+
+    caches = tmp_path / "caches"
+    planned = plan(timing_cache=str(caches))
+    build(planned, tmp_path)
+    monkeypatch.setattr(sys.modules["tensorrt"].ITimingCache, "combine", watched)
+    build(planned, tmp_path)
+    assert held == [True]
+    with _opened(caches) as after:
+        fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)
 
 
 def test_an_editable_cache_is_a_file_of_its_own(world: World, plan: Planner, tmp_path: Path) -> None:

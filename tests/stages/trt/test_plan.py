@@ -121,7 +121,7 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         "--maxAuxStreams=0",
         "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
-        "--timingCacheFile=caches/trtexec.cache",
+        "--timingCacheFile=caches/trtexec-tensorrt-11.cache",
         "--versionCompatible",
         "--refit",
         "--stripWeights",
