@@ -29,8 +29,14 @@ def outputs(module: torch.nn.Module, example: Sequence[torch.Tensor]) -> list[to
     return [result] if isinstance(result, torch.Tensor) else list(result)
 
 
-def exported(module: torch.nn.Module, examples: Sequence[tuple[torch.Tensor, ...]], folder: Path) -> Path:
-    """A Bad or Good as a file of the TorchScript exporter, opset 17, traced on the first example.
+def exported(
+    module: torch.nn.Module,
+    examples: Sequence[tuple[torch.Tensor, ...]],
+    folder: Path,
+    exporter: str = "torchscript",
+    opset: int = 17,
+) -> Path:
+    """A Bad or Good as a file, traced on the first example.
 
     Outputs are named y, or y0, y1, ... where there are more.
     """
@@ -41,8 +47,8 @@ def exported(module: torch.nn.Module, examples: Sequence[tuple[torch.Tensor, ...
         module,
         examples[0],
         path,
-        exporter="torchscript",
-        opset=17,
+        exporter=exporter,
+        opset=opset,
         input_names=case.INPUT_NAMES,
         output_names=["y"] if count == 1 else [f"y{i}" for i in range(count)],
         dynamic_axes=case.DYNAMIC_AXES,

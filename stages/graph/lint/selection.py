@@ -2,7 +2,8 @@
 
 where-condition   Where whose condition is DATA or an input
 bool-arithmetic   And, Or, Not, Xor on DATA; bitwise operators and BitShift; Mod of a boolean
-atan2             Where(x < 0, Where(y > 0, Atan(y / x) + pi, Atan(y / x) - pi), Atan(y / x))
+atan2             Where(x < 0, Where(y > 0, Atan(y / x) + pi, Atan(y / x) - pi), Atan(y / x)), with or without
+                  Where(IsNaN(..), 0, ..) behind it
 """
 
 from __future__ import annotations
@@ -81,7 +82,16 @@ def _was_boolean(value: ir.Value | None) -> bool:
 
 def atan2s(subject: Subject) -> Iterator[Place]:
     for node in subject.of_type("Atan"):
-        if _quadrants(node):
+        quadrants = _quadrants(node)
+        if any(_replaces_nan(where) for where in quadrants):
+            yield ATAN2.at(
+                node,
+                "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign, and 0 wherever that is NaN: "
+                "right at x = y = 0, but 0 where an input is NaN, too.",
+                "atan2 of stages.models.trt_friendly, which divides by nothing that is 0.",
+                "info",
+            )
+        elif quadrants:
             yield ATAN2.at(
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign: at x = y = 0 it is 0 / 0, so "
@@ -104,7 +114,14 @@ def _quadrants(atan: ir.Node) -> list[ir.Node]:
     ]
     inner = [where for reader in turned for where in reader.outputs[0].consumers() if is_op(where, "Where")]
     outer = [where for where in atan.outputs[0].consumers() if is_op(where, "Where")]
-    return list(dict.fromkeys([*inner, *outer])) if inner and outer else []
+    guards = [where for each in outer for where in each.outputs[0].consumers() if _replaces_nan(where)]
+    return list(dict.fromkeys([*inner, *outer, *guards])) if inner and outer else []
+
+
+def _replaces_nan(where: ir.Node) -> bool:
+    """Where(IsNaN(a), 0, a), as the dynamo exporter ends an arc tangent."""
+    asked = producer(where.inputs[0], "IsNaN") if is_op(where, "Where") else None
+    return asked is not None and asked.inputs[0] is where.inputs[2]
 
 
 def _is_pi(value: ir.Value | None) -> bool:

@@ -69,6 +69,11 @@ def test_atan2_is_one_finding() -> None:
     assert of(QUADRANTS.replace("SHIFT", "pi")) == [("warning", "atan2")]
 
 
+def test_atan2_as_dynamo_writes_it_is_right_at_the_origin() -> None:
+    guarded = QUADRANTS.replace("SHIFT", "pi").replace("y =", "z =") + "m = IsNaN(z) y = Where(m, zero, z)"
+    assert of(guarded) == [("info", "atan2")]
+
+
 def test_an_arc_tangent_with_another_shift_is_none() -> None:
     assert of(QUADRANTS.replace("SHIFT", "two")) == [("info", "where-condition")] * 2
 
