@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from conf.schema import Backend, Config, EngineConfig, FailOn
 from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
+from stages.engine_options import plain_options
 from stages.engine_plan import check_keys, check_plan
 from stages.engine_precision import check_precision, typed_model
 from stages.engine_proof import carry_out
@@ -32,7 +32,7 @@ from stages.onnx_files import external_files, load_model
 from stages.ort import deploy
 from stages.parity.engine_parity import Evidence
 from stages.parity.reference import read_reference
-from stages.trt.build import sha256
+from stages.trt.build import BuildError, find_file, sha256
 from stages.trt.plan import make_plan, write_plan
 
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
@@ -154,11 +154,10 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
 
 
 def _found(name: str, folder: Path) -> Path:
-    places = [Path(name), folder / name, folder / Path(name).name]
-    for place in places:
-        if place.is_file():
-            return place
-    raise StageError(f"{name} is missing; looked for {', '.join(map(str, places))}; put it beside plan.json")
+    try:
+        return find_file(name, folder)
+    except BuildError as error:
+        raise StageError(str(error)) from error
 
 
 def _same(expected: str, files: Sequence[Path]) -> None:
@@ -210,19 +209,6 @@ def _checked(options: Mapping[str, Any]) -> EngineConfig:
         return check_engine(defaults(f"engine/{choice}") | plain_options(options))
     except ConfigErrors as error:
         raise StageError("bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
-
-
-def plain_options(value: Any) -> Any:
-    """Dataclasses, enums and tuples as JSON has them."""
-    if isinstance(value, Enum):
-        return value.value
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: plain_options(getattr(value, name)) for name in value.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return {key: plain_options(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_options(item) for item in value]
-    return value
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Backend, FailOn, Provider, WhenUnavailable
+from stages.engine_profiles import check_profiles, shape_inputs
 from stages.graph.lint import RULES
 from stages.graph.lint.ignoring import parse_ignores
 from stages.io import StageError
 from stages.trt.build import PLAN_KEYS, plan_faults
-from stages.trt.profiles import check_profiles, shape_inputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir

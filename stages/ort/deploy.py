@@ -22,12 +22,12 @@ import numpy as np
 
 from conf.schema import ASKS_NOTHING, PROVIDER_TAKES
 from stages.engine_precision import float_facts, typed_model
+from stages.engine_profiles import KINDS, check_profiles, shape_inputs
 from stages.gpu_clocks import clocks_during, gpu_clocks
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
 from stages.trt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
-from stages.trt.profiles import KINDS, check_profiles, shape_inputs
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 PLAN_FILE = "plan.json"

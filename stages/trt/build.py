@@ -668,7 +668,12 @@ def sha256(*files: Path) -> str:
     return digest.hexdigest()
 
 
-def _find(name: str, folder: Path, what: str) -> Path:
+def find_file(name: str, folder: Path, what: str = "the file") -> Path:
+    """A file of a plan: by its name from the current folder, then from the plan's, then by its last part there.
+
+    Raises:
+        BuildError: when it is in none of them.
+    """
     tried = list(dict.fromkeys([Path(name), folder / name, folder / Path(name).name]))
     for path in tried:
         if path.is_file():
@@ -677,7 +682,7 @@ def _find(name: str, folder: Path, what: str) -> Path:
 
 
 def _checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
-    path = _find(plan["onnx"], folder, "the model")
+    path = find_file(plan["onnx"], folder, "the model")
     data = [path.parent / name for name in plan.get("onnx_data", [])]
     for file in data:
         if not file.is_file():
@@ -692,7 +697,7 @@ def _checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _checked_plugin(plugin: Mapping[str, str], folder: Path) -> Path:
-    path = _find(plugin["path"], folder, "the plugin")
+    path = find_file(plugin["path"], folder, "the plugin")
     found = sha256(path)
     if found != plugin["sha256"]:
         raise BuildError(

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stages.engine_options import plain_options
 from stages.engine_precision import float_facts, typed_model
+from stages.engine_profiles import check_profiles, shape_inputs
 from stages.io import StageError, write_json, write_text
-from stages.onnx_files import load_model
+from stages.onnx_files import external_files, load_model
 from stages.trt import build as builder
-from stages.trt.profiles import check_profiles, shape_inputs
 
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
@@ -70,7 +71,7 @@ def make_plan(
         raise StageError(
             f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
         )
-    data = _data_files(model)
+    data = external_files(model)
     plan: dict[str, Any] = {
         "format": builder.PLAN_FORMAT,
         "onnx": names[0],
@@ -80,8 +81,8 @@ def make_plan(
         "declared": declared,
         "graph": float_facts(typed_model(model_path)),
         "network": {"strongly_typed": True},
-        "builder": {name: _plain(options[name]) for name in OPTIONS},
-        "profiles": _plain(profiles),
+        "builder": {name: plain_options(options[name]) for name in OPTIONS},
+        "profiles": plain_options(profiles),
         "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
     }
     for key, major in (("trtexec", 11), ("trtexec_10", 10)):
@@ -125,6 +126,8 @@ def trtexec(plan: Mapping[str, Any], major: int) -> str:
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
     command += [f"--dynamicPlugins={plugin['path']}" for plugin in plan["plugins"]]
     for number, profile in enumerate(plan["profiles"]):
+        if not profile:  # all shapes are fixed
+            continue
         if len(plan["profiles"]) > 1:
             command.append(f"--profile={number}")
         for kind in ("min", "opt", "max"):
@@ -140,23 +143,6 @@ def _quoted(name: str) -> str:
 def _lacks(options: Mapping[str, Any]) -> list[str]:
     lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
     return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks
-
-
-def _data_files(model: Any) -> list[str]:
-    import onnx_ir as ir
-
-    graphs = [model.graph, *model.graph.subgraphs()]
-    weights = (value.const_value for graph in graphs for value in graph.initializers.values())
-    return sorted({str(one.location) for one in weights if isinstance(one, ir.ExternalTensor)})
-
-
-def _plain(value: Any) -> Any:
-    """Enum members by name, mappings and sequences as dict and list: what JSON gives back."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return getattr(value, "name", value)
 
 
 def _readme(plan: Mapping[str, Any]) -> str:

@@ -367,7 +367,7 @@ def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: 
     with pytest.raises(StageError, match="is not what the plan was made for"):
         execute_plan(plan)
     (plan.parent / "model.onnx").unlink()
-    with pytest.raises(StageError, match=r"model\.onnx is missing; looked for .*put it beside plan\.json"):
+    with pytest.raises(StageError, match=r"model\.onnx is missing; looked for .*copy it beside the plan"):
         execute_plan(plan)
     plan.write_text("{}")
     with pytest.raises(StageError, match=r"expected a plan of the engine stage \(plan\.json\)"):

@@ -170,3 +170,11 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}
+
+
+def test_a_model_of_fixed_shapes_needs_no_flags_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(parsed("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), path)
+    for profiles in ([], [{}]):
+        made = make_plan(path, names=("m", "e"), options=GIVEN, profiles=profiles, declared="fp32")
+        assert "Shapes" not in made["trtexec"] and "--profile=" not in made["trtexec"]

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from stages.trt.profiles import check_profiles, shape_inputs
+from stages.engine_profiles import check_profiles, shape_inputs
 from tests.stages.trt.conftest import parsed
 
 IMAGES = "g (float[N,3,8,W] images) => (float[N,3,8,W] y) { y = Relu(images) }"
