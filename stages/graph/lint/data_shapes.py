@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer, rank
 from stages.graph.lint.integers import constant
+from stages.graph.lint.support import TOPK_MAX
 from stages.graph.lint.values import Origin
 
 NONZERO_THRESHOLD = Rule(
@@ -197,8 +198,8 @@ def topks(subject: Subject) -> Iterator[Place]:
             node,
             "Its k is computed on the device; TensorRT wants it on the host, as a shape."
             if on_device
-            else "Its k varies with a size; TensorRT builds for the largest, refuses more than 3840, and all that "
-            "follows has a size that varies.",
+            else f"Its k varies with a size; TensorRT builds for the largest, refuses more than {TOPK_MAX}, and all "
+            "that follows has a size that varies.",
             "Give topk a number.",
             "error" if on_device else None,
         )

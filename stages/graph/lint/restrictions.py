@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from stages.graph.lint.integers import constant
+from stages.graph.lint.support import TOPK_MAX
 from stages.graph.lint.values import Origin
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Fault = tuple[str, str]  # why, and what to write instead
 
-_TOPK_MAX = 3840
 _CAST_TO = {
     ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32,
     ir.DataType.INT64, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN,
@@ -52,8 +52,8 @@ def _topk(node: ir.Node, subject: Subject) -> Iterator[Fault]:
     if node.attributes.get_int("sorted", 1) != 1:
         yield "TensorRT's TopK sorts; sorted=0 is refused.", "sorted=True."
     k = subject.values.integers(node.inputs[1]) if len(node.inputs) > 1 else None
-    if k and max(k) > _TOPK_MAX:
-        yield f"TensorRT's TopK ends at k = {_TOPK_MAX}; this one has {max(k)}.", "Take fewer, or in two steps."
+    if k and max(k) > TOPK_MAX:
+        yield f"TensorRT's TopK ends at k = {TOPK_MAX}; this one has {max(k)}.", "Take fewer, or in two steps."
 
 
 def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Fault]:

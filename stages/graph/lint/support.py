@@ -12,6 +12,8 @@ Version = tuple[int, int]
 # Versions that a model is checked against where none is named, and what a major version alone means.
 CHECKED: tuple[Version, ...] = ((10, 16), (11, 4))
 
+TOPK_MAX = 3840  # the largest k of TopK
+
 # The latest opset that the parser is documented to read, from that version on.
 OPSET_MIN = 9
 OPSET_MAX: dict[Version, int] = {(10, 0): 20, (10, 15): 24, (11, 5): 25}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stages.graph.lint.support import TOPK_MAX
+
 if TYPE_CHECKING:
     import torch
 
@@ -27,7 +29,7 @@ def threshold_topk(scores: torch.Tensor, threshold: float, k: int) -> tuple[torc
     Raises:
         ValueError: when k is below 1 or beyond 3840.
     """
-    if not 1 <= k <= 3840:
-        raise ValueError(f"threshold_topk: expected k from 1 to 3840, got {k}")
+    if not 1 <= k <= TOPK_MAX:
+        raise ValueError(f"threshold_topk: expected k from 1 to {TOPK_MAX}, got {k}")
     values, index = scores.topk(k)
     return values, index, values > threshold
