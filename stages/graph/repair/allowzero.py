@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
-from stages.graph.repair.rewrite import Done, constant_of, is_op, made_by, opset
+from stages.graph.repair.rewrite import Done, behind, constant_of, is_op, made_by, opset
 
 _COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
 _SIZES = ("Shape", "Size")
@@ -51,17 +51,7 @@ def allowzero(model: ir.Model) -> Done:
 
 def _may_be_empty(value: ir.Value | None) -> bool:
     """Whether what counts data stands anywhere before a value."""
-    waiting, seen = [value], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        if value is None or value in seen:
-            continue
-        seen.add(value)
-        producer = value.producer()
-        if is_op(producer, *_COUNTS):
-            return True
-        waiting += producer.inputs if producer is not None else ()
-    return False
+    return any(is_op(source.producer(), *_COUNTS) for source in behind(value, lambda node: True))
 
 
 def _not_sizes(sizes: ir.Value | None) -> str | None:
@@ -80,16 +70,7 @@ def _not_sizes(sizes: ir.Value | None) -> str | None:
 
 def _is_size(value: ir.Value | None) -> bool:
     """Whether all that a value is computed from are sizes and constants."""
-    waiting, seen = [value], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        if value is None or value in seen or constant_of(value) is not None:
-            continue
-        seen.add(value)
-        producer = value.producer()
-        if is_op(producer, *_SIZES):
-            continue
-        if producer is None or not is_op(producer, *_ON_SIZES):
-            return False
-        waiting += producer.inputs
-    return True
+    return value is not None and all(
+        constant_of(source) is not None or is_op(source.producer(), *_SIZES, *_ON_SIZES)
+        for source in behind(value, lambda node: is_op(node, *_ON_SIZES))
+    )

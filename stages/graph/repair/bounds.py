@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.moves import moved_inputs
-from stages.graph.repair.rewrite import constant_of
+from stages.graph.repair.rewrite import FLOATS, constant_of
 
 Bounds = tuple[float, float]
 
@@ -37,7 +37,6 @@ _RANGES: dict[str, Bounds] = {
     "Softsign": (-1, 1), "Tanh": (-1, 1), "Atan": (-_HALF_PI, _HALF_PI),
 }  # fmt: skip
 _ALSO_OF_INFINITIES = ("Atan", "Erf", "Sigmoid", "Sign", "Tanh")
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 _LIMITS = ("Clip", "Max", "Min", "Relu")
 _DEPTH = 40
 
@@ -114,7 +113,7 @@ def _of_type(dtype: ir.DataType | None) -> _Fact | None:
     """All finite numbers of a type."""
     if dtype is None or dtype == ir.DataType.BOOL:
         return None if dtype is None else _Fact(0, 1)
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         return _Fact(-_INF, _INF)
     return _Fact(float(dtype.min), float(dtype.max)) if dtype.is_integer() else None
 
@@ -131,7 +130,7 @@ def _hull(node: ir.Node, parts: list[_Fact | None]) -> _Fact | None:
 
 def _rounded(fact: _Fact, dtype: ir.DataType | None) -> _Fact | None:
     """The ends as the type rounds them; what exceeds its largest number may be infinite."""
-    if dtype not in _FLOATS or math.isnan(fact.low) or math.isnan(fact.high):
+    if dtype not in FLOATS or math.isnan(fact.low) or math.isnan(fact.high):
         return None
     with np.errstate(over="ignore"):
         low, high = (float(np.float64(end).astype(dtype.numpy())) for end in (fact.low, fact.high))
@@ -199,7 +198,7 @@ def _product(a: _Fact, b: _Fact) -> _Fact | None:
 
 def _quotient(a: _Fact, b: _Fact, divisor: ir.Value | None) -> _Fact | None:
     """Of a divisor with a sign that is no subnormal, which a device may take for 0."""
-    if divisor is None or divisor.dtype not in _FLOATS or not (a.finite or b.finite):
+    if divisor is None or divisor.dtype not in FLOATS or not (a.finite or b.finite):
         return None
     tiny = float(divisor.dtype.tiny)
     if b.low < tiny and b.high > -tiny:

@@ -17,9 +17,11 @@ import onnx_ir as ir
 from stages.graph.facts import all_nodes
 from stages.graph.repair.masks_by_position import mask_behind, masked_sum, summed_rows
 from stages.graph.repair.rewrite import (
+    FLOATS,
     Build,
     Done,
     Writer,
+    behind,
     constant_of,
     dims_of,
     ints_of,
@@ -31,7 +33,6 @@ from stages.graph.repair.rewrite import (
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _LOGIC = ("And", "Cast", "Identity", "Not", "Or", "Reshape", "Squeeze", "Unsqueeze", "Xor")
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 _REASON = (
     "as many rows as pass the threshold; a TopK of k rows is equal only if never more than k pass. Write "
     "scores.topk(k), and threshold its values outside the engine, or threshold_topk of stages.models.trt_friendly"
@@ -121,16 +122,10 @@ def _only_counted(node: ir.Node) -> bool:
 
 
 def _compares_floats(mask: ir.Value | None) -> bool:
-    waiting, seen = [mask], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        node = value.producer() if value is not None and value not in seen else None
-        if value is None or node is None:
-            continue
-        seen.add(value)
-        if is_op(node, *_COMPARISONS):
-            if any(operand is not None and operand.dtype in _FLOATS for operand in node.inputs):
-                return True
-        elif is_op(node, *_LOGIC):
-            waiting += node.inputs
-    return False
+    comparisons = (value.producer() for value in behind(mask, lambda node: is_op(node, *_LOGIC)))
+    return any(
+        operand is not None and operand.dtype in FLOATS
+        for node in comparisons
+        if node is not None and is_op(node, *_COMPARISONS)
+        for operand in node.inputs
+    )

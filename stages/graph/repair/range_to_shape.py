@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from stages.graph.facts import all_nodes
 from stages.graph.repair.rewrite import (
+    INTEGERS,
     Build,
     Done,
     Writer,
@@ -29,7 +30,6 @@ from stages.graph.repair.rewrite import (
     remove,
 )
 
-_INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
 
 
@@ -68,7 +68,7 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
     mask = cast.inputs[0] if cast is not None else None
     if node is None or cast is None or mask is None or mask.dtype != ir.DataType.BOOL:
         return None
-    if ir.DataType(cast.attributes.get_int("to", 0)) not in _INTEGERS:
+    if ir.DataType(cast.attributes.get_int("to", 0)) not in INTEGERS:
         return None
     dims = dims_of(mask)
     axes = axes_of(node, len(dims) if dims is not None else None)
@@ -83,8 +83,8 @@ def _behind_moves(limit: ir.Value | None) -> ir.Value | None:
     while (node := made_by(value, "Cast", "Identity", "Squeeze", "Reshape")) is not None:
         if node.op_type == "Cast":
             to = ir.DataType(node.attributes.get_int("to", 0))
-            if to not in _INTEGERS and to != last:
+            if to not in INTEGERS and to != last:
                 return None
-            last = to if to in _INTEGERS else last
+            last = to if to in INTEGERS else last
         value = node.inputs[0]
     return value

@@ -8,7 +8,7 @@ scope, the part before the last slash, is that of the old node, and so are its m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ import onnx_ir as ir
 
 from stages.graph.facts import bodies
 from stages.graph.normalize import Names
+
+FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
 
 
 @dataclass
@@ -199,20 +202,24 @@ def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
     return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
-def from_data(value: ir.Value | None) -> bool:
-    """Whether what inputs hold, and not only their sizes, decides over a value."""
+def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+    """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
     waiting, seen = [value], set[ir.Value]()
     while waiting:
         value = waiting.pop()
-        if value is None or value in seen or constant_of(value) is not None:
+        if value is None or value in seen:
             continue
         seen.add(value)
+        yield value
         producer = value.producer()
-        if producer is None:
-            return True
-        if not is_op(producer, "Shape", "Size"):
+        if producer is not None and goes_on(producer):
             waiting += producer.inputs
-    return False
+
+
+def from_data(value: ir.Value | None) -> bool:
+    """Whether what inputs hold, and not only their sizes, decides over a value."""
+    sources = behind(value, lambda node: not is_op(node, "Shape", "Size"))
+    return any(source.producer() is None and constant_of(source) is None for source in sources)
 
 
 def ints_of(value: ir.Value | None) -> list[int] | None:

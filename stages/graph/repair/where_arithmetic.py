@@ -21,10 +21,20 @@ import onnx_ir as ir
 from stages.graph.facts import all_nodes
 from stages.graph.float16 import MAX
 from stages.graph.repair.bounds import bounds
-from stages.graph.repair.rewrite import Build, Done, NotEqualError, Writer, constant_of, from_data, is_op, replace
+from stages.graph.repair.rewrite import (
+    FLOATS,
+    INTEGERS,
+    Build,
+    Done,
+    NotEqualError,
+    Writer,
+    behind,
+    constant_of,
+    from_data,
+    is_op,
+    replace,
+)
 
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
-_INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
 _CHECKS = {"IsNaN", "IsInf"}
 
 
@@ -59,11 +69,11 @@ def _check(inputs: Container[ir.Value], condition: ir.Value | None, *branches: i
     if (checked := _looks_for_nonfinite(condition)) is not None:
         raise NotEqualError(f"its condition asks {checked} for NaN or Inf, which a product would keep")
     for value in branches:
-        if value is None or value.dtype not in _FLOATS | _INTEGERS:
+        if value is None or value.dtype not in FLOATS | INTEGERS:
             raise NotEqualError(
                 f"{value.name if value else ''!r} is {value.dtype if value else None}: expected numbers"
             )
-        if value.dtype in _INTEGERS:
+        if value.dtype in INTEGERS:
             continue
         found = bounds(value, inputs)
         if found is None and constant_of(value) is not None:
@@ -90,14 +100,9 @@ def _mixed(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Va
 
 def _looks_for_nonfinite(condition: ir.Value | None) -> str | None:
     """The node that asks whether something is finite: IsNaN, IsInf, or x == x."""
-    waiting, seen = [condition], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        producer = value.producer() if value is not None and value not in seen else None
-        if value is None or producer is None:
-            continue
-        seen.add(value)
-        if producer.op_type in _CHECKS or (is_op(producer, "Equal") and producer.inputs[0] is producer.inputs[1]):
-            return repr(producer.name)
-        waiting += producer.inputs
+    for value in behind(condition, lambda node: True):
+        node = value.producer()
+        same = is_op(node, "Equal") and node is not None and node.inputs[0] is node.inputs[1]
+        if node is not None and (node.op_type in _CHECKS or same):
+            return repr(node.name)
     return None
