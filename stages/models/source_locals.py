@@ -81,7 +81,9 @@ def method_of_mapping(name: str, value: Value, args: list[Value]) -> Value:
     if name == "items":
         return sequence(listed([UNKNOWN, item]))
     if name in ("get", "pop", "setdefault"):
-        return join(item, args[1]) if len(args) > 1 else join(item, NONE) if name == "get" else item
+        if len(args) > 1:  # an option that is off, where the default is no tensor
+            return join(item, args[1]) if args[1].is_tensor or args[1].same(NONE) else UNKNOWN
+        return join(item, NONE) if name == "get" else item
     if name == "copy":
         return mapping(item)
     return UNKNOWN

@@ -238,7 +238,19 @@ class AskingWhetherItIsTraced(torch.nn.Module):
         return x
 
 
-@pytest.mark.parametrize("module", [AskingWhetherItIsTraced, Configured, Guarded, Parts, Outer, WithRecords, Scripted])
+class Options(torch.nn.Module):
+    def forward(self, x, **kwargs):  # type: ignore[no-untyped-def]
+        if kwargs.get("doubled", False):
+            x = 2 * x
+        levels = {}
+        for name in ("fine", "coarse"):
+            levels[name] = x
+        return kwargs.pop("y", x) if "fine" in levels else x
+
+
+@pytest.mark.parametrize(
+    "module", [Options, AskingWhetherItIsTraced, Configured, Guarded, Parts, Outer, WithRecords, Scripted]
+)
 def test_no_false_alarm(module: Any) -> None:
     assert rules(module) == []
 
