@@ -51,13 +51,17 @@ def maker(engine: Mapping[str, Any]) -> str:
 
 
 def engine_sentence(engine: Mapping[str, Any]) -> str:
-    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of 300 layers in Half", or why there is none."""
+    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of what its 300 layers compute in Half", or why there
+    is none.
+    """
     reason = engine.get("reason", "no reason is given")
     if was_made(engine):
         half, size = engine.get("half_layers_fraction"), engine.get("engine_mb")
         said = f"built with {maker(engine)}"
         said += f": {size:.2f} MB" if size is not None else ""
-        said += f", {100 * half:.1f} % of {engine['layers']} layers in Half" if half is not None else ""
+        said += (
+            f", {100 * half:.1f} % of what its {engine['layers']} layers compute in Half" if half is not None else ""
+        )
         if engine.get("status") == "failed":
             return f"{said}. IT FAILED and is kept for inspection in artifacts/engine: {reason}"
         return said

@@ -50,6 +50,15 @@ def test_the_engine_has_its_line_in_every_state(report: Any, state: str, reason:
     assert engine_hop({} if report is None else {"engine": report}) == {"state": state, "reason": reason}
 
 
+@pytest.mark.parametrize(("state", "expected"), [("verified", "verified"), ("not verified", "not verified")])
+def test_outputs_alone_do_not_verify_an_engine_of_unknown_precision(state: str, expected: str) -> None:
+    hop = engine_hop(
+        {"engine": BUILT | {"declared": "fp16", "precision": {"state": state, "reason": "types are hidden"}}}
+    )
+    assert hop["state"] == expected and hop["matched_fraction"] == 1.0
+    assert ("types are hidden" in hop["reason"]) == (expected == "not verified")
+
+
 def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
     hop = engine_hop({"engine": BUILT})
     assert (hop["state"], hop["reason"], hop["samples"], hop["matched_fraction"]) == ("verified", "", 60, 1.0)
@@ -61,11 +70,11 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        (BUILT, "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half"),
+        (BUILT, "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half"),
         (ON_CPU, "built with ONNX Runtime 1.31.1 (CPUExecutionProvider): 12.35 MB"),
         (
             BUILT | {"status": "failed", "reason": "NaN"},
-            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half. IT FAILED and is kept for "
+            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half. IT FAILED and is kept for "
             "inspection in artifacts/engine: NaN",
         ),
         (

@@ -247,7 +247,7 @@ def test_an_engine_that_was_measured_is_a_hop_with_its_numbers_and_latency(folde
     text = re.sub(r"\s+", " ", page.text)
     assert not page.open
     for expected in (
-        "Built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of 200 layers in Half.",
+        "Built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half.",
         "profile 0, min and opt: images 1x3x64x64 1.5 1.7 1.8 7.0 % 600",
         "engine verified tensorrt 60 100 % 0.8000 0.8000 0.1 0",
         "Lint before the engine: 4 findings",
