@@ -51,8 +51,8 @@ def maker(engine: Mapping[str, Any]) -> str:
 
 
 def engine_sentence(engine: Mapping[str, Any]) -> str:
-    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of what its 300 layers compute in Half", or why there
-    is none.
+    """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of what its 300 layers compute in Half", or why
+    there is none.
     """
     reason = engine.get("reason", "no reason is given")
     if was_made(engine):
