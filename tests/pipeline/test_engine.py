@@ -74,8 +74,8 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
         (ON_CPU, "built with ONNX Runtime 1.31.1 (CPUExecutionProvider): 12.35 MB"),
         (
             BUILT | {"status": "failed", "reason": "NaN"},
-            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half. IT FAILED and is kept "
-            "for inspection in artifacts/engine: NaN",
+            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half. IT FAILED and "
+            "is kept for inspection in artifacts/engine: NaN",
         ),
         (
             {"status": "planned", "reason": "no GPU"},
