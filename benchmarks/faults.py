@@ -26,6 +26,7 @@ import onnx_ir as ir
 from stages.fp16 import to_fp16
 from stages.graph.float16 import MAX
 from stages.onnx_files import load_model, save_model
+from stages.ort.emulated import EmulatedSession
 from stages.ort.instrument import Instrumented
 from stages.ort.session import Session
 from stages.parity.query_rows import outputs_apart
@@ -71,6 +72,11 @@ class Network:
         """Of the sample to search with."""
         return Session(self.model).run(self.check)
 
+    @cached_property
+    def halved_outputs(self) -> dict[str, np.ndarray]:
+        """Likewise, of the FP16 file."""
+        return EmulatedSession(self.halved()).run(self.check)
+
     def halved(self) -> ir.Model:
         """The FP16 file, by the default rules."""
         if self._halved is None:
@@ -84,13 +90,13 @@ class Fault:
 
     Attributes:
         reference, candidate: FP32, and FP16 with the fault.
-        healthy: FP16 without it.
+        healthy: FP16 without it; None: the network's own FP16 file.
         node: its name.
     """
 
     reference: ir.Model
     candidate: ir.Model
-    healthy: ir.Model
+    healthy: ir.Model | None
     node: str
     detail: str
 
@@ -138,7 +144,7 @@ def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
         "halved": lambda array: array / 2,
     }
     _replace_constant(candidate.graph, node, i, change[how])
-    return Fault(network.model, candidate, network.halved(), str(node.name), f"input {i} {how}")
+    return Fault(network.model, candidate, None, str(node.name), f"input {i} {how}")
 
 
 def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
@@ -146,10 +152,10 @@ def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
     sites = [node for node in reference.graph if node.op_type == "LayerNormalization" or _epsilon_of_clip(node)]
     chosen = sites[rng.integers(len(sites))]
     if chosen.op_type == "Clip":
-        candidate, healthy = network.halved(), network.halved()
+        candidate = network.halved()
         node = named(candidate, str(chosen.name))
         _replace_constant(candidate.graph, node, 1, np.zeros_like)
-        return Fault(network.model, candidate, healthy, str(node.name), "min of Clip")
+        return Fault(network.model, candidate, None, str(node.name), "min of Clip")
     epsilon = chosen.attributes.get_float("epsilon", 1e-5)
     source = chosen.inputs[0]
     assert source is not None
@@ -201,7 +207,7 @@ def swapped_operands(network: Network, rng: np.random.Generator) -> Fault:
         raise NoSite("both are the same")
     node.replace_input_with(a, right)
     node.replace_input_with(b, left)
-    return Fault(network.model, candidate, network.halved(), str(node.name), f"inputs {a} and {b}")
+    return Fault(network.model, candidate, None, str(node.name), f"inputs {a} and {b}")
 
 
 PLANT: dict[str, Callable[[Network, np.random.Generator], Fault]] = {
