@@ -13,6 +13,7 @@ swapped operands  the two inputs of a Sub or Div, or two of a Concat, of one nod
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ import onnx_ir as ir
 from stages.fp16 import to_fp16
 from stages.graph.float16 import MAX
 from stages.onnx_files import load_model, save_model
+from stages.ort.emulated import EmulatedSession
 from stages.ort.instrument import Instrumented
 from stages.ort.session import Session
 from stages.parity.query_rows import outputs_apart
@@ -33,7 +35,6 @@ from stages.parity.query_rows import outputs_apart
 LEAST_EFFECT = 0.02  # of a fault on the outputs
 _LARGEST_POWER = 24  # float16 ends at 2^-24
 _LEAST_WEIGHT = 2.0**-20  # 16 steps of a subnormal: of a weight that is scaled down enough must be left
-_NO_RULES = {"rules": "autocast", "data_max": None, "init_max": None}
 _LINEAR = ("MatMul", "Conv", "Gemm")
 # What the scale of the first input passes through unchanged, whatever else is read.
 _HOMOGENEOUS = (
@@ -71,6 +72,11 @@ class Network:
         """Of the sample to search with."""
         return Session(self.model).run(self.check)
 
+    @cached_property
+    def halved_outputs(self) -> dict[str, np.ndarray]:
+        """Likewise, of the FP16 file."""
+        return EmulatedSession(self.halved()).run(self.check)
+
     def halved(self) -> ir.Model:
         """The FP16 file, by the default rules."""
         if self._halved is None:
@@ -84,13 +90,13 @@ class Fault:
 
     Attributes:
         reference, candidate: FP32, and FP16 with the fault.
-        healthy: FP16 without it.
+        healthy: FP16 without it; None: the network's own FP16 file.
         node: its name.
     """
 
     reference: ir.Model
     candidate: ir.Model
-    healthy: ir.Model
+    healthy: ir.Model | None
     node: str
     detail: str
 
@@ -116,9 +122,11 @@ def _in_memory(model: ir.Model) -> ir.Model:
 def overflow(network: Network, rng: np.random.Generator) -> Fault:
     reference = network.model.clone()
     move = _moved_scale(reference, network.check, rng, 18.0)
-    candidate = halved(reference, network.sample, **_NO_RULES)
-    healthy = halved(network.model, network.sample, **_NO_RULES)  # computes the same: the scale is a power of 2
-    return Fault(reference, candidate, healthy, move.first, f"2^{move.power}, taken back by {move.last}")
+    wanted = [str(node.name) for node in move.between[:-1]] + [_scale_name(move.last)]
+    included = [f"^{re.escape(name)}$" for name in wanted]
+    candidate = halved(reference, network.sample, node_include_list=included)
+    detail = f"2^{move.power}, taken back by {move.last}"  # the same function: the scale is a power of 2
+    return Fault(reference, candidate, None, move.first, detail)
 
 
 def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
@@ -138,7 +146,7 @@ def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
         "halved": lambda array: array / 2,
     }
     _replace_constant(candidate.graph, node, i, change[how])
-    return Fault(network.model, candidate, network.halved(), str(node.name), f"input {i} {how}")
+    return Fault(network.model, candidate, None, str(node.name), f"input {i} {how}")
 
 
 def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
@@ -146,10 +154,10 @@ def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
     sites = [node for node in reference.graph if node.op_type == "LayerNormalization" or _epsilon_of_clip(node)]
     chosen = sites[rng.integers(len(sites))]
     if chosen.op_type == "Clip":
-        candidate, healthy = network.halved(), network.halved()
+        candidate = network.halved()
         node = named(candidate, str(chosen.name))
         _replace_constant(candidate.graph, node, 1, np.zeros_like)
-        return Fault(network.model, candidate, healthy, str(node.name), "min of Clip")
+        return Fault(network.model, candidate, None, str(node.name), "min of Clip")
     epsilon = chosen.attributes.get_float("epsilon", 1e-5)
     source = chosen.inputs[0]
     assert source is not None
@@ -201,7 +209,7 @@ def swapped_operands(network: Network, rng: np.random.Generator) -> Fault:
         raise NoSite("both are the same")
     node.replace_input_with(a, right)
     node.replace_input_with(b, left)
-    return Fault(network.model, candidate, network.halved(), str(node.name), f"inputs {a} and {b}")
+    return Fault(network.model, candidate, None, str(node.name), f"inputs {a} and {b}")
 
 
 PLANT: dict[str, Callable[[Network, np.random.Generator], Fault]] = {
@@ -305,11 +313,15 @@ def _scale_input(graph: ir.Graph, node: ir.Node, scale: float) -> None:
     assert source is not None
     factor = ir.val(f"{node.name}/quiet", const_value=ir.tensor(np.float32(scale), name=f"{node.name}/quiet"))
     graph.register_initializer(factor)
-    scaled = ir.node("Mul", [source, factor], name=f"{node.name}/Scale")
+    scaled = ir.node("Mul", [source, factor], name=_scale_name(str(node.name)))
     scaled.outputs[0].name = f"{node.name}/Scale_output_0"
     scaled.outputs[0].type, scaled.outputs[0].shape = source.type, source.shape
     graph.insert_before(node, scaled)
     node.replace_input_with(0, scaled.outputs[0])
+
+
+def _scale_name(name: str) -> str:
+    return f"{name}/Scale"
 
 
 def _run_in_half(graph: ir.Graph, node: ir.Node) -> None:

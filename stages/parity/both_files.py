@@ -7,12 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from stages.onnx_files import load_model
 from stages.parity.align import align, source_node
 from stages.parity.pinning import pins_argument
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+_CHOICES = frozenset({
+    "TopK", "ArgMax", "ArgMin", "NonZero", "NonMaxSuppression", "Unique", "Greater", "GreaterOrEqual", "Less",
+    "LessOrEqual", "Equal", "Sign", "Floor", "Ceil", "Round",
+})  # fmt: skip
 
 
 class BothFiles:
@@ -74,6 +81,34 @@ class BothFiles:
                 if value is not None and value.producer() is not None:
                     return source_node(value)
         return None
+
+    def chooses_alike(self, node: ir.Node) -> bool:
+        """Whether it only chooses (a place, a side of a threshold), of the same tensors and by the same constants as
+        the reference's node: then another choice is the doing of what it reads, be it only rounded.
+        """
+        original = self.original(node)
+        if original is None or node.op_type not in _CHOICES or node.op_type != original.op_type:
+            return False
+        if dict(node.attributes) != dict(original.attributes) or len(node.inputs) != len(original.inputs):
+            return False
+        return all(self._same(mine, ours) for mine, ours in zip(node.inputs, original.inputs, strict=True))
+
+    def _same(self, mine: ir.Value | None, ours: ir.Value | None) -> bool:
+        import onnx_ir as ir
+
+        if mine is None or ours is None:
+            return mine is ours
+        constants = [ir.convenience.get_const_tensor(value) for value in (mine, ours)]
+        if constants[0] is not None and constants[1] is not None:
+            a, b = (constant.numpy() for constant in constants if constant is not None)
+            with np.errstate(over="ignore"):
+                a, b = (each.astype(np.float16) if each.dtype.kind == "f" else each for each in (a, b))
+            return np.array_equal(a, b)
+        names = {str(mine.name)}
+        while (node := mine.producer()) is not None and node.op_type in ("Cast", "Identity") and node.inputs[0]:
+            mine = node.inputs[0]
+            names.add(str(mine.name))
+        return self.aligned.get(str(ours.name), str(ours.name)) in names
 
     def candidate_as_run(self) -> ir.Model:
         """The candidate, with explicit sums where they are rounded; values keep their names."""

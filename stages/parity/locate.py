@@ -100,16 +100,21 @@ def _search(
 
 def _is_wrong(suspect: Suspect) -> bool:
     """Beyond what rounding explains, in its own output and in those of the graph."""
-    return or_inf(suspect.growth) >= WRONG and or_inf(suspect.effect) >= _FELT
+    return not _by_rounding(suspect) and or_inf(suspect.effect) >= _FELT
+
+
+def _by_rounding(suspect: Suspect) -> bool:
+    """Whether rounding explains the error of its own output."""
+    return suspect.explained or or_inf(suspect.growth) < WRONG
 
 
 def _wrong_ones_first(suspects: list[Suspect]) -> list[Suspect]:
     """Those whose error rounding does not explain first, where their effect is no smaller than that of rounding."""
-    rounded = [or_inf(each.effect) for each in suspects if or_inf(each.growth) < WRONG]
+    rounded = [or_inf(each.effect) for each in suspects if _by_rounding(each)]
     least = max(_NEXT_TO * max(rounded, default=0.0), _SINGLE)
 
     def comes_later(each: Suspect) -> bool:
-        return or_inf(each.growth) < WRONG or or_inf(each.effect) < least
+        return _by_rounding(each) or or_inf(each.effect) < least
 
     return sorted(suspects, key=comes_later)
 

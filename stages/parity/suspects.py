@@ -31,6 +31,7 @@ class Suspect:
             run, before rounding; for "error" in the reference.
         rule: the rule that let it into FP16 (or kept it out), where decisions are given.
         selector: what keeps it FP32, beside the entries in force, quoted for the command line.
+        explained: whether rounding what it reads explains its error (stages.parity.both_files, chooses_alike).
         sentence: all that in words.
     """
 
@@ -47,6 +48,7 @@ class Suspect:
     rule: str | None
     selector: str
     sentence: str
+    explained: bool = False
 
 
 def of_error(own: OwnError, files: BothFiles) -> Suspect:
@@ -69,6 +71,7 @@ def of_error(own: OwnError, files: BothFiles) -> Suspect:
         output_absmax=own.output_absmax,
         rule=None,
         selector=files.selector(node),
+        explained=files.chooses_alike(node),
         sentence=f"{node.op_type} {label(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}",
     )
     return _with_decision(suspect, files.decision(node))
