@@ -13,7 +13,6 @@ swapped operands  the two inputs of a Sub or Div, or two of a Concat, of one nod
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from stages.parity.query_rows import outputs_apart
 LEAST_EFFECT = 0.02  # of a fault on the outputs
 _LARGEST_POWER = 24  # float16 ends at 2^-24
 _LEAST_WEIGHT = 2.0**-20  # 16 steps of a subnormal: of a weight that is scaled down enough must be left
+_NO_RULES = {"rules": "autocast", "data_max": None, "init_max": None}
 _LINEAR = ("MatMul", "Conv", "Gemm")
 # What the scale of the first input passes through unchanged, whatever else is read.
 _HOMOGENEOUS = (
@@ -122,11 +122,9 @@ def _in_memory(model: ir.Model) -> ir.Model:
 def overflow(network: Network, rng: np.random.Generator) -> Fault:
     reference = network.model.clone()
     move = _moved_scale(reference, network.check, rng, 18.0)
-    wanted = [str(node.name) for node in move.between[:-1]] + [_scale_name(move.last)]
-    included = [f"^{re.escape(name)}$" for name in wanted]
-    candidate = halved(reference, network.sample, node_include_list=included)
-    detail = f"2^{move.power}, taken back by {move.last}"  # the same function: the scale is a power of 2
-    return Fault(reference, candidate, None, move.first, detail)
+    candidate = halved(reference, network.sample, **_NO_RULES)
+    healthy = halved(network.model, network.sample, **_NO_RULES)  # computes the same: the scale is a power of 2
+    return Fault(reference, candidate, healthy, move.first, f"2^{move.power}, taken back by {move.last}")
 
 
 def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
@@ -313,15 +311,11 @@ def _scale_input(graph: ir.Graph, node: ir.Node, scale: float) -> None:
     assert source is not None
     factor = ir.val(f"{node.name}/quiet", const_value=ir.tensor(np.float32(scale), name=f"{node.name}/quiet"))
     graph.register_initializer(factor)
-    scaled = ir.node("Mul", [source, factor], name=_scale_name(str(node.name)))
+    scaled = ir.node("Mul", [source, factor], name=f"{node.name}/Scale")
     scaled.outputs[0].name = f"{node.name}/Scale_output_0"
     scaled.outputs[0].type, scaled.outputs[0].shape = source.type, source.shape
     graph.insert_before(node, scaled)
     node.replace_input_with(0, scaled.outputs[0])
-
-
-def _scale_name(name: str) -> str:
-    return f"{name}/Scale"
 
 
 def _run_in_half(graph: ir.Graph, node: ir.Node) -> None:
