@@ -138,7 +138,7 @@ def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]
         model,
         tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
         ignore=plan["lint"]["ignore"],
-        plugins_ops=ops,
+        plugin_ops=ops,
     )
     return findings, [ASSUMED] if assumed else []
 

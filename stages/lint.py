@@ -94,7 +94,7 @@ def _of_file(path: Path, tensorrt: str | None, plugin_ops: Collection[str]) -> l
         infer_types(model)
     spec = model.metadata_props.get(SPEC_KEY)
     inputs = [tensor["name"] for tensor in json.loads(spec)["inputs"]] if spec else []
-    return lint_graph(model, tensorrt=tensorrt, plugins_ops=plugin_ops, inputs=inputs)
+    return lint_graph(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)
 
 
 def _factory(name: str) -> Any:

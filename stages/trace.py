@@ -216,7 +216,7 @@ def _lint(
     Raises:
         StageError: when there are findings of the severity that ends the stage, with all their rules.
     """
-    findings, ignored = split_ignored(lint(model, plugins_ops=plugin_ops), parse_ignores(ignore, RULES))
+    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
     left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
     if fatal := failing(left, fail_on):
         raise StageError(

@@ -102,7 +102,7 @@ def lint(
     *,
     tensorrt: str | None = None,
     ignore: Sequence[str] = (),
-    plugins_ops: Collection[str] = (),
+    plugin_ops: Collection[str] = (),
     inputs: Sequence[str] = (),
 ) -> list[Finding]:
     """What TensorRT will not like about a model, errors first, then in graph order.
@@ -112,7 +112,7 @@ def lint(
             the node "slice" of a function that the node "head" calls is "head/slice".
         tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on the node's name or scope>".
-        plugins_ops: operator types that plugins bring along, as Op or domain::Op.
+        plugin_ops: operator types that plugins bring along, as Op or domain::Op.
         inputs: names of the inputs that the model was exported with, to find those that it lost.
 
     Raises:
@@ -123,8 +123,8 @@ def lint(
         versions = parse_version(tensorrt)
     except ValueError as error:
         raise StageError(f"lint: {error}") from error
-    model, fault = inlined(model, plugins_ops)
-    subject = Subject(model, versions, plugins_ops, inputs)
+    model, fault = inlined(model, plugin_ops)
+    subject = Subject(model, versions, plugin_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
     if fault:
         places.append(operators.not_inlined(fault))

@@ -62,7 +62,7 @@ def test_a_plugin_stands_for_a_function_of_its_name() -> None:
     graph = '(float[4,4] x) => (float y) { ["a"] y = f.Area(x) }'
     assert [finding.node for finding in of(graph, DET, ignore=["deployment-io"])] == ["a/det"]
     for plugin in ("Area", "f::Area"):
-        assert of(graph, DET, plugins_ops=[plugin], ignore=["deployment-io"]) == []
+        assert of(graph, DET, plugin_ops=[plugin], ignore=["deployment-io"]) == []
 
 
 def test_another_opset_in_a_function() -> None:

@@ -55,8 +55,8 @@ def test_other_domains_need_a_plugin() -> None:
     assert (finding.rule, finding.severity) == ("unsupported-op", "error")
     assert "com.acme::Fast" in finding.message and "engine.plugins" in finding.remedy
     for plugin in ("Fast", "com.acme::Fast"):
-        assert found(CUSTOM, imports=imports, plugins_ops=[plugin]) == []
-    assert found(CUSTOM, imports=imports, plugins_ops=["Slow"]) == [("error", "unsupported-op")]
+        assert found(CUSTOM, imports=imports, plugin_ops=[plugin]) == []
+    assert found(CUSTOM, imports=imports, plugin_ops=["Slow"]) == [("error", "unsupported-op")]
 
 
 @pytest.mark.parametrize("name", ["EfficientNMS_TRT", "TRT_FP8QuantizeLinear"])
@@ -92,4 +92,4 @@ def test_an_operator_of_a_body() -> None:
 
 def test_a_plugin_may_stand_for_an_operator_of_onnx() -> None:
     model = model_of("(float[4,4] x) => (float[A] y) { y = Det(x) }")
-    assert lint(model, ignore=OF_TEXTS, plugins_ops=["Det"]) == []
+    assert lint(model, ignore=OF_TEXTS, plugin_ops=["Det"]) == []
