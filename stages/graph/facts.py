@@ -27,6 +27,13 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """A node, and all nodes inside it, at any depth."""
+    yield node
+    for body in bodies(node):
+        yield from ir.traversal.RecursiveGraphIterator(body)
+
+
 def model_facts(model: ir.Model) -> dict[str, Any]:
     """Counts of a model whose value types are known (run shape inference first).
 
