@@ -22,7 +22,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from stages.graph.emulate import emulate
-from stages.graph.facts import bodies, with_bodies
+from stages.graph.facts import read_by, with_bodies
 from stages.graph.float16 import MAX
 from stages.graph.normalize import infer_types
 from stages.graph.opset import to_opset
@@ -266,11 +266,8 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 
 def _reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, and its bodies read from outside."""
-    inner = list(with_bodies(node))
-    made = {output for each in inner for output in each.outputs}
-    found = [value for each in inner for value in each.inputs if value is not None]
-    found += [value for graph in bodies(node) for value in graph.outputs]
-    return [value for value in found if value not in made]
+    made = {output for each in with_bodies(node) for output in each.outputs}
+    return [value for value in read_by(node) if value not in made]
 
 
 def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model]:
