@@ -17,9 +17,12 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on a GPU are skipped where there is none; to ask for them alone there is an error, not a success."""
     if shutil.which("nvidia-smi"):
         return
+    if config.option.markexpr == "gpu":
+        raise pytest.UsageError("-m gpu: no NVIDIA GPU here (nvidia-smi is missing), so nothing would be tested")
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is missing)"))

@@ -252,8 +252,7 @@ def _from_npz(path: Path, faults: list[str]) -> _Source | None:
         return _NpzSource(path)
     except zipfile.BadZipFile:
         faults.append(f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)")
-    # NotImplementedError: a compression that zipfile does not know; RuntimeError: an encrypted archive
-    except (OSError, ValueError, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
         faults.append(f"{path}: expected arrays in .npz, but {error}")
     return None
 

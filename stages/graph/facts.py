@@ -27,6 +27,22 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
+def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
+    """A node, and all nodes inside it, at any depth."""
+    yield node
+    for body in bodies(node):
+        yield from ir.traversal.RecursiveGraphIterator(body)
+
+
+def read_by(node: ir.Node) -> list[ir.Value]:
+    """What a node reads, inside its bodies, too: values that they make themselves included."""
+    read: list[ir.Value] = []
+    for each in with_bodies(node):
+        read += [value for value in each.inputs if value is not None]
+        read += [value for body in bodies(each) for value in body.outputs]  # an outer tensor may be one as it stands
+    return read
+
+
 def model_facts(model: ir.Model) -> dict[str, Any]:
     """Counts of a model whose value types are known (run shape inference first).
 

@@ -22,7 +22,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from stages.graph.emulate import emulate
-from stages.graph.facts import bodies
+from stages.graph.facts import read_by, with_bodies
 from stages.graph.float16 import MAX
 from stages.graph.normalize import infer_types
 from stages.graph.opset import to_opset
@@ -108,7 +108,7 @@ def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Mod
     """
     model = side.model.clone()
     values = {str(value.name): value for value in _values(model)}
-    places = {inner: number for number, node in enumerate(model.graph) for inner in (node, *_inside(node))}
+    places = {inner: number for number, node in enumerate(model.graph) for inner in with_bodies(node)}
     names = []
     for number, group in enumerate(groups):
         switch = ir.val(f"{side.added[1]}/switch/{number}", shape=ir.Shape([]), type=ir.TensorType(_BOOL))
@@ -266,16 +266,8 @@ def _emit(value: ir.Value, order: list[ir.Node], placed: set[ir.Node]) -> None:
 
 def _reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, and its bodies read from outside."""
-    inner = _inside(node)
-    made = {output for each in inner for output in each.outputs}
-    found = [value for each in (node, *inner) for value in each.inputs if value is not None]
-    found += [value for graph in bodies(node) for value in graph.outputs]
-    return [value for value in found if value not in made]
-
-
-def _inside(node: ir.Node) -> list[ir.Node]:
-    """The nodes in its bodies, at any depth."""
-    return [inner for graph in bodies(node) for inner in ir.traversal.RecursiveGraphIterator(graph)]
+    made = {output for each in with_bodies(node) for output in each.outputs}
+    return [value for value in read_by(node) if value not in made]
 
 
 def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model]:

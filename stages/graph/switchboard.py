@@ -20,7 +20,7 @@ is the cast of a DOUBLE, or of an integer above 2^24, to FLOAT16: here it passes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.graph.decide import Rules
-from stages.graph.facts import all_nodes, bodies
+from stages.graph.facts import all_nodes, with_bodies
 from stages.graph.masks import find_masks
 from stages.graph.normalize import Names
 from stages.graph.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
@@ -329,13 +329,6 @@ class _Behind:
         else:
             self._graph.append(node)
         self._last = node
-
-
-def with_bodies(node: ir.Node) -> Iterator[ir.Node]:
-    """A node, and all nodes inside it."""
-    yield node
-    for body in bodies(node):
-        yield from ir.traversal.RecursiveGraphIterator(body)
 
 
 def _reads_no_values(use: Use) -> bool:

@@ -11,7 +11,7 @@ import math
 
 import onnx_ir as ir
 
-from stages.ort.instrument import read_by
+from stages.graph.facts import read_by
 
 _PIECES = 8
 _NODES_MIN = 64  # a smaller graph runs as fast from its inputs

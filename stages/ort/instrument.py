@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.graph.facts import bodies
+from stages.graph.facts import read_by
 from stages.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -186,16 +186,6 @@ def main_values(model: ir.Model) -> dict[str, ir.Value]:
     graph = model.graph
     values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
     return {str(value.name): value for value in values if value.name}
-
-
-def read_by(node: ir.Node) -> list[ir.Value]:
-    """What a node reads, inside its subgraphs too."""
-    read = [source for source in node.inputs if source is not None]
-    for graph in bodies(node):
-        for inner in ir.traversal.RecursiveGraphIterator(graph):
-            read += [source for source in inner.inputs if source is not None]
-        read.extend(graph.outputs)  # an outer tensor may be one as it stands
-    return read
 
 
 def _prune(graph: ir.Graph) -> set[str]:

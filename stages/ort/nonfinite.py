@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 import onnx_ir as ir
 
-from stages.ort.instrument import main_values, read_by
+from stages.graph.facts import read_by
+from stages.ort.instrument import main_values
 from stages.ort.ranges import Counter, Scan
 
 

@@ -57,7 +57,7 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
 
 def _behind_top_k(model: ir.Model) -> set[ir.Value]:
     """The values of the main graph that depend on a TopK."""
-    from stages.ort.instrument import read_by
+    from stages.graph.facts import read_by
 
     found: set[ir.Value] = set()
     for node in model.graph:

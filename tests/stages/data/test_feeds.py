@@ -141,6 +141,23 @@ def test_faults_of_files(tmp_path: Path) -> None:
 # --- faults of arrays -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("in_file", "in_directory", "value", "said"),
+    [(6, 8, 1, "is encrypted"), (8, 10, 99, "compression method is not supported")],
+    ids=["encrypted", "packed by another method"],
+)
+def test_archives_that_zipfile_does_not_read(
+    tmp_path: Path, in_file: int, in_directory: int, value: int, said: str
+) -> None:
+    """Flags and method of its one member, in the member's header and in the directory."""
+    path = tmp_path / "a.npz"
+    np.savez(path, images=X[0])
+    archive = bytearray(path.read_bytes())
+    archive[in_file] = archive[archive.index(b"PK\x01\x02") + in_directory] = value
+    path.write_bytes(bytes(archive))
+    assert any(line.startswith(f"{path}: expected arrays in .npz, but") and said in line for line in faults(path))
+
+
 def test_all_faults_are_reported_together() -> None:
     found = faults({"images": X[0].astype(np.float64), "image": X, "size": SIZE[0].astype(np.int32)})
     assert found == [
