@@ -1,4 +1,4 @@
-"""What a graph is made of: the counts that reports show for every hop."""
+"""What a graph is made of: its nodes and bodies, and the counts that reports show for every hop."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ def read_by(node: ir.Node) -> list[ir.Value]:
         read += [value for value in each.inputs if value is not None]
         read += [value for body in bodies(each) for value in body.outputs]  # an outer tensor may be one as it stands
     return read
+
+
+def is_op(node: ir.Node | None, *op_types: str) -> bool:
+    """Whether a node is one of these operators of ONNX's own domain."""
+    return node is not None and node.domain == "" and node.op_type in op_types
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that writes a value, where it is one of these operators."""
+    node = value.producer() if value is not None else None
+    return node if is_op(node, *op_types) else None
 
 
 def model_facts(model: ir.Model) -> dict[str, Any]:

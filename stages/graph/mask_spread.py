@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op
 from stages.graph.float16 import MAX
 from stages.graph.rules.base import finite
 from stages.graph.rules.facts import ConstantFacts
@@ -222,7 +222,3 @@ def _is_whole(value: ir.Value | None, steps: int) -> bool:
     if node.op_type == "Sub":
         return all(_is_whole(read, steps - 1) for read in node.inputs)
     return bool(_carrying(node)) and all(_is_whole(node.inputs[index], steps - 1) for index in _carrying(node))
-
-
-def is_op(node: ir.Node, op_type: str) -> bool:
-    return node.domain == "" and node.op_type == op_type

@@ -42,8 +42,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from stages.graph.facts import is_op
 from stages.graph.float16 import MAX
-from stages.graph.mask_spread import CHOOSES, MOVES, Facts, Mark, Spread, is_op
+from stages.graph.mask_spread import CHOOSES, MOVES, Facts, Mark, Spread
 from stages.graph.rules.facts import ConstantFacts, constant_facts
 from stages.graph.slots import is_float32
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op
 from stages.graph.lint.finding import Finding, link_to
 from stages.graph.lint.integers import constant
 from stages.graph.lint.values import Values
@@ -111,16 +111,6 @@ Check = Callable[[Subject], Iterator[Place]]
 def node_name(node: ir.Node) -> str:
     """The name of a node; of one without, the name that conversion gives it."""
     return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
-
-
-def is_op(node: ir.Node | None, *op_types: str) -> bool:
-    return node is not None and node.domain == "" and node.op_type in op_types
-
-
-def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node that writes a value, if it has one of these types."""
-    node = value.producer() if value is not None else None
-    return node if is_op(node, *op_types) else None
 
 
 def behind(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.facts import bodies
-from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, rank
+from stages.graph.facts import bodies, is_op
+from stages.graph.lint.base import Place, Rule, Subject, behind, rank
 from stages.graph.lint.integers import constant
 from stages.graph.lint.values import Origin
 
@@ -54,7 +54,7 @@ def squeezes(subject: Subject) -> Iterator[Place]:
                 node,
                 f"squeeze({axis}) was exported as a question at run time, because the size of that axis was not known; "
                 "its branches differ in rank, and TensorRT builds no such If.",
-                f"Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where axis {axis} is 1.",
+                f"Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator behind it says which rank was meant.",
             )
 
 

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer, rank
+from stages.graph.facts import is_op, made_by
+from stages.graph.lint.base import Place, Rule, Subject, behind, rank
 from stages.graph.lint.integers import constant
 from stages.graph.lint.support import TOPK_MAX
 from stages.graph.lint.values import Origin
@@ -207,8 +208,8 @@ def topks(subject: Subject) -> Iterator[Place]:
 
 def _sorts(node: ir.Node) -> bool:
     """Whether k is the size of the axis that is looked at: torch.sort."""
-    size = producer(behind_value(node.inputs[1]), "Gather")
-    shape = producer(size.inputs[0], "Shape") if size is not None else None
+    size = made_by(behind_value(node.inputs[1]), "Gather")
+    shape = made_by(size.inputs[0], "Shape") if size is not None else None
     axis, source = node.attributes.get_int("axis", -1), node.inputs[0]
     picked = constant(size.inputs[1]) if size is not None else None
     if shape is None or shape.inputs[0] is not source or picked is None or picked.size != 1 or source is None:

@@ -151,11 +151,9 @@ def _slice(node: ir.Node, read: list[Any]) -> Known | None:
     numbers = [whole(entry) if entry is not None else None for entry in read[1:]]
     starts, ends = numbers[0], numbers[1]
     steps = numbers[3] if len(numbers) > 3 and numbers[3] is not None else [1]
-    if starts is None or ends is None or len(starts) != 1:
+    if starts is None or ends is None or len(starts) != 1 or steps[0] == 0:
         return None
-    length = len(read[0])
-    end = ends[0] if abs(ends[0]) <= length else (length if ends[0] > 0 else None)
-    return _objects(list(read[0][slice(starts[0], end, steps[0])]))
+    return _objects(list(read[0][starts[0] : ends[0] : steps[0]]))  # Python and ONNX clamp alike
 
 
 def _range(node: ir.Node, read: list[Any]) -> Known | None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.lint.base import Place, Rule, Subject, is_op, producer, scalar
+from stages.graph.facts import is_op, made_by
+from stages.graph.lint.base import Place, Rule, Subject, scalar
 from stages.graph.lint.integers import constant
 
 DECOMPOSED_LAYER_NORM = Rule(
@@ -42,21 +43,21 @@ def _remedy(last: bool, old: bool) -> str:
 
 def _mean_of(sqrt: ir.Node) -> ir.Node | None:
     """The mean about which a Sqrt takes the root of a variance; None: it is another Sqrt."""
-    shifted = producer(sqrt.inputs[0], "Add")
+    shifted = made_by(sqrt.inputs[0], "Add")
     if shifted is None or all(scalar(value) is None for value in shifted.inputs):
         return None
-    variance = next((node for value in shifted.inputs if (node := producer(value, "ReduceMean"))), None)
+    variance = next((node for value in shifted.inputs if (node := made_by(value, "ReduceMean"))), None)
     if variance is None or (difference := _squared(variance.inputs[0])) is None:
         return None
-    minus = producer(difference, "Sub")
-    mean = producer(minus.inputs[1], "ReduceMean") if minus is not None else None
+    minus = made_by(difference, "Sub")
+    mean = made_by(minus.inputs[1], "ReduceMean") if minus is not None else None
     if minus is None or mean is None or mean.inputs[0] is not minus.inputs[0] or not _divides(sqrt, difference):
         return None
     return mean
 
 
 def _squared(value: ir.Value | None) -> ir.Value | None:
-    power = producer(value, "Pow", "Mul")
+    power = made_by(value, "Pow", "Mul")
     if power is None:
         return None
     if power.op_type == "Pow":
@@ -72,7 +73,7 @@ def _divides(sqrt: ir.Node, difference: ir.Value) -> bool:
             return any(is_op(next_reader, "Mul") for next_reader in reader.outputs[0].consumers())
         if is_op(reader, "Div"):
             top = reader.inputs[0]
-            other = producer(top, "Sub")
+            other = made_by(top, "Sub")
             if top is difference or (other is not None and minus is not None and other.inputs[0] is minus.inputs[0]):
                 return True
             if scalar(top) == 1:

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from stages.graph.facts import is_op
 from stages.graph.float16 import MAX
-from stages.graph.lint.base import Place, Rule, Subject, is_op
+from stages.graph.lint.base import Place, Rule, Subject
 from stages.graph.lint.integers import constant
 from stages.graph.lint.values import Origin
 

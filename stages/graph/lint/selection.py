@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.lint.base import Place, Rule, Subject, behind, is_op, producer, scalar
+from stages.graph.facts import is_op, made_by
+from stages.graph.lint.base import Place, Rule, Subject, behind, scalar
 from stages.graph.lint.values import Origin
 
 WHERE_CONDITION = Rule(
@@ -75,7 +76,7 @@ def booleans(subject: Subject) -> Iterator[Place]:
 
 
 def _was_boolean(value: ir.Value | None) -> bool:
-    cast = producer(value, "Cast")
+    cast = made_by(value, "Cast")
     source = cast.inputs[0] if cast is not None else value
     return source is not None and source.dtype == ir.DataType.BOOL
 
@@ -120,7 +121,7 @@ def _quadrants(atan: ir.Node) -> list[ir.Node]:
 
 def _replaces_nan(where: ir.Node) -> bool:
     """Where(IsNaN(a), 0, a), as the dynamo exporter ends an arc tangent."""
-    asked = producer(where.inputs[0], "IsNaN") if is_op(where, "Where") else None
+    asked = made_by(where.inputs[0], "IsNaN") if is_op(where, "Where") else None
     return asked is not None and asked.inputs[0] is where.inputs[2]
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
-from stages.graph.repair.rewrite import Done, behind, constant_of, is_op, made_by, opset
+from stages.graph.facts import all_nodes, is_op, made_by
+from stages.graph.repair.rewrite import Done, behind, constant_of, opset
 
 _COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
 _SIZES = ("Shape", "Size")

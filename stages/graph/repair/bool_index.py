@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op, made_by
 from stages.graph.repair.masks_by_position import (
     covers,
     flattened_source,
@@ -27,7 +27,7 @@ from stages.graph.repair.masks_by_position import (
     same_sizes_behind,
     summed_rows,
 )
-from stages.graph.repair.rewrite import Build, Done, Writer, dims_of, is_op, made_by, opset, replace
+from stages.graph.repair.rewrite import Build, Done, Writer, dims_of, opset, replace
 from stages.graph.repair.where_arithmetic import chosen
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"

@@ -19,19 +19,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes, bodies
+from stages.graph.facts import all_nodes, bodies, is_op
 from stages.graph.normalize import infer_types
-from stages.graph.repair.rewrite import (
-    Done,
-    Writer,
-    axes_of,
-    constant_of,
-    dims_of,
-    graph_of,
-    ints_of,
-    is_op,
-    replace,
-)
+from stages.graph.repair.rewrite import Done, Writer, axes_of, constant_of, dims_of, graph_of, ints_of, replace
 
 SMALL = 1 << 16  # bytes
 _NOT_FOLDED = {

@@ -30,18 +30,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
-from stages.graph.repair.rewrite import (
-    Build,
-    Done,
-    NotEqualError,
-    Writer,
-    constant_of,
-    dims_of,
-    graph_of,
-    is_op,
-    replace,
-)
+from stages.graph.facts import all_nodes, is_op
+from stages.graph.repair.rewrite import Build, Done, NotEqualError, Writer, constant_of, dims_of, graph_of, replace
 from stages.graph.rules.declared import FLOAT32
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from stages.graph.repair.rewrite import Build, axes_of, constant_of, dims_of, is_op, made_by
+from stages.graph.facts import is_op, made_by
+from stages.graph.repair.rewrite import Build, axes_of, constant_of, dims_of
 
 _ROWS_FIRST = [1, 0]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op, made_by
 from stages.graph.repair.masks_by_position import mask_behind, masked_sum, summed_rows
 from stages.graph.repair.rewrite import (
     FLOATS,
@@ -25,8 +25,6 @@ from stages.graph.repair.rewrite import (
     constant_of,
     dims_of,
     ints_of,
-    is_op,
-    made_by,
     opset,
     replace,
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op, made_by
 from stages.graph.repair.rewrite import (
     INTEGERS,
     Build,
@@ -24,8 +24,6 @@ from stages.graph.repair.rewrite import (
     dims_of,
     from_data,
     graph_of,
-    is_op,
-    made_by,
     opset,
     remove,
 )

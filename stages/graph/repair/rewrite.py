@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.graph.facts import bodies
+from stages.graph.facts import bodies, is_op
 from stages.graph.normalize import Names
 
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
@@ -181,17 +181,6 @@ def graph_of(node: ir.Node) -> ir.Graph:
 
 def opset(model: ir.Model) -> int:
     return model.graph.opset_imports.get("", 0)
-
-
-def is_op(node: ir.Node | None, *op_types: str) -> bool:
-    """Whether a node is one of these operators of ONNX's own domain."""
-    return node is not None and node.domain == "" and node.op_type in op_types
-
-
-def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The producer of a value where it is one of these operators."""
-    producer = value.producer() if value is not None else None
-    return producer if is_op(producer, *op_types) else None
 
 
 def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:

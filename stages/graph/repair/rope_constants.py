@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes, bodies
+from stages.graph.facts import all_nodes, bodies, is_op
 from stages.graph.normalize import infer_types
 from stages.graph.repair.fold_constants import fold
-from stages.graph.repair.rewrite import Done, Writer, ints_of, is_op, replace
+from stages.graph.repair.rewrite import Done, Writer, ints_of, replace
 
 LARGE = 1 << 24  # bytes: 4096 positions of 1024 float32
 MANY = 8

@@ -16,19 +16,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
-from stages.graph.repair.rewrite import (
-    Done,
-    Writer,
-    axes_of,
-    constant_of,
-    dims_of,
-    ints_of,
-    is_op,
-    made_by,
-    opset,
-    replace,
-)
+from stages.graph.facts import all_nodes, is_op, made_by
+from stages.graph.repair.rewrite import Done, Writer, axes_of, constant_of, dims_of, ints_of, opset, replace
 
 _KEEP_RANK = (
     *("Abs", "BatchNormalization", "Cast", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid"),

@@ -18,7 +18,7 @@ from collections.abc import Container
 
 import onnx_ir as ir
 
-from stages.graph.facts import all_nodes
+from stages.graph.facts import all_nodes, is_op
 from stages.graph.float16 import MAX
 from stages.graph.repair.bounds import bounds
 from stages.graph.repair.rewrite import (
@@ -31,7 +31,6 @@ from stages.graph.repair.rewrite import (
     behind,
     constant_of,
     from_data,
-    is_op,
     replace,
 )
 

@@ -17,7 +17,7 @@ def elements(text: str) -> list[object] | None:
     return known.ravel().tolist() if known is not None else None
 
 
-CONSTANTS = "int64[1] minus = {-1}, int64[1] one = {1}, int64[2] two = {1, 2}, int64 zero = {0}, int64 third = {3}"
+CONSTANTS = "int64[1] minus = {-1}, int64[1] one = {1}, int64[2] two = {1, 2}, int64[1] far = {-9}, int64[1] zeroth = {0}, int64 zero = {0}, int64 third = {3}, int64[1] three = {3}"
 
 
 def of(body: str, result: str = "int64[K] y") -> list[object] | None:
@@ -35,6 +35,8 @@ def of(body: str, result: str = "int64[K] y") -> list[object] | None:
         ("s = Shape(x) y = Concat<axis = 0>(s, minus)", [None, 3, 20, 20, -1]),
         ("s = Shape(x) a = Gather(s, third) y = Unsqueeze(a, zero)", [20]),
         ("s = Shape(x) y = Slice(s, one, minus)", [3, 20]),
+        ("s = Shape(x) y = Slice(s, one, far)", []),
+        ("s = Shape(x) y = Slice(s, three, far, zeroth, minus)", [20, 20, 3, None]),
         ("f = Cast<to = 7>(x) m = ReduceMax<keepdims = 0>(f) s = Shape(x) y = Mul(s, m)", None),
         ("s = Shape<start = 1>(x) y = ReduceProd(s)", [1200]),
         ("s = Shape(x) y = ReduceProd(s)", None),
