@@ -117,10 +117,11 @@ def _table_of_unknown_size(build: Build, x: ir.Value) -> _Table:
     padded = build.op("Add", size, build.ints(1), label="padded")
     stride = build.op("Gather", padded, build.ints([0]), axis=0, label="width")
     count = build.op("Mul", stride, build.op("Gather", padded, build.ints([1]), axis=0, label="height"), label="count")
-    flat = build.op("Concat", build.ints([0, 0]), count, axis=0, label="flat")  # -1 would be unknown where n or c is 0
+    # Sizes of x and no zeros that copy them: beside those ONNX Runtime makes the count a -1, unknown where n or c is 0.
+    flat = build.op("Concat", build.op("Shape", x, end=2), count, axis=0, label="flat")
     rows_down = build.op("Mul", stride, build.ints(_CORNERS_Y), label="rows_down")
     return _Table(
-        _rows(build, _padded(build, x, [1, 1]), flat),
+        _rows(build, _padded(build, x, [1, 1]), flat, allowzero=1),
         _exact(build.cast(size, ir.DataType.FLOAT)),
         build.op("Sub", size, build.ints(1), label="last"),
         stride,
@@ -133,8 +134,8 @@ def _padded(build: Build, x: ir.Value, pads: list[int]) -> ir.Value:
     return padded
 
 
-def _rows(build: Build, x: ir.Value, flat: ir.Value) -> ir.Value:
-    rows: ir.Value = build.op("Transpose", build.op("Reshape", x, flat), perm=[0, 2, 1], label="rows")
+def _rows(build: Build, x: ir.Value, flat: ir.Value, **attributes: int) -> ir.Value:
+    rows: ir.Value = build.op("Transpose", build.op("Reshape", x, flat, **attributes), perm=[0, 2, 1], label="rows")
     return rows
 
 

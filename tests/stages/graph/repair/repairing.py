@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,10 +43,11 @@ def repaired(model: onnx.ModelProto, *passes: str) -> tuple[onnx.ModelProto, Rep
     return result, report
 
 
-def run(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+def run(model: onnx.ModelProto, feeds: Mapping[str, Any], optimized: bool = False) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     return [np.asarray(output) for output in session.run(None, dict(feeds))]
 
@@ -53,9 +55,12 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[np.ndarray]:
 def assert_equal(
     before: onnx.ModelProto, after: onnx.ModelProto, feeds: Sequence[Mapping[str, Any]], rtol: float = 0.0
 ) -> None:
-    """Outputs of one shape and type whose values differ by at most rtol times the largest, NaN where there was NaN."""
-    for feed in feeds:
-        for expected, got in zip(run(before, feed), run(after, feed), strict=True):
+    """Outputs of one shape and type whose values differ by at most rtol times the largest, NaN where there was NaN.
+
+    They are run without the optimisation of ONNX Runtime, and with all of it, which is its default.
+    """
+    for feed, optimized in itertools.product(feeds, (False, True)):
+        for expected, got in zip(*[run(model, feed, optimized) for model in (before, after)], strict=True):
             assert got.shape == expected.shape
             assert got.dtype == expected.dtype
             largest = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0)) if expected.size else 0.0

@@ -12,7 +12,7 @@ from stages.graph.lint import lint
 from stages.graph.repair import PASSES, repair
 from stages.onnx_files import load_model, save_model
 from tests.corpus import CASES, exported, outputs
-from tests.stages.graph.repair.repairing import run
+from tests.stages.graph.repair.repairing import assert_equal, run
 
 MENDED = [name for name, case in CASES.items() if case.REPAIRS]
 ROUNDING = 1e-6  # sums in another order
@@ -43,10 +43,11 @@ def test_findings_are_gone_and_outputs_equal(name: str, tmp_path: Path) -> None:
     names = [value.name for value in model.graph.input]
     for example in case.examples():
         feed = {key: tensor.numpy() for key, tensor in zip(case.INPUT_NAMES, example, strict=True) if key in names}
-        for expected, got in zip(outputs(case.Bad(), example), run(model, feed), strict=True):
-            assert got.shape == tuple(expected.shape)
-            largest = float(np.max(np.abs(expected.numpy()), initial=0))
-            np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=ROUNDING * largest)
+        for optimized in (False, True):
+            for expected, got in zip(outputs(case.Bad(), example), run(model, feed, optimized), strict=True):
+                assert got.shape == tuple(expected.shape)
+                largest = float(np.max(np.abs(expected.numpy()), initial=0))
+                np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=ROUNDING * largest)
 
 
 def test_repairs_of_the_corpus_are_passes() -> None:
@@ -65,7 +66,4 @@ def test_all_passes_keep_what_a_good_module_computes(name: str, tmp_path: Path) 
     assert [value.name for value in after.graph.input] == names
     for example in case.examples():
         feed = {key: tensor.numpy() for key, tensor in zip(case.INPUT_NAMES, example, strict=True) if key in names}
-        for expected, got in zip(run(before, feed), run(after, feed), strict=True):
-            assert got.shape == expected.shape
-            largest = float(np.max(np.abs(expected[np.isfinite(expected)]), initial=0))
-            np.testing.assert_allclose(got, expected, rtol=0, atol=ROUNDING * largest)
+        assert_equal(before, after, [feed], ROUNDING)

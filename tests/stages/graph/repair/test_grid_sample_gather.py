@@ -65,28 +65,30 @@ def test_reference_evaluator_agrees(padding: str) -> None:
     before = sample("3, 4", mode="linear", padding=padding, opset=20)
     after, _ = repaired(before, "grid_sample_gather")
     feed = {"x": uniform(1, 2, 3, 4), "grid": edge_grid(1, [-1e30, -1e9, *EDGES[1:-1], 1e9, 1e30])}
-    np.testing.assert_allclose(
-        run(after, feed)[0], ReferenceEvaluator(before).run(None, feed)[0], rtol=0, atol=ROUNDING
-    )
+    expected = ReferenceEvaluator(before).run(None, feed)[0]
+    for optimized in (False, True):
+        np.testing.assert_allclose(run(after, feed, optimized)[0], expected, rtol=0, atol=ROUNDING)
 
 
+@pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("padding", ["zeros", "border"])
-def test_nan_gives_nan_and_an_infinity_lies_outside(padding: str) -> None:
+def test_nan_gives_nan_and_an_infinity_lies_outside(padding: str, optimized: bool) -> None:
     after, _ = repaired(sample("4, 6", padding=padding), "grid_sample_gather")
     x = uniform(1, 3, 4, 6)
     grid = np.array([[np.nan, 0], [0, np.nan], [np.inf, 0], [-np.inf, 0], [1e38, 0]], np.float32).reshape(1, 5, 1, 2)
-    got = run(after, {"x": x, "grid": grid})[0][0, :, :, 0]
+    got = run(after, {"x": x, "grid": grid}, optimized)[0][0, :, :, 0]
     assert np.isnan(got[:, :2]).all()
     middle = (x[0, :, 1] + x[0, :, 2]) / 2  # y = 0 lies between rows 1 and 2
     expected = np.zeros((3, 3)) if padding == "zeros" else np.stack([middle[:, 5], middle[:, 0], middle[:, 5]], axis=1)
     np.testing.assert_allclose(got[:, 2:], expected, rtol=0, atol=ROUNDING)
 
 
-def test_half_inputs_keep_their_type_and_positions_are_float32() -> None:
+@pytest.mark.parametrize("optimized", [False, True])
+def test_half_inputs_keep_their_type_and_positions_are_float32(optimized: bool) -> None:
     before = sample("40, 48", of="float16")
     after, _ = repaired(before, "grid_sample_gather")
     x, grid = uniform(1, 3, 40, 48).astype(np.float16), uniform(1, 9, 9, 2).astype(np.float16)
-    got = run(after, {"x": x, "grid": grid})[0]
+    got = run(after, {"x": x, "grid": grid}, optimized)[0]
     assert got.dtype == np.float16
     exact = run(sample("40, 48"), {"x": x.astype(np.float32), "grid": grid.astype(np.float32)})[0]
     np.testing.assert_allclose(got, exact, rtol=0, atol=2e-3)  # two roundings of float16, 2^-10, of values up to 1
@@ -132,7 +134,8 @@ def test_empty_grids_batches_and_channels(
     after, report = repaired(before, "grid_sample_gather")
     assert report.counts == {"grid_sample_gather": 1}
     feed = {"x": uniform(batch, channels, 3, 4), "grid": uniform(batch, *points, 2)}
-    assert run(after, feed)[0].shape == (batch, channels, *points)
+    for optimized in (False, True):
+        assert run(after, feed, optimized)[0].shape == (batch, channels, *points)
     if channels:  # ONNX Runtime's own GridSample needs some
         assert_equal(before, after, [feed])
 
