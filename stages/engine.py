@@ -13,8 +13,9 @@ turns that into the exit code.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
 from stages.engine_options import plain_options
-from stages.engine_plan import check_keys, check_plan
+from stages.engine_plan import check_keys, check_plan, check_target
 from stages.engine_precision import check_precision, typed_model
 from stages.engine_proof import carry_out
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
@@ -67,7 +68,7 @@ def build_engine(
         evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
             when there is an engine.
         probe: facts of the machine (stages.machine.probe); by default of this one.
-        plan_names: how the plan calls the ONNX file and the engine; default: the paths given.
+        plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
         lint_ignore: findings that are not wanted, see stages.graph.lint.lint.
         lint_fail_on: "never", "error" or "warning": findings of the file for which nothing is built.
         options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
@@ -82,12 +83,12 @@ def build_engine(
 
     Raises:
         StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of
-            them at once), or TensorRT or ONNX Runtime refuses the file.
+            them at once), the engine would be written over the model, or TensorRT or ONNX Runtime refuses the file.
     """
     model_path, out_dir = Path(model_path), Path(out_dir)
     check_precision(model_path, declared)
     section = _checked({"profiles": profiles} | options)
-    names = plan_names or (str(model_path), str(out_dir / FILES[section.backend]))
+    names = plan_names or (str(model_path), FILES[section.backend])
     values = {
         "model_path": model_path,
         "names": names,
@@ -108,9 +109,11 @@ def build_engine(
         "when_unavailable": section.when_unavailable.value,
     }
     check_keys(plan)  # make_plan has held the profiles against the model
+    check_target(plan, model_path, out_dir)
     write(plan, out_dir)
     given = evidence if callable(evidence) else lambda: evidence
-    return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
+    with _environment(plan):
+        return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
 
 
 def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, Any]:
@@ -141,16 +144,37 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
         _same(plugin["sha256"], [Path(plugin["path"])])
     check_plan(content, typed_model(model_path), str(plan_path))
     check_precision(model_path, content["declared"])
+    content |= {"plugins": plugins}
+    check_target(content, model_path, out_dir)
     out_dir.mkdir(parents=True, exist_ok=True)
-    report = carry_out(
-        content | {"plugins": plugins},
-        model_path,
-        out_dir,
-        lambda: _evidence_of_workspace(content["onnx_sha256"]),
-        probe_machine([plugin["path"] for plugin in plugins]),
-    )
+    with _environment(content):
+        report = carry_out(
+            content,
+            model_path,
+            out_dir,
+            lambda: _evidence_of_workspace(content["onnx_sha256"]),
+            probe_machine([plugin["path"] for plugin in plugins]),
+        )
     write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
     return report
+
+
+@contextlib.contextmanager
+def _environment(plan: Mapping[str, Any]) -> Iterator[None]:
+    """The plan's variables while it is carried out, from before the providers load: a library reads them as it starts,
+    and whoever calls this has variables of their own.
+    """
+    variables: Mapping[str, str] = plan.get("environment", {})
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _found(name: str, folder: Path) -> Path:

@@ -1,20 +1,24 @@
-"""A plan of the engine held against what carries it out: its keys, and the model that it is for.
+"""A plan of the engine held against what carries it out: its keys, its values, its files, and the model that it is for.
 
 Whoever carries a plan out may have edited it, or have one of another version: every fault is said at once, and before
-the machine is looked at, so that a plan that is wrong is wrong everywhere.
+the machine is looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the
+configuration that they come from (conf.validate.check_engine).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Backend, FailOn, Provider, WhenUnavailable
+from conf.schema import ASKS_NOTHING, Backend, FailOn, ProfilingVerbosity
+from conf.validate import ConfigErrors, check_engine
 from stages.engine_profiles import check_profiles, shape_inputs
 from stages.graph.lint import RULES
 from stages.graph.lint.ignoring import parse_ignores
 from stages.io import StageError
-from stages.trt.build import PLAN_KEYS, plan_faults
+from stages.trt.build import BUILDER_OPTIONS, PLAN_KEYS, plan_faults
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -27,22 +31,32 @@ _KEYS: dict[str, dict[str, type]] = {
     Backend.tensorrt.value: _COMMON | {"builder": dict},
     Backend.onnxruntime.value: _COMMON | {"provider": str, "provider_options": dict, "environment": dict},
 }
+# A plan of ONNX Runtime holds nothing by these names: its provider_options have what was asked for.
+_NO_BUILDER: dict[str, Any] = {
+    **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
+    **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
+}
+_FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
 
 
 def check_keys(plan: Any, name: str = "plan") -> None:
-    """Refuse what is no plan, or lacks something of it.
+    """Refuse what is no plan, or lacks something of it, or holds what cannot be carried out.
 
     Raises:
         StageError: with every fault.
     """
     backend = plan.get("backend") if isinstance(plan, Mapping) else None
-    if backend not in _KEYS:
+    if not isinstance(backend, str) or backend not in _KEYS:
         expected = " or ".join(_KEYS)
         raise StageError(
             f"{name}: expected a plan of the engine stage (plan.json), whose backend is {expected}, got "
             + (f"the backend {backend!r}" if backend is not None else "another file")
         )
-    _refuse(plan_faults(plan, _KEYS[backend]) or _faults_of_choices(plan), name)
+    keys = _KEYS[backend]
+    faults = plan_faults(plan, keys)
+    if all(isinstance(plan.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
+        faults += [*_faults_of_files(plan), *_faults_of_values(plan), *_faults_of_options(plan)]
+    _refuse(list(dict.fromkeys(faults)), name)
 
 
 def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> None:
@@ -58,31 +72,97 @@ def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> 
     _refuse(faults, name)
 
 
-def _faults_of_choices(plan: Mapping[str, Any]) -> list[str]:
-    lint, latency = plan["lint"], plan["latency"]
-    choices = [
-        ("when_unavailable", plan["when_unavailable"], WhenUnavailable),
-        ("lint.fail_on", lint.get("fail_on"), FailOn),
-        *([("provider", plan["provider"], Provider)] if "provider" in plan else []),
-    ]
-    faults = []
-    for key, value, kind in choices:
-        known = [member.value for member in kind]
-        if value not in known:
-            faults.append(f"{key}: expected {', '.join(known)}, got {value!r}")
-    for key in ("warm_up", "runs", "rounds"):
-        if type(latency.get(key)) is not int or latency[key] < (key != "warm_up"):
-            faults.append(f"latency.{key}: expected a number of runs, got {latency.get(key)!r}")
-    if not all(isinstance(profile, Mapping) for profile in plan["profiles"]):
-        faults.append("profiles: expected a list of mappings of inputs")
-    ignore = lint.get("ignore")
-    if not isinstance(ignore, list) or not all(isinstance(entry, str) for entry in ignore):
-        return [*faults, f"lint.ignore: expected a list of rules, got {ignore!r}"]
+def check_target(plan: Mapping[str, Any], model_path: Path, out_dir: Path) -> None:
+    """Refuse to write the engine where something lies that it is made from.
+
+    Args:
+        plan: that `check_keys` lets pass.
+
+    Raises:
+        StageError: when the engine's file, or that of its weights, is the model, its weights or a plugin.
+    """
+    target = out_dir / PurePosixPath(plan["engine"]).name
+    sources = [model_path, *(model_path.parent / name for name in plan["onnx_data"])]
+    sources += [Path(plugin["path"]) for plugin in plan["plugins"]]
+    for written in (target, target.with_name(f"{target.name}.data")):
+        for source in sources:
+            if written.resolve() == source.resolve():
+                raise StageError(
+                    f"{source}: the engine would be written to {written}, over what it is made from; choose another "
+                    "folder for it, or move the model"
+                )
+
+
+def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Names of files inside a folder: nothing is written or read elsewhere by them."""
+    if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
+        yield f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
+    elif PurePosixPath(plan["engine"]).name in _FILES_OF_A_PLAN:
+        yield f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
+    if not plan["onnx"]:
+        yield f"onnx: expected the model's path, got {plan['onnx']!r}"
+    for i, data in enumerate(plan["onnx_data"]):
+        if not isinstance(data, str) or not _is_inside(data):
+            yield f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
+
+
+def _faults_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Types of what lies inside the plan's lists and mappings, but for what the configuration knows."""
+    graph, lint = plan["graph"], plan["lint"]
+    for key in ("float_nodes", "fp16_nodes"):
+        if key in graph and (type(graph[key]) is not int or graph[key] < 0):
+            yield f"graph.{key}: expected a number of nodes, got {graph[key]!r}"
+    for i, plugin in enumerate(plan["plugins"]):
+        for key in ("path", "sha256"):
+            if isinstance(plugin, Mapping) and key in plugin and not (isinstance(plugin[key], str) and plugin[key]):
+                yield f"plugins[{i}].{key}: expected text, got {plugin[key]!r}"
+    if not _are_texts(plan["shape_inputs"]):
+        yield f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
+    for key in ("provider_options", "environment"):
+        for name, value in plan.get(key, {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                yield f"{key}.{name}: expected text, got {value!r}"
+    known = [member.value for member in FailOn]
+    if lint.get("fail_on") not in known:
+        yield f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
+    if not _are_texts(ignore := lint.get("ignore")):
+        yield f"lint.ignore: expected a list of rules, got {ignore!r}"
+        return
     try:
         parse_ignores(ignore, RULES)
     except StageError as error:
-        faults.append(str(error))
-    return faults
+        yield str(error)
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _faults_of_options(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The plan's options as a section of the configuration: its types, bounds and rules."""
+    files = [plugin.get("path") if isinstance(plugin, Mapping) else None for plugin in plan["plugins"]]
+    section = {
+        **plan.get("builder", _NO_BUILDER),
+        "backend": plan["backend"],
+        "provider": plan.get("provider"),
+        "profiles": plan["profiles"],
+        "plugins": [file for file in files if isinstance(file, str)],  # what is no text is said already
+        "plugin_ops": plan["plugin_ops"],
+        "when_unavailable": plan["when_unavailable"],
+        "build_unverified": True,
+        "latency": plan["latency"],
+    }
+    try:
+        check_engine(section)
+    except ConfigErrors as error:
+        of_builder = {*BUILDER_OPTIONS, *plan.get("builder", ())}
+        for line in error.errors:
+            yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
 
 
 def _refuse(faults: list[str], name: str) -> None:

@@ -11,10 +11,12 @@ so it is said and refuses nothing. What the engine made of it is held against |H
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.graph.facts import model_facts
+from stages.graph.arithmetic import MOVES
+from stages.graph.facts import all_nodes, model_facts
 from stages.graph.normalize import normalize
 from stages.io import StageError
 from stages.onnx_files import load_model
@@ -39,6 +41,21 @@ def float_facts(model: ir.Model) -> dict[str, int]:
     return {name: facts[name] for name in ("float_nodes", "fp16_nodes")}
 
 
+def fp16_node_names(path: Path | str) -> list[str]:
+    """Names that a file itself gives to those of its nodes that compute and put out FLOAT16 and no other floating-point
+    type, in graph order. Casts, constants and what only moves values are left out: an engine need not have them.
+    """
+    named = {node.name for node in all_nodes(load_model(Path(path))) if node.name}
+    names: dict[str, None] = {}
+    for node in all_nodes(typed_model(path)):
+        types = {output.dtype for output in node.outputs if output.name}
+        floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
+        moves = node.domain in ("", "ai.onnx") and node.op_type in MOVES
+        if None not in types and {dtype.name for dtype in floats} == {"FLOAT16"} and not moves and node.name in named:
+            names[str(node.name)] = None
+    return list(names)
+
+
 def check_precision(model_path: Path | str, declared: str) -> None:
     """Refuse a file that cannot give the declared engine.
 
@@ -58,7 +75,7 @@ def check_precision(model_path: Path | str, declared: str) -> None:
         )
 
 
-def file_warnings(graph: dict[str, int], declared: str) -> list[str]:
+def file_warnings(graph: Mapping[str, Any], declared: str) -> list[str]:
     """What is odd about the file's share of FP16 nodes, for the report."""
     nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
     if declared != "fp16" or fp16 >= PLAUSIBLE_FP16_FRACTION * nodes:
@@ -69,10 +86,15 @@ def file_warnings(graph: dict[str, int], declared: str) -> list[str]:
     ]
 
 
-def precision_facts(graph: dict[str, int], declared: str, state: str, reason: str) -> dict[str, Any]:
+def precision_facts(graph: Mapping[str, Any], declared: str, state: str, reason: str) -> dict[str, Any]:
     """`precision` of a report: the file's declared precision and nodes, and whether the engine's layers bear it out."""
-    fraction = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else None
-    return {"declared": declared, **graph, "fp16_fraction": fraction, "warnings": file_warnings(graph, declared)} | {
+    nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
+    return {
+        "declared": declared,
+        "float_nodes": nodes,
+        "fp16_nodes": fp16,
+        "fp16_fraction": fp16 / nodes if nodes else None,
+        "warnings": file_warnings(graph, declared),
         "state": state,
         "reason": reason,
     }

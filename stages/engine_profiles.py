@@ -51,6 +51,12 @@ def shape_inputs(graph: ir.Graph) -> set[str]:
     return {str(value.name) for value in _inputs(graph) if _may_be_shape(value) and _reaches_a_shape(value)}
 
 
+def profiled_inputs(graph: ir.Graph) -> list[str]:
+    """Names of the inputs that a profile must give: those with a dynamic axis, and those whose values become shapes."""
+    shapes = shape_inputs(graph)
+    return [str(value.name) for value in _inputs(graph) if value.name in shapes or _dynamic(value)]
+
+
 def check_profiles(graph: ir.Graph, profiles: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> list[str]:
     """Every way in which the profiles do not fit the graph; empty when they do.
 
@@ -60,7 +66,7 @@ def check_profiles(graph: ir.Graph, profiles: Sequence[Mapping[str, Mapping[str,
     """
     inputs = {str(value.name): value for value in _inputs(graph)}
     shapes = shape_inputs(graph)
-    needed = [name for name, value in inputs.items() if name in shapes or _dynamic(value)]
+    needed = profiled_inputs(graph)
     faults = []
     if needed and not profiles:
         faults.append(f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max")

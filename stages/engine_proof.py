@@ -95,7 +95,7 @@ def carry_out(
     if on_tensorrt:
         built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
     else:
-        built = _built_by_onnxruntime(plan, model, model_path, out_dir, points[0])
+        built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
     parity = _parity(built, model, points, given)
     latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
     reasons, unknown = [], []
@@ -121,6 +121,12 @@ def _precision(built: _Built, declared: str, graph: Mapping[str, int]) -> tuple[
     if fault := precision_fault(built.facts, declared, graph):
         return FAILED, fault
     return (NOT_VERIFIED, built.precision_unknown) if built.precision_unknown else (VERIFIED, "")
+
+
+def _usual(model: ir.Model, points: Sequence[Point]) -> Point:
+    """The point to run first: an opt point that has samples, or another that has, for an empty run shows nothing."""
+    with_samples = [point for point in points if batch_of(model, point)]
+    return next((point for point in with_samples if "opt" in point.names), (*with_samples, points[0])[0])
 
 
 def _only_point(model: ir.Model) -> Point:
@@ -209,14 +215,14 @@ def _built_by_onnxruntime(
     plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, first: Point
 ) -> _Built:
     file = out_dir / Path(plan["engine"]).name
-    file.unlink(missing_ok=True)  # of an earlier time
+    before = _identity(file)  # of an earlier time
     try:
         deployed = deploy.Deployed(plan, model_path, out_dir)
         deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
         facts = deployed.facts()
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
         said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        if not file.is_file():
+        if _identity(file) in (None, before):
             raise StageError(said) from error
         return _stopped(plan, file, said)
     half, provider = plan["declared"] == "fp16", plan["provider"]
@@ -243,6 +249,11 @@ def _built_by_onnxruntime(
         precision_unknown=hidden if half and provider == "tensorrt" else None,
         unknown=unknown,
     )
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Which file lies there: another one, moved into place, has another."""
+    return (found.st_ino, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else None
 
 
 def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:

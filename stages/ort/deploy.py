@@ -11,7 +11,7 @@ where each node ran from a profile of its first run.
 
 from __future__ import annotations
 
-import os
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -184,45 +184,55 @@ class Deployed:
     def __init__(self, plan: Mapping[str, Any], model_path: Path, folder: Path) -> None:
         """Optimise the model at `model_path` as the plan says, write it to `folder`, and load what was written.
 
+        The variables of plan["environment"] must be set before a provider has loaded, so that is the caller's to do.
+
         Raises:
             StageError: when ONNX Runtime refuses the model, or falls back to another provider than the plan's.
         """
         self._name = PROVIDERS[plan["provider"]]
-        os.environ.update(plan["environment"])  # for good: the libraries read it when they start
         options = dict(plan["provider_options"])
         if folder_of_caches := options.get("trt_timing_cache_path"):
             options["trt_timing_cache_path"] = str(cache_folder(folder_of_caches))
         self.path = folder / Path(plan["engine"]).name
         folder.mkdir(parents=True, exist_ok=True)
         started = time.perf_counter()
-        if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
-            context: dict[str, Any] = {
-                "ep.context_enable": "1",
-                "ep.context_file_path": str(self.path),
-                "ep.context_embed_mode": "1",
-            }
-            Session(model_path, self._name, provider_options=options, profiled=False, **context)
-        else:
-            outside: dict[str, Any] = {
-                "session.optimized_model_external_initializers_file_name": f"{self.path.name}.data"
-            }
-            Session(
-                model_path,
-                self._name,
-                provider_options=options,
-                profiled=False,
-                optimized_model_filepath=str(self.path),
-                **(outside if model_size_mb(model_path) > _EXTERNAL_FROM_MB else {}),
-            )
-        self.build_seconds = time.perf_counter() - started
-        if not self.path.is_file():
-            raise StageError(f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why")
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".optimised") as temporary:
+            written = Path(temporary) / self.path.name  # the file of weights is called by this name inside the model
+            self._optimise(model_path, written, options)
+            self.build_seconds = time.perf_counter() - started
+            if not written.is_file():
+                raise StageError(f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why")
+            weights = written.with_name(f"{written.name}.data")
+            if weights.is_file():
+                weights.replace(self.path.with_name(weights.name))
+            else:
+                self.path.with_name(weights.name).unlink(missing_ok=True)  # of an earlier, larger model
+            written.replace(self.path)
         self._options = options
         # TensorRT's layers are not shown; the CPU provider moves FP16 values, and computes with none
         self._precision_known = self._name == CUDA or (self._name == CPU and plan["declared"] == "fp32")
         self._observed = Session(self.path, self._name, optimize=False, provider_options=options, profiled=True)
         self._timed: Session | None = None
         self.provider = self._observed.provider
+
+    def _optimise(self, model_path: Path, written: Path, options: Mapping[str, str]) -> None:
+        if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
+            context: dict[str, Any] = {
+                "ep.context_enable": "1",
+                "ep.context_file_path": str(written),
+                "ep.context_embed_mode": "1",
+            }
+            Session(model_path, self._name, provider_options=options, profiled=False, **context)
+            return
+        outside: dict[str, Any] = {"session.optimized_model_external_initializers_file_name": f"{written.name}.data"}
+        Session(
+            model_path,
+            self._name,
+            provider_options=options,
+            profiled=False,
+            optimized_model_filepath=str(written),
+            **(outside if model_size_mb(model_path) > _EXTERNAL_FROM_MB else {}),
+        )
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name."""

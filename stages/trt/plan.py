@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stages.engine_options import plain_options
-from stages.engine_precision import float_facts, typed_model
-from stages.engine_profiles import check_profiles, shape_inputs
+from stages.engine_precision import float_facts, fp16_node_names, typed_model
+from stages.engine_profiles import check_profiles, profiled_inputs, shape_inputs
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model
 from stages.trt import build as builder
@@ -54,9 +54,10 @@ def make_plan(
 
     Returns:
         format, onnx, onnx_data (files of weights beside it), onnx_sha256 (of all of these, one after the other),
-        engine, declared, graph (float_nodes and fp16_nodes of the model), network, builder, profiles, plugins
-        ([{path, sha256}]), trtexec (the command for TensorRT 11),
-        trtexec_10 (for TensorRT 10), trtexec_lacks (options that trtexec has no flag for), shape_inputs.
+        engine, declared, graph (float_nodes and fp16_nodes of the model, and fp16_node_names), network, builder,
+        profiles, plugins ([{path, sha256}]), trtexec (the command for TensorRT 11) and trtexec_10 (for TensorRT 10),
+        to be run in the folder that the files are put into, trtexec_lacks (options that trtexec has no flag for),
+        shape_inputs.
 
     Raises:
         StageError: listing every profile that does not fit the graph, every option and plugin that is missing.
@@ -79,14 +80,15 @@ def make_plan(
         "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
-        "graph": float_facts(typed_model(model_path)),
+        "graph": float_facts(typed_model(model_path)) | {"fp16_node_names": fp16_node_names(model_path)},
         "network": {"strongly_typed": True},
         "builder": {name: plain_options(options[name]) for name in OPTIONS},
         "profiles": plain_options(profiles),
         "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
     }
+    wanted = profiled_inputs(model.graph)
     for key, major in (("trtexec", 11), ("trtexec_10", 10)):
-        plan[key] = trtexec(plan, major)
+        plan[key] = trtexec(plan, major, wanted)
     plan["trtexec_lacks"] = _lacks(plan["builder"])
     plan["shape_inputs"] = sorted(shape_inputs(model.graph))
     return plan
@@ -101,10 +103,16 @@ def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
     write_text(folder / README_FILE, _readme(plan))
 
 
-def trtexec(plan: Mapping[str, Any], major: int) -> str:
-    """The plan as a command line of the trtexec of a major version; it builds and does not run the engine."""
+def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:
+    """The plan as a command line of the trtexec of a major version; it builds and does not run the engine.
+
+    It names files alone: README.txt has them put into one folder, where it is run.
+
+    Args:
+        inputs: those whose shapes or values are not fixed; trtexec refuses shapes for a model that has none.
+    """
     options = plan["builder"]
-    command = ["trtexec", f"--onnx={plan['onnx']}", f"--saveEngine={plan['engine']}"]
+    command = ["trtexec", f"--onnx={Path(plan['onnx']).name}", f"--saveEngine={Path(plan['engine']).name}"]
     command += builder.VERSIONS[major].trtexec
     if not options["tf32"]:
         command.append("--noTF32")
@@ -120,13 +128,15 @@ def trtexec(plan: Mapping[str, Any], major: int) -> str:
     if options["hardware_compatibility"] != "none":
         command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
     if options["timing_cache"] is not None:
-        command.append(f"--timingCacheFile={options['timing_cache']}/trtexec-tensorrt-{major}.cache")
+        command.append(f"--timingCacheFile=trtexec-tensorrt-{major}.cache")
     flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
     command += [flag for name, flag in flags.items() if options[name]]
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
-    command += [f"--dynamicPlugins={plugin['path']}" for plugin in plan["plugins"]]
-    for number, profile in enumerate(plan["profiles"]):
-        if not profile:  # all shapes are fixed
+    # without a folder in its name, the loader would look for a library elsewhere
+    command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
+    for number, given in enumerate(plan["profiles"]):
+        profile = {name: one for name, one in given.items() if name in inputs}
+        if not profile:
             continue
         if len(plan["profiles"]) > 1:
             command.append(f"--profile={number}")
@@ -147,11 +157,12 @@ def _lacks(options: Mapping[str, Any]) -> list[str]:
 
 def _readme(plan: Mapping[str, Any]) -> str:
     weights = "".join(f", {name}" for name in plan["onnx_data"])
+    inside = ", weights in the folder named with them" if any("/" in name for name in plan["onnx_data"]) else ""
     plugins = "".join(f", {Path(plugin['path']).name}" for plugin in plan["plugins"])
     lacks = f"trtexec has no flag for: {', '.join(plan['trtexec_lacks'])}. Use the script for these.\n\n"
     return f"""A TensorRT engine of {Path(plan["onnx"]).name}, declared {plan["declared"]}: the plan, not the engine.
 
-Put these files into one folder on the host with the GPU:
+Put these files into one folder on the host with the GPU{inside}:
 {Path(plan["onnx"]).name}{weights}{plugins}, plan.json, build_engine.py.
 
     pip install tensorrt numpy
@@ -163,11 +174,11 @@ with 3 when nobody can say.
 It does not run the engine: where truehalf is installed,
 `python -m stages.engine --plan plan.json` does, and holds the engine's outputs against the model's.
 
-The same by hand, with TensorRT 11:
+The same by hand, in that folder, with the trtexec of TensorRT 11:
 
     {plan["trtexec"]}
 
-and with TensorRT 10:
+and with that of TensorRT 10, which must be told that the network is strongly typed:
 
     {plan["trtexec_10"]}
 

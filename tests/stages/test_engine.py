@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import yaml
 
 from pipeline.engine import engine_hop
 from stages.engine import build_engine, evidence_of, execute_plan
+from stages.engine_plan import check_keys
 from stages.engine_precision import check_precision
 from stages.io import StageError, load_params
 from stages.machine import probe
@@ -69,7 +71,8 @@ def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
         "--noTF32",
     ):
         assert part in command
-    assert f"--onnx={models['fp16']}" in command and f"--saveEngine={out}/model.engine" in command
+    assert "--onnx=fp16.onnx" in command and "--saveEngine=model.engine" in command
+    assert report["plan"]["onnx"] == str(models["fp16"]) and report["plan"]["engine"] == "model.engine"
     assert report["plan"]["onnx_sha256"] == hashlib.sha256(models["fp16"].read_bytes()).hexdigest()
     assert "--fp16" not in command, "precision is in the graph; TensorRT 11 has no such flag"
     assert sorted(path.name for path in out.iterdir()) == ["README.txt", "build_engine.py", "plan.json"]
@@ -265,6 +268,109 @@ def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
     assert report["status"] == "built" and row["shapes"] == {"x": [2, 4]} and row["points"] == ["min", "opt", "max"]
 
 
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("link", [False, True])
+def test_an_engine_is_never_written_over_its_model(
+    backend: str, link: bool, models: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    name = "model.engine" if backend == "tensorrt" else "model.optimized.onnx"
+    out.mkdir()
+    model = out / name
+    models["fp32"].rename(model)
+    content = model.read_bytes()
+    given = tmp_path / "given.onnx"
+    given.symlink_to(model)
+    options = {"backend": backend} | ({"provider": "cpu", "latency": FEW} if backend == "onnxruntime" else {})
+    with pytest.raises(StageError, match="over what it is made from"):
+        build_engine(
+            given if link else model,
+            out,
+            profiles=PROFILES,
+            declared="fp32",
+            probe=NO_GPU | {"plugin_ops": None},
+            **options,
+        )
+    assert model.read_bytes() == content and [file.name for file in out.iterdir()] == [name]
+
+
+def test_weights_are_not_written_over_either(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    data = "model.optimized.onnx.data"
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location=data, size_threshold=0)
+    kept = (tmp_path / data).read_bytes()
+    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    with pytest.raises(StageError, match=r"model\.optimized\.onnx\.data: the engine would be written"):
+        build_engine(tmp_path / "m.onnx", tmp_path, declared="fp32", profiles=profiles, **options)
+    assert (tmp_path / data).read_bytes() == kept
+
+
+def test_a_file_of_an_earlier_time_stays_until_there_is_another(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "profiles": PROFILES, "declared": "fp32"}
+    build_engine(models["fp32"], out, **options)
+    first = (out / "model.optimized.onnx").read_bytes()
+
+    def stops(*_: Any) -> None:
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("stages.ort.deploy.Deployed._optimise", stops)
+        with pytest.raises(StageError, match="no memory"):
+            build_engine(models["fp32"], out, **options)
+    assert (out / "model.optimized.onnx").read_bytes() == first
+    assert sorted(file.name for file in out.iterdir()) == ["README.txt", "model.optimized.onnx", "plan.json"]
+
+
+def test_a_profile_from_no_sample_on_is_first_run_with_samples(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ran where is read from the first run, in which an empty batch runs nothing."""
+    from stages.ort.deploy import Deployed
+
+    batches: list[int] = []
+    run = Deployed.run
+
+    def counted(self: Deployed, feeds: Any) -> Any:
+        batches.append(len(feeds["images"]))
+        return run(self, feeds)
+
+    monkeypatch.setattr(Deployed, "run", counted)
+    profiles = [{"images": {"min": [0, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "declared": "fp32"}
+    report = build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
+    assert report["status"] == "built" and batches == [2]
+    profiles[0]["images"]["opt"] = [0, 3, 8, 8]
+    build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
+    assert batches == [2, 4]
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_variables_of_a_plan_are_there_before_providers_load_and_gone_afterwards(
+    before: str | None, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, seen = "NVIDIA_TF32_OVERRIDE", []
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+
+    def looked(*_: Any) -> dict[str, Any]:
+        seen.append(os.environ.get(name))
+        return NO_GPU
+
+    monkeypatch.setattr("stages.engine.probe_machine", looked)
+    options = {"backend": "onnxruntime", "provider": "tensorrt", "profiles": PROFILES, "declared": "fp16"}
+    assert build_engine(models["fp16"], tmp_path / "out", **options)["status"] == "planned"
+    execute_plan(tmp_path / "out/plan.json")
+    assert seen == ["0", "0"] and os.environ.get(name) == before
+
+
 def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
     def missing() -> str:
         raise StageError("there is no reference")
@@ -315,17 +421,19 @@ def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(models: dict
         ({"format": 99}, "format: expected format 1, got 99"),
         ({"declared": "fp64"}, "declared: expected fp16 or fp32, got 'fp64'"),
         ({"backend": "foo"}, "whose backend is tensorrt or onnxruntime, got the backend 'foo'"),
-        ({"provider": "foo"}, "provider: expected cuda, tensorrt, cpu, got 'foo'"),
+        ({"provider": "foo"}, "provider: expected one of cuda, tensorrt, cpu, got 'foo'"),
         ({"plugins": None}, "plugins: missing"),
         ({"shape_inputs": None}, "shape_inputs: missing"),
         ({"shape_inputs": ["images"]}, "shape_inputs: expected [] as in the model, got ['images']"),
         ({"profiles": []}, "engine.profiles: expected at least one"),
-        ({"profiles": ["x"]}, "profiles: expected a list of mappings"),
+        ({"profiles": ["x"]}, "profiles[0]: expected a mapping, got 'x'"),
         ({"profiles": [{"images": {"min": [9, 3], "opt": [1, 3], "max": [1, 3]}}]}, "expected 4 axes as in the graph"),
-        ({"latency": {"warm_up": 0, "runs": 0, "rounds": 2}}, "latency.runs: expected a number of runs, got 0"),
+        ({"latency": {"warm_up": 0, "runs": 0, "rounds": 2}}, "latency.runs: expected 10 or more, got 0"),
         ({"lint": {"ignore": ["no such"], "fail_on": "never"}}, "no such"),
         ({"lint": {"ignore": [], "fail_on": "always"}}, "lint.fail_on: expected never, error, warning, got 'always'"),
-        ({"when_unavailable": "cry"}, "when_unavailable: expected plan, fail, got 'cry'"),
+        ({"when_unavailable": "cry"}, "when_unavailable: expected one of plan, fail, got 'cry'"),
+        ({"environment": {"A": 1}}, "environment.A: expected text, got 1"),
+        ({"engine": ".."}, "engine: expected the name of a file, such as model.engine, got '..'"),
     ],
 )
 def test_a_wrong_plan_is_refused_wherever_it_is(
@@ -338,6 +446,75 @@ def test_a_wrong_plan_is_refused_wherever_it_is(
     with pytest.raises(StageError) as caught:
         execute_plan(plan)
     assert str(caught.value).startswith(str(plan)) and expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"builder": {"memory_pools_gb": [1]}}, "builder.memory_pools_gb: expected a mapping, got [1]"),
+        ({"builder": {"memory_pools_gb": {"foo": "x"}}}, "builder.memory_pools_gb.foo: expected a number, got 'x'"),
+        ({"builder": {"memory_pools_gb": {"foo": 1}}}, "builder.memory_pools_gb.foo: unknown pool"),
+        ({"builder": {"profiling_verbosity": 5}}, "builder.profiling_verbosity: expected one of detailed, "),
+        ({"builder": {"tf32": "yes"}}, "builder.tf32: expected true or false, got 'yes'"),
+        (
+            {"builder": {"builder_optimization_level": 99}},
+            "builder.builder_optimization_level: expected 0 to 5, got 99",
+        ),
+        ({"builder": {"hardware_compatibility": "foo"}}, "builder.hardware_compatibility: expected one of none, "),
+        ({"builder": {"tiling_optimization_level": "x"}}, "builder.tiling_optimization_level: expected one of none, "),
+        ({"builder": {"fp16": True}}, "builder.fp16: unknown key"),
+        ({"onnx_data": [5]}, "onnx_data[0]: expected a path from the model's folder into it, got 5"),
+        ({"onnx_data": ["../secret"]}, "onnx_data[0]: expected a path from the model's folder into it"),
+        ({"graph": {"float_nodes": "x"}}, "graph.float_nodes: expected a number of nodes, got 'x'"),
+        ({"graph": {"fp16_node_names": ["a", 1]}}, "graph.fp16_node_names: expected a list of names"),
+        ({"plugin_ops": [5]}, "plugin_ops[0]: expected text, got 5"),
+        ({"latency": {"runs": 1}}, "latency.runs: expected 10 or more, got 1"),
+        ({"latency": {"rounds": 1}}, "latency.rounds: expected 2 or more, got 1"),
+        ({"shape_inputs": [1]}, "shape_inputs: expected a list of names of inputs, got [1]"),
+        ({"plugins": [{"path": 1, "sha256": "x"}]}, "plugins[0].path: expected text, got 1"),
+        ({"engine": ""}, "engine: expected the name of a file"),
+        ({"engine": "../out.engine"}, "engine: expected the name of a file"),
+        ({"engine": "/abs/model.engine"}, "engine: expected the name of a file"),
+        ({"engine": "C:\\model.engine"}, "engine: expected the name of a file"),
+        ({"engine": "artifacts/engine/"}, "engine: expected the name of a file"),
+        ({"engine": "plan.json"}, "engine: expected another name than those of the plan's files, got 'plan.json'"),
+    ],
+    ids=str,
+)
+def test_values_of_a_plan_for_tensorrt_are_checked_without_a_gpu(
+    changes: dict[str, Any], expected: str, models: dict[str, Path], tmp_path: Path
+) -> None:
+    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
+    content = json.loads((tmp_path / "plan.json").read_text())
+    for key, change in changes.items():
+        content[key] = content[key] | change if isinstance(change, dict) else change
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(StageError) as caught:
+        execute_plan(tmp_path / "plan.json")
+    (fault,) = str(caught.value).splitlines()[1:]
+    assert fault.startswith(f"  {expected}")
+
+
+def test_every_fault_of_a_plan_is_said_at_once(models: dict[str, Path], tmp_path: Path) -> None:
+    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
+    content = json.loads((tmp_path / "plan.json").read_text()) | {"declared": "fp64", "engine": "..", "onnx_data": [5]}
+    content["builder"] |= {"tf32": "yes", "profiling_verbosity": 5}
+    del content["builder"]["refit"]
+    content["latency"]["runs"] = 1
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(StageError) as caught:
+        execute_plan(tmp_path / "plan.json")
+    named = [line.strip().split(":")[0] for line in str(caught.value).splitlines()[1:]]
+    assert sorted(named) == sorted(
+        ["declared", "builder.refit", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
+    ), "bounds are looked at when the types are right"
+
+
+def test_a_plan_of_before_the_names_of_its_fp16_nodes_is_still_one(models: dict[str, Path], tmp_path: Path) -> None:
+    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
+    content = json.loads((tmp_path / "plan.json").read_text())
+    del content["graph"]["fp16_node_names"]
+    check_keys(content)
 
 
 def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:

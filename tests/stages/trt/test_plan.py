@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -76,11 +79,11 @@ def test_all_faults_are_said_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_the_trtexec_line_of_the_defaults(plan: Planner, tmp_path: Path) -> None:
+def test_the_trtexec_line_of_the_defaults(plan: Planner) -> None:
     made = plan()
     expected = [
         "trtexec",
-        f"--onnx={tmp_path / 'model.onnx'}",
+        "--onnx=model.onnx",
         "--saveEngine=model.engine",
         "--noTF32",
         "--memPoolSize=workspace:4096M",
@@ -121,12 +124,12 @@ def test_the_trtexec_line_of_all_options(plan: Planner, tmp_path: Path) -> None:
         "--maxAuxStreams=0",
         "--tilingOptimizationLevel=2",
         "--hardwareCompatibilityLevel=ampere+",
-        "--timingCacheFile=caches/trtexec-tensorrt-11.cache",
+        "--timingCacheFile=trtexec-tensorrt-11.cache",
         "--versionCompatible",
         "--refit",
         "--stripWeights",
         "--profilingVerbosity=none",
-        f"--dynamicPlugins={tmp_path / 'a.so'}",
+        "--dynamicPlugins=./a.so",
         "--profile=0",
         *shapes,
         "--profile=1",
@@ -175,6 +178,87 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
 def test_a_model_of_fixed_shapes_needs_no_flags_for_them(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(parsed("g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"), path)
-    for profiles in ([], [{}]):
+    fixed = {"x": {"min": [2, 3], "opt": [2, 3], "max": [2, 3]}}
+    for profiles in ([], [{}], [fixed], [fixed, fixed]):
         made = make_plan(path, names=("m", "e"), options=GIVEN, profiles=profiles, declared="fp32")
         assert "Shapes" not in made["trtexec"] and "--profile=" not in made["trtexec"]
+        assert made["profiles"] == profiles, "the builder takes them"
+
+
+def test_shapes_are_given_for_the_inputs_that_need_them(tmp_path: Path) -> None:
+    """Dynamic ones and shape tensors; one whose shape is fixed has it from the model."""
+    path = tmp_path / "model.onnx"
+    text = """g (float[N,3] x, float[1,3] fixed, int64[2] size) => (float[N,3] y, float[A,B] z)
+        { y = Add(x, fixed)  z = Expand(fixed, size) }"""
+    onnx.save(parsed(text), path)
+    numbers = {"x": ([1, 3], [2, 3], [4, 3]), "fixed": ([1, 3],) * 3, "size": ([1, 3], [2, 3], [5, 3])}
+    profile = {name: dict(zip(("min", "opt", "max"), each, strict=True)) for name, each in numbers.items()}
+    made = make_plan(path, names=("m", "e"), options=GIVEN, profiles=[profile], declared="fp32")
+    shapes = [part for part in shlex.split(made["trtexec"]) if "Shapes" in part]
+    assert shapes == ["--minShapes=x:1x3,size:1x3", "--optShapes=x:2x3,size:2x3", "--maxShapes=x:4x3,size:5x3"]
+
+
+STAND_IN = """#!{python}
+import sys
+from pathlib import Path
+
+options = dict(part.partition("=")[::2] for part in sys.argv[1:])
+for name in ("--onnx", "--dynamicPlugins"):
+    if name in options and not Path(options[name]).is_file():
+        sys.exit(f"{{name}}: {{options[name]}} is missing")
+for name in ("--saveEngine", "--timingCacheFile"):
+    if name in options:
+        Path(options[name]).write_bytes(b"")  # which needs the folder
+if "/" not in options["--dynamicPlugins"]:
+    sys.exit("a library without a folder is looked for elsewhere")
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["for 11", "for 10"])
+def test_the_lines_run_in_the_folder_that_the_files_were_put_into(number: int, tmp_path: Path) -> None:
+    """As the stage writes them: from the workspace, with its names of files and its folder of timing caches."""
+    workspace, carried, tools = (tmp_path / name for name in ("workspace", "carried", "tools"))
+    for folder in (workspace / "artifacts/model/weights", workspace / "build", carried, tools):
+        folder.mkdir(parents=True)
+    model = parsed("g (float[N,64] x) => (float[N,64] y) { y = Mul(x, w) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(64, np.float32), "w"))
+    path = workspace / "artifacts/model/model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
+    library = workspace / "build/libmine.so"
+    library.write_bytes(b"mine")
+    options = GIVEN | {"timing_cache": ".timing_cache", "plugins": [str(library)]}
+    profiles = [{"x": {"min": [1, 64], "opt": [1, 64], "max": [2, 64]}}]
+    names = ("artifacts/model/model.onnx", "artifacts/engine/model.engine")
+    write_plan(make_plan(path, names=names, options=options, profiles=profiles, declared="fp32"), tmp_path / "out")
+
+    readme = (tmp_path / "out/README.txt").read_text()
+    (listed,) = re.findall(r"(?m)^Put these files into one folder.*:\n(.*)\.$", readme)
+    assert listed == "model.onnx, weights/w.bin, libmine.so, plan.json, build_engine.py"
+    for name in listed.split(", "):
+        (carried / name).parent.mkdir(exist_ok=True)
+        source = next(
+            one for one in (tmp_path / "out" / name, path.parent / name, library.parent / name) if one.exists()
+        )
+        shutil.copy(source, carried / name)
+    (tools / "trtexec").write_text(STAND_IN.format(python=sys.executable))
+    (tools / "trtexec").chmod(0o755)
+    line = re.findall(r"(?m)^ +(trtexec .*)$", readme)[number]
+    command, path_of_tools = ["/bin/sh", "-c", line], {"PATH": str(tools)}
+    done = subprocess.run(command, cwd=carried, env=path_of_tools, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cache = f"trtexec-tensorrt-{(11, 10)[number]}.cache"
+    assert (carried / "model.engine").exists() and (carried / cache).exists()
+    assert ("--stronglyTyped" in line) == (number == 1)
+
+
+def test_the_nodes_that_an_fp16_engine_must_have_half_are_named(tmp_path: Path) -> None:
+    """By the names of the file itself, and without what computes nothing."""
+    text = """g (float[N,4] x) => (float[N,4] y, float16[4,N] t) <float16[4] w = {1, 2, 3, 4}>
+        { a = Cast <to = 10> (x)  b = Mul(a, w)  c = Relu(b)  t = Transpose(c)  d = Cast <to = 1> (c)  y = Exp(d) }"""
+    model = parsed(text)
+    for node, name in zip(model.graph.node, ["in", "/scale", "", "/turn", "out", "/exp"], strict=True):
+        node.name = name
+    onnx.save(model, tmp_path / "model.onnx")
+    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
+    made = make_plan(tmp_path / "model.onnx", names=("m", "e"), options=GIVEN, profiles=profiles, declared="fp16")
+    assert made["graph"] == {"float_nodes": 4, "fp16_nodes": 3, "fp16_node_names": ["/scale"]}
