@@ -94,7 +94,10 @@ def _of_file(path: Path, tensorrt: str | None, plugin_ops: Collection[str]) -> l
         infer_types(model)
     spec = model.metadata_props.get(SPEC_KEY)
     inputs = [tensor["name"] for tensor in json.loads(spec)["inputs"]] if spec else []
-    return lint_graph(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)
+    try:
+        return lint_graph(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)
+    except StageError as error:
+        raise StageError(f"{path}: {error}") from error
 
 
 def _factory(name: str) -> Any:

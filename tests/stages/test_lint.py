@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 TEXTS = {
     "clean": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Relu(x) }',
     "wrong": '(float[N,3,8,8] x, float[N,4,4,2] g) => (float[N,3,4,4] y) { ["/head/Sample"] y = GridSample(x, g) }',
+    "lacking": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Where(x) }',
     "broken": '(float[4,4] x) => (float[1] y) <int64[1] one = {1}> { ["d"] z = Det(x) ["r"] y = Reshape(z, one) }',
 }
 
@@ -121,6 +122,7 @@ def test_a_factory_that_is_none(name: str, said: str) -> None:
         ("broken", ["--fail-on", "never"], 0),
         ("broken", ["--plugin-ops", "Det"], 0),
         ("text", [], 2),
+        ("lacking", [], 2),
         ("broken", ["--tensorrt", "8.6"], 2),
         ("broken", ["--ignore", "no-such-rule"], 2),
         ("broken", ["--torch", "nothing"], 2),
@@ -133,6 +135,13 @@ def test_exit_codes(
     said = capsys.readouterr()
     assert bool(said.err) is (code == 2) and bool(said.out) is (code != 2)
     assert code != 2 or (said.err.startswith("lint: ") and said.err.count("lint: ") == 1)
+
+
+def test_a_node_that_lacks_inputs_is_named(files: dict[str, str]) -> None:
+    with pytest.raises(
+        StageError, match=r"lacking\.onnx: node 'a': Where has no input 'X'; expected at least 3, got 1"
+    ):
+        lint(files["lacking"])
 
 
 @pytest.mark.parametrize("options", [["--ignore", "grid-sample"], ["--plugin-ops", "GridSample"]])

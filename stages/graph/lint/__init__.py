@@ -20,6 +20,8 @@ from stages.graph.lint import (
     operators,
     sampling,
     selection,
+    topk,
+    validity,
 )
 from stages.graph.lint.base import Check, Place, Rule, Subject
 from stages.graph.lint.finding import SEVERITIES, Finding
@@ -43,7 +45,7 @@ CHECKS: tuple[Check, ...] = (
     data_shapes.suppressions,
     data_shapes.ranges,
     data_shapes.slices,
-    data_shapes.topks,
+    topk.topks,
     data_shapes.reshapes,
     data_shapes.empties,
     selection.wheres,
@@ -85,7 +87,7 @@ RULES: dict[str, Rule] = {
         layer_norm.DECOMPOSED_LAYER_NORM,
         numbers.MASK_BEYOND_FP16,
         control_flow.ROPE_TILE,
-        data_shapes.DYNAMIC_TOPK,
+        topk.DYNAMIC_TOPK,
         numbers.INT64_RANGE,
         numbers.FLOAT64,
         interface.EMPTY_NODE_NAME,
@@ -116,7 +118,8 @@ def lint(
         inputs: names of the inputs that the model was exported with, to find those that it lost.
 
     Raises:
-        StageError: when the version is not known, or an entry of `ignore` cannot be read.
+        StageError: when the version is not known, an entry of `ignore` cannot be read, or a node lacks an input or
+            output that its operator has to have.
     """
     ignores = parse_ignores(ignore, RULES)
     try:
@@ -124,6 +127,7 @@ def lint(
     except ValueError as error:
         raise StageError(f"lint: {error}") from error
     model, fault = inlined(model, plugin_ops)
+    validity.check_nodes(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
     if fault:

@@ -5,7 +5,8 @@
     data-dependent-if    any other If whose condition varies, or whose branches differ in rank
     data-dependent-loop  Loop whose trip count or condition is computed from data
 
-A branch that a constant condition rules out is dropped when the graph is folded, and so is no finding.
+A branch that a condition rules out which every run has the same (CONSTANT: fixed sizes decide it) is dropped when the
+graph is folded, and so is no finding. Tile is one all the same: users report files where TensorRT refuses just that.
 """
 
 from __future__ import annotations
@@ -49,13 +50,19 @@ _MOVES = {"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsquee
 
 def squeezes(subject: Subject) -> Iterator[Place]:
     for node in subject.of_type("If"):
-        if (axis := squeezed_axis(node)) is not None and constant(node.inputs[0]) is None:
+        if (axis := squeezed_axis(node)) is not None and not _decided(node, subject):
             yield IF_FROM_SQUEEZE.at(
                 node,
                 f"squeeze({axis}) was exported as a question at run time, because the size of that axis was not known; "
                 "its branches differ in rank, and TensorRT builds no such If.",
-                f"Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator behind it says which rank was meant.",
+                "Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator behind it "
+                "says which rank was meant.",
             )
+
+
+def _decided(node: ir.Node, subject: Subject) -> bool:
+    """Whether every run takes the same branch of an If."""
+    return subject.values.origin(node.inputs[0]) is Origin.CONSTANT
 
 
 def squeezed_axis(node: ir.Node) -> str | None:
@@ -81,8 +88,8 @@ def tiles(subject: Subject) -> Iterator[Place]:
         if any(is_op(source, "If") for source in sources):
             yield ROPE_TILE.at(
                 node,
-                "torch.tile asks at run time which of tensor and repeats has fewer axes, with an If whose branches "
-                "differ in shape; TensorRT builds no such If.",
+                "torch.tile asks in the graph which of tensor and repeats has fewer axes, with an If whose branches "
+                "differ in shape; TensorRT builds no such If, even where fixed sizes decide it, unless it is folded.",
                 "Repeat with torch.cat([x, x], -1), or compute cosines and sines once, in __init__; repair passes "
                 "fold_constants and rope_constants.",
             )
@@ -96,9 +103,8 @@ def ifs(subject: Subject) -> Iterator[Place]:
         if is_op(source := behind(value, _MOVES), "If") and source is not None
     }
     for node in subject.of_type("If"):
-        if node in tiled or squeezed_axis(node) is not None or constant(node.inputs[0]) is not None:
+        if node in tiled or squeezed_axis(node) is not None or _decided(node, subject):
             continue
-        origin = subject.values.origin(node.inputs[0])
         unequal = _unequal_rank(node)
         if unequal:
             yield DATA_DEPENDENT_IF.at(
@@ -108,8 +114,8 @@ def ifs(subject: Subject) -> Iterator[Place]:
                 "fold_constants.",
                 "error",
             )
-        elif origin > Origin.CONSTANT:
-            of = "a size that varies" if origin is Origin.SHAPE else "data"
+        else:
+            of = "a size that varies" if subject.values.origin(node.inputs[0]) is Origin.SHAPE else "data"
             yield DATA_DEPENDENT_IF.at(
                 node,
                 f"Its condition is computed from {of}: TensorRT cannot fuse across its borders, and captures no CUDA "

@@ -4,8 +4,7 @@
     bool-index                 NonZero(mask) of another boolean, whose positions are used: x[mask], x[mask] = v
     data-dependent-size        NonZero of numbers, whose positions are used; NonMaxSuppression
     range-of-execution-tensor  Range whose limits are DATA
-    dynamic-slice              Slice whose limits are DATA, or an input
-    dynamic-topk               TopK whose k is no constant, unless it sorts the whole axis
+    dynamic-slice              Slice whose limits are DATA, a loop's round, or an input
     reshape-allowzero          Reshape of what may be empty, to sizes that may be 0
     may-be-empty               a row that is read from what may be empty, or written into it: x[0], x[:, 0] = v
 
@@ -18,10 +17,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from stages.graph.facts import is_op, made_by
+from stages.graph.facts import is_op
 from stages.graph.lint.base import Place, Rule, Subject, behind, rank
 from stages.graph.lint.integers import constant
-from stages.graph.lint.support import TOPK_MAX
 from stages.graph.lint.values import Origin
 
 NONZERO_THRESHOLD = Rule(
@@ -53,12 +51,6 @@ DYNAMIC_SLICE = Rule(
     "error",
     "a slice whose ends are computed from data",
     "NVIDIA's guidance on exporting for TensorRT",
-)
-DYNAMIC_TOPK = Rule(
-    "dynamic-topk",
-    "warning",
-    "topk with a k that is no constant",
-    "TensorRT's operator matrix (TopK)",
 )
 RESHAPE_ALLOWZERO = Rule(
     "reshape-allowzero",
@@ -179,6 +171,14 @@ def slices(subject: Subject) -> Iterator[Place]:
                 "Keep all rows, and mask those beyond the end; or dynamic_slice of stages.models.trt_friendly, which "
                 "builds, and whose size only a run knows.",
             )
+        elif origin is Origin.ROUND:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is computed from the number of the loop's round. Whether TensorRT knows that "
+                "on the host is not documented.",
+                "Take the row with index_select: a Gather takes its place on the device, too.",
+                "warning",
+            )
         elif origin is Origin.INPUT:
             yield DYNAMIC_SLICE.at(
                 node,
@@ -186,46 +186,6 @@ def slices(subject: Subject) -> Iterator[Place]:
                 "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
                 "info",
             )
-
-
-def topks(subject: Subject) -> Iterator[Place]:
-    for node in subject.of_type("TopK"):
-        k = node.inputs[1] if len(node.inputs) > 1 else None
-        origin = subject.values.origin(k)
-        if origin is Origin.CONSTANT or (origin is Origin.SHAPE and _sorts(node)):
-            continue
-        on_device = origin is Origin.DATA
-        yield DYNAMIC_TOPK.at(
-            node,
-            "Its k is computed on the device; TensorRT wants it on the host, as a shape."
-            if on_device
-            else f"Its k varies with a size; TensorRT builds for the largest, refuses more than {TOPK_MAX}, and all "
-            "that follows has a size that varies.",
-            "Give topk a number.",
-            "error" if on_device else None,
-        )
-
-
-def _sorts(node: ir.Node) -> bool:
-    """Whether k is the size of the axis that is looked at: torch.sort."""
-    size = made_by(behind_value(node.inputs[1]), "Gather")
-    shape = made_by(size.inputs[0], "Shape") if size is not None else None
-    axis, source = node.attributes.get_int("axis", -1), node.inputs[0]
-    picked = constant(size.inputs[1]) if size is not None else None
-    if shape is None or shape.inputs[0] is not source or picked is None or picked.size != 1 or source is None:
-        return False
-    known = len(source.shape) if source.shape is not None else None
-    index = int(picked.numpy().ravel()[0])
-    return index == axis or (known is not None and index % known == axis % known)
-
-
-def behind_value(value: ir.Value | None) -> ir.Value | None:
-    """The value that moves brought here."""
-    node = value.producer() if value is not None else None
-    while node is not None and is_op(node, *_MOVES) and node.inputs[0] is not None:
-        value = node.inputs[0]
-        node = value.producer()
-    return value
 
 
 def reshapes(subject: Subject) -> Iterator[Place]:

@@ -215,10 +215,14 @@ def names(subject: Subject) -> Iterator[Place]:
             nameless.append(node)
         seen.add(node.name or "")
     if nameless:
+        count, example = len(nameless), repr(node_name(nameless[0]))
         yield EMPTY_NODE_NAME.at(
             nameless[0],
-            f"{len(nameless)} nodes have no name of their own, such as {node_name(nameless[0])!r}: errors, layer "
-            "tables and lists of nodes cannot tell them apart.",
+            f"1 node has no name of its own, {example}: errors, layer tables and lists of nodes cannot tell it from "
+            "others."
+            if count == 1
+            else f"{count} nodes have no name of their own, such as {example}: errors, layer tables and lists of nodes "
+            "cannot tell them apart.",
             "Name them when exporting; repair pass deduplicate_names, and slim, name them.",
-            count=len(nameless),
+            count=count,
         )

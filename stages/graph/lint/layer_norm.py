@@ -2,7 +2,8 @@
 
     m = ReduceMean(x)    d = x - m    v = ReduceMean(d^2)    y = d / sqrt(v + eps)
 
-with d^2 as Pow(d, 2) or Mul(d, d), and y as a quotient or a product with the reciprocal.
+with d^2 as Pow(d, 2) or Mul(d, d), the root as Sqrt or Pow(v, 0.5), and y as a quotient, a product with the reciprocal,
+or a product with Pow(v, -0.5).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ DECOMPOSED_LAYER_NORM = Rule(
 
 
 def layer_norms(subject: Subject) -> Iterator[Place]:
-    for node in subject.of_type("Sqrt"):
-        if (mean := _mean_of(node)) is not None:
+    for node in subject.of_type("Sqrt", "Pow"):
+        if (power := _power(node)) is not None and (mean := _mean_of(node, power)) is not None:
             yield DECOMPOSED_LAYER_NORM.at(
                 node,
                 "A layer norm spelt out: its squares leave float16 from |x - mean| = 256 on, and TensorRT fuses it "
@@ -41,9 +42,15 @@ def _remedy(last: bool, old: bool) -> str:
     return f"torch.nn.functional.layer_norm{permuted}" + (", exported with opset 17 or later." if old else ".")
 
 
-def _mean_of(sqrt: ir.Node) -> ir.Node | None:
-    """The mean about which a Sqrt takes the root of a variance; None: it is another Sqrt."""
-    shifted = made_by(sqrt.inputs[0], "Add")
+def _power(node: ir.Node) -> float | None:
+    """0.5 or -0.5, of a Sqrt or Pow; None for another power."""
+    power = 0.5 if node.op_type == "Sqrt" else scalar(node.inputs[1])
+    return power if power in (0.5, -0.5) else None
+
+
+def _mean_of(root: ir.Node, power: float) -> ir.Node | None:
+    """The mean about which the root of a variance is taken; None: it is another root."""
+    shifted = made_by(root.inputs[0], "Add")
     if shifted is None or all(scalar(value) is None for value in shifted.inputs):
         return None
     variance = next((node for value in shifted.inputs if (node := made_by(value, "ReduceMean"))), None)
@@ -51,7 +58,7 @@ def _mean_of(sqrt: ir.Node) -> ir.Node | None:
         return None
     minus = made_by(difference, "Sub")
     mean = made_by(minus.inputs[1], "ReduceMean") if minus is not None else None
-    if minus is None or mean is None or mean.inputs[0] is not minus.inputs[0] or not _divides(sqrt, difference):
+    if minus is None or mean is None or mean.inputs[0] is not minus.inputs[0] or not _divides(root, power, difference):
         return None
     return mean
 
@@ -65,10 +72,12 @@ def _squared(value: ir.Value | None) -> ir.Value | None:
     return power.inputs[0] if power.inputs[0] is power.inputs[1] else None
 
 
-def _divides(sqrt: ir.Node, difference: ir.Value) -> bool:
+def _divides(root: ir.Node, power: float, difference: ir.Value) -> bool:
     """Whether the difference is divided by the root, by whatever way; another Sub(x, mean) counts as the same."""
     minus = difference.producer()
-    for reader in sqrt.outputs[0].consumers():
+    if power < 0:
+        return any(is_op(reader, "Mul") for reader in root.outputs[0].consumers())
+    for reader in root.outputs[0].consumers():
         if is_op(reader, "Reciprocal"):
             return any(is_op(next_reader, "Mul") for next_reader in reader.outputs[0].consumers())
         if is_op(reader, "Div"):

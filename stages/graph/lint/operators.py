@@ -139,7 +139,7 @@ def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> Place:
     later = f"; {named(came)} has it" if came is not None else ""
     return UNSUPPORTED_OP.at(
         node,
-        f"{names} has no {node.op_type}{later}.",
+        f"{names} {'has' if len(versions) == 1 else 'have'} no {node.op_type}{later}.",
         "Write it with other operators, build with a version that has it, or bring a plugin (engine.plugins).",
     )
 

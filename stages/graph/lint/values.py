@@ -1,10 +1,12 @@
 """What every rule asks of a value: where it comes from, and whether its size depends on data.
 
-Origin, by who knows it. TensorRT computes the first three on the host, as shape tensors:
+Origin, by who knows it. TensorRT computes the first three on the host, as shape tensors; of the fourth that is not
+documented:
 
     CONSTANT    every run has the same: initializers, and what is computed from them and from fixed sizes
     SHAPE       computed from sizes that vary
     INPUT       computed from a small integer input, which TensorRT then takes as a shape-tensor input
+    ROUND       computed from the number of the round that a Loop is in
     DATA        anything else: an execution tensor, known only on the device
 
     origin(node) = the latest of its inputs;  Shape(x) = SHAPE, whatever x is, or CONSTANT where all its sizes are fixed
@@ -36,7 +38,8 @@ class Origin(IntEnum):
     CONSTANT = 0
     SHAPE = 1
     INPUT = 2
-    DATA = 3
+    ROUND = 3
+    DATA = 4
 
 
 class Values:
@@ -82,6 +85,8 @@ class Values:
             inner = bodies(node)
             for body in inner:
                 self._origins.update((value, Origin.DATA) for value in body.inputs)
+                if node.op_type == "Loop" and node.domain == "" and body.inputs:
+                    self._origins[body.inputs[0]] = Origin.ROUND
                 self._walk(body)
             results = [value for body in inner for value in body.outputs]
             self._trace(node, [*node.inputs, *results])

@@ -31,6 +31,13 @@ def test_a_constant_condition_is_no_finding() -> None:
     assert found(squeezed("yes")) == []
 
 
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("passed", ["x", "w"])
+def test_a_condition_that_fixed_sizes_decide_is_no_finding(size: int, passed: str) -> None:
+    """A squeeze of an axis whose size the file states, and another If of two ranks."""
+    assert found(squeezed("c", passed=passed).replace("N,F,3", f"N,{size},3")) == []
+
+
 TILE = """
 (float[4] x) => (float[A] y) <int64[1] two = {2}, int64[1] one = {1}, bool c = {1}> {
     SIZE
@@ -46,6 +53,12 @@ SIZE_IF = """q = If(k) <then_branch = t () => (int64[A] a) { a = Concat<axis = 0
 def test_tile_behind_if() -> None:
     text = TILE.replace("SIZE", "n = Size(x) k = Greater(n, two) " + SIZE_IF)
     assert found(text) == [("error", "rope-tile")]  # the If is part of it, and no finding of its own
+
+
+def test_tile_behind_an_if_that_fixed_sizes_decide() -> None:
+    """As torch.tile is exported where sizes are fixed; users report that TensorRT refuses it as it stands."""
+    text = TILE.replace("SIZE", "n = Size(x) m = Cast<to = 7>(n) k = Greater(m, two) " + SIZE_IF)
+    assert found(text) == [("error", "rope-tile")]
 
 
 def test_tile_alone() -> None:

@@ -102,19 +102,19 @@ def test_slice(end: str, expected: list[tuple[str, str]]) -> None:
     assert of(f"{end} y = Slice(x, first, e)", "float[N] x, int64[N] k, int64[1] count") == expected
 
 
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [
-        ("k = ReduceMax<axes = [0]>(n)", [("error", "dynamic-topk")]),
-        ("s = Shape(x) h = Gather(s, second) k = Div(h, three)", [("warning", "dynamic-topk")]),
-        ("s = Shape(x) k = Gather(s, first)", [("warning", "dynamic-topk")]),  # another axis than the sorted one
-        ("s = Shape(x) k = Gather(s, second)", []),  # torch.sort
-        ("s = Shape(x) h = Gather(s, one) k = Reshape(h, second)", []),
-        ("k = Identity(three)", []),
-    ],
-)
-def test_topk(k: str, expected: list[tuple[str, str]]) -> None:
-    assert of(f"{k} y, i = TopK(x, k)", "float[N,M] x, int64[N] n", "float[N,A] y") == expected
+def test_a_slice_by_the_round_of_a_loop() -> None:
+    """Whether TensorRT has that number on the host is not documented: no error."""
+    text = f"""
+    (float[N,3] x, float[1,3] z) => (float[1,3] y) {CONSTANTS} {{
+        s = Shape(x) n = Gather(s, zero) on = Constant<value = bool {{1}}> ()
+        y = Loop(n, on, z) <body = l (int64 i, bool c, float[1,3] a) => (bool c2, float[1,3] b)
+            {{ c2 = Identity(c) e = Add(i, one) p = Unsqueeze(i, first) q = Unsqueeze(e, first)
+               r = Slice(x, p, q, first) b = Add(a, r) }}>
+    }}
+    """
+    finding = only(text)
+    assert (finding.rule, finding.severity) == ("dynamic-slice", "warning")
+    assert "the loop's round" in finding.message
 
 
 EMPTY = "p = NonZero(k) t = Transpose(p) i = Squeeze(t, second) z = Gather(x, i)"

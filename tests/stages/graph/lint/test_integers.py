@@ -17,7 +17,8 @@ def elements(text: str) -> list[object] | None:
     return known.ravel().tolist() if known is not None else None
 
 
-CONSTANTS = "int64[1] minus = {-1}, int64[1] one = {1}, int64[2] two = {1, 2}, int64[1] far = {-9}, int64[1] zeroth = {0}, int64 zero = {0}, int64 third = {3}, int64[1] three = {3}"
+CONSTANTS = """int64[1] minus = {-1}, int64[1] one = {1}, int64[2] two = {1, 2}, int64[1] far = {-9},
+    int64[1] zeroth = {0}, int64 zero = {0}, int64 third = {3}, int64[1] three = {3}"""
 
 
 def of(body: str, result: str = "int64[K] y") -> list[object] | None:

@@ -137,6 +137,12 @@ def test_nodes_without_a_name_of_their_own_are_one_finding() -> None:
     text = '(float[N] x) => (float[N] y) { ["a"] p = Relu(x) q = Neg(p) ["a"] y = Abs(q) }'
     (finding,) = lint(model_of(text))
     assert (finding.rule, finding.severity, finding.count, finding.node) == ("empty-node-name", "info", 2, "Neg_q")
+    assert finding.message.startswith("2 nodes have no name of their own, such as 'Neg_q': ")
+
+
+def test_one_node_without_a_name() -> None:
+    (finding,) = lint(model_of('(float[N] x) => (float[N] y) { ["a"] p = Relu(x) y = Abs(p) }'))
+    assert finding.message.startswith("1 node has no name of its own, 'Abs_y': ")
 
 
 def test_named_nodes_are_no_finding() -> None:

@@ -7,7 +7,8 @@ import pytest
 from tests.stages.graph.lint.linting import found, only
 
 NORM = """
-(float[N,4,8] x) => (float[N,4,8] y) <float two = {2}, float eps = {0.00001}, float one = {1}> {
+(float[N,4,8] x) => (float[N,4,8] y) <float two = {2}, float eps = {0.00001}, float one = {1},
+    float half = {0.5}, float minus_half = {-0.5}> {
     m = ReduceMean<axes = [-1]>(x)
     d = Sub(x, m)
     q = SQUARE
@@ -32,6 +33,8 @@ def norm(square: str = "Pow(d, two)", shift: str = "Add(v, eps)", quotient: str 
         norm(quotient="i = Reciprocal(r) y = Mul(d, i)"),
         norm(quotient="i = Div(one, r) y = Mul(d, i)"),
         norm(quotient="d2 = Sub(x, m) y = Div(d2, r)"),
+        norm().replace("Sqrt(a)", "Pow(a, half)"),
+        norm(quotient="y = Mul(d, r)").replace("Sqrt(a)", "Pow(a, minus_half)"),
     ],
 )
 def test_a_layer_norm_spelt_out(text: str) -> None:
@@ -49,8 +52,19 @@ def test_a_layer_norm_spelt_out(text: str) -> None:
         norm(quotient="y = Div(x, r)"),  # no mean taken off
         norm().replace("m = ReduceMean<axes = [-1]>(x)", "n = Relu(x) m = ReduceMean<axes = [-1]>(n)"),
         norm().replace("d = Sub(x, m)", "d = Sub(m, x)"),
+        norm().replace("Sqrt(a)", "Pow(a, minus_half)"),
     ],
-    ids=["power", "no square", "no epsilon", "a variable shift", "no quotient", "not centred", "other mean", "turned"],
+    ids=[
+        "power",
+        "no square",
+        "no epsilon",
+        "a variable shift",
+        "no quotient",
+        "not centred",
+        "other mean",
+        "turned",
+        "times",
+    ],
 )
 def test_something_else(text: str) -> None:
     assert found(text) == []

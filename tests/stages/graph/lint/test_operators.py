@@ -32,9 +32,8 @@ def test_the_versions_that_lack_it_are_named() -> None:
     finding = only(SWISH, 24)
     assert finding.message == "TensorRT 10.16 has no Swish; TensorRT 11.0 has it."
     assert found(SWISH, 24, tensorrt="11") == []
-    assert "TensorRT 10.16 and TensorRT 11.4 has no" not in only(SWISH, 24, tensorrt="10").message
     det = only("(float[4,4] x) => (float[A] y) { y = Det(x) }")
-    assert det.message.startswith("TensorRT 10.16 and TensorRT 11.4 ")
+    assert det.message == "TensorRT 10.16 and TensorRT 11.4 have no Det."
 
 
 def test_opsets() -> None:

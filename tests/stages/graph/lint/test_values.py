@@ -52,6 +52,18 @@ def test_what_a_body_reads_from_outside_counts_and_what_a_loop_hands_it_is_data(
     assert (values.origin(by_name["y"]), values.origin(by_name["z"])) == (Origin.DATA, Origin.DATA)  # c is data
 
 
+def test_the_number_of_a_round() -> None:
+    model = model_of("""
+    (float[N,3] x) => (float[N,3] z) <int64 four = {4}, bool on = {1}> {
+        z = Loop(four, on, x) <body = l (int64 i, bool k, float[N,3] s) => (bool k2, float[N,3] s2)
+            { k2 = Identity(k) j = Add(i, four) s2 = Relu(s) }>
+    }
+    """)
+    (loop,) = model.graph
+    added = loop.attributes["body"].as_graph()[1]
+    assert Values(model.graph).origin(added.outputs[0]) is Origin.ROUND
+
+
 @pytest.mark.parametrize(
     ("body", "sized"),
     [

@@ -1,0 +1,52 @@
+"""Nodes that lack what their operator has to have."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+
+from stages.graph.lint import lint
+from stages.io import StageError
+from tests.stages.graph.lint.linting import model_of
+
+OPERATORS = ["Slice", "TopK", "NonZero", "Reshape", "If", "Tile", "Resize", "GridSample", "Where", "Range", "ScatterND",
+    "Cast", "Gather", "Loop", "LayerNormalization", "Sqrt", "Mod", "Pow", "Concat"]  # fmt: skip
+
+
+def model(*nodes: onnx.NodeProto) -> ir.Model:
+    x, y = (make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    return ir.from_proto(make_model(make_graph(nodes, "g", [x], [y]), opset_imports=[make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize("op_type", OPERATORS)
+def test_a_node_without_inputs_is_named(op_type: str) -> None:
+    with pytest.raises(StageError, match=f"node 'head': {op_type} has no input '.+'; expected at least [1-9], got 0"):
+        lint(model(make_node(op_type, [], ["y"], name="head")))
+
+
+def test_an_input_that_may_not_be_left_out() -> None:
+    with pytest.raises(StageError, match=r"node 'Where_y': Where has no input 'X'; expected at least 3, got 2"):
+        lint(model(make_node("Where", ["x", "", "x"], ["y"])))
+
+
+def test_an_output_that_is_not_there() -> None:
+    with pytest.raises(StageError, match=r"node 'sort': TopK has no output 'Indices'; expected at least 2, got 1"):
+        lint(model(make_node("TopK", ["x", "x"], ["y"], name="sort")))
+
+
+def test_optional_inputs_may_be_left_out() -> None:
+    text = """(float[N,4] x) => (float[N,4] y) <bool on = {1}, float high = {6.0}> {
+        z = Loop("", on, x) <body = l (int64 i, bool c, float[N,4] a) => (bool c, float[N,4] b) { b = Relu(a) }>
+        y = Clip(z, "", high)
+    }"""
+    assert "data-dependent-loop" not in {finding.rule for finding in lint(model_of(text))}
+
+
+def test_operators_of_plugins_have_their_own_rules() -> None:
+    odd = model(make_node("Slice", ["x"], ["y"]))
+    assert lint(odd, plugin_ops=["Slice"], ignore=["empty-node-name", "deployment-io"]) == []
+    assert [finding.rule for finding in lint(model(make_node("Odd", [], ["y"])), ignore=["deployment-io"])] == [
+        "unsupported-op", "baked-item", "empty-node-name",
+    ]  # fmt: skip
