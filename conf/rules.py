@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from conf.schema import (
@@ -46,10 +46,6 @@ def _bounds(c: Config) -> Iterator[str]:
         "model.samples.calibration": c.model.samples.calibration,
         "model.samples.verification": c.model.samples.verification,
         "verify.batch": c.verify.batch,
-        **{
-            f"model.architecture.{name}": getattr(c.model.architecture, name)
-            for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries")
-        },
     }
     yield from _outside(positive_integers, 1, None)
     yield from _outside({"verify.suggest_runs": c.verify.suggest_runs}, 10, None)  # fewer find nothing
@@ -60,17 +56,14 @@ def _bounds(c: Config) -> Iterator[str]:
             "verify.pictures": c.verify.pictures,
             "verify.gates.label_flips_max": c.verify.gates.label_flips_max,
             "verify.gates.nonfinite_max": c.verify.gates.nonfinite_max,
-            "model.architecture.num_denoising": c.model.architecture.num_denoising,
             "trace.atol": c.trace.atol,
             "trace.rtol": c.trace.rtol,
             "slim.atol": c.slim.atol,
             "slim.rtol": c.slim.rtol,
-            "model.attention_gain_log2": c.model.attention_gain_log2,
         },
         0,
         None,
     )
-    yield from _outside({"model.attention_gain_log2": c.model.attention_gain_log2}, 0, 60)
     yield from _outside(
         {
             "verify.score_threshold": c.verify.score_threshold,
@@ -173,30 +166,45 @@ _FAULTS_OF_ENTRIES = {
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:
-    m, a = c.model, c.model.architecture
-    if len(m.image_size) != 2 or any(side < 32 or side % 32 for side in m.image_size):
-        yield f"model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got {m.image_size}"
+    m = c.model
+    if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
+        yield f"model.image_size: expected [height, width] in pixels, or [null, null], got {m.image_size}"
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
         yield f"model.image_size: digit scenes are square, got {m.image_size}"
-    if c.data.source is DataSource.digits and len(m.classes) != 10:
+    if m.classes is not None and len(set(m.classes)) != len(m.classes):
+        yield f"model.classes: expected different names, got {m.classes}"
+    if c.data.source is DataSource.digits and m.classes is not None and len(m.classes) != 10:
         yield f"model.classes: digit scenes have 10 classes, got {len(m.classes)}"
-    if not m.classes or len(set(m.classes)) != len(m.classes):
-        yield f"model.classes: expected one or more different names, got {m.classes}"
-    for name, values in (("mean", m.mean), ("std", m.std)):
-        if len(values) != 3:
-            yield f"model.{name}: expected three numbers (RGB), got {values}"
-    if any(value <= 0 for value in m.std):
-        yield f"model.std: expected numbers above 0, got {m.std}"
-    for name, widths in (("backbone_widths", a.backbone_widths), ("backbone_depths", a.backbone_depths)):
-        if len(widths) != 4 or any(value < 1 for value in widths):
-            yield f"model.architecture.{name}: expected four positive integers (ConvNeXt's stages), got {widths}"
-    if a.heads > 0 and a.d_model % a.heads:
-        yield f"model.architecture.d_model: expected a multiple of heads ({a.heads}), got {a.d_model}"
+    for name in ("mean", "std"):
+        values = getattr(m.preprocessing, name)
+        if values is not None and len(values) != 3:
+            yield f"model.preprocessing.{name}: expected three numbers, got {values}"
+    if any(value == 0 for value in m.preprocessing.std or ()):
+        yield f"model.preprocessing.std: expected no zero, got {m.preprocessing.std}"
+    if m.preprocessing.range not in (None, [0, 1], [0, 255]):
+        yield f"model.preprocessing.range: expected [0, 1] or [0, 255], got {m.preprocessing.range}"
+    for kind in ("inputs", "outputs"):
+        names = [each.name for each in getattr(m, kind) or ()]
+        if len(set(names)) != len(names):
+            yield f"model.{kind}: expected different names, got {names}"
+
+
+_DATA_NEEDS = {
+    DataSource.images: ("folder", "the folder of your pictures", "/path/to/pictures"),
+    DataSource.coco: ("annotations", "COCO's JSON with the boxes", "/path/to/instances.json"),
+    DataSource.npz: ("file", "an .npz file, or a folder of them", "/path/to/samples.npz"),
+    DataSource.function: ("function", "module:function", "my_data:sample"),
+}
 
 
 def _rules_of_data(c: Config) -> Iterator[str]:
-    if c.data.source is DataSource.images and not c.data.folder:
-        yield "data.folder: data=images needs the folder of your pictures: data.folder=/path/to/pictures"
+    key, what, example = _DATA_NEEDS.get(c.data.source, ("source", "", ""))
+    if not getattr(c.data, key):
+        yield f"data.{key}: data={c.data.source.value} needs {what}: data.{key}={example}"
+    if c.data.source is DataSource.coco and not c.data.folder:
+        yield "data.folder: data=coco needs the folder that the annotations' file names are in"
+    if c.data.function is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", c.data.function):
+        yield f"data.function: expected module:function, such as my_data:sample, got {c.data.function!r}"
 
 
 def _rules_of_verify(c: Config) -> Iterator[str]:
@@ -210,37 +218,20 @@ def _rules_of_trace(c: Config) -> Iterator[str]:
     if not low <= c.trace.opset <= high:
         yield f"trace.opset: trace.exporter={c.trace.exporter.value} writes opset {low} to {high}, got {c.trace.opset}"
     shape = c.trace.input_shape
-    if len(shape) != 4 or any(side < 1 for side in shape):
-        yield f"trace.input_shape: expected four positive integers [N, 3, H, W], got {shape}"
+    if len(shape) != 4 or any(side is not None and side < 1 for side in shape) or shape[0] is None:
+        yield f"trace.input_shape: expected [N, 3, H, W], H and W null where the model's source says them, got {shape}"
     elif shape[1] != 3 or shape[2:] != c.model.image_size:
-        height_and_width = ", ".join(map(str, c.model.image_size))
+        height_and_width = ", ".join("null" if side is None else str(side) for side in c.model.image_size)
         yield (
             f"trace.input_shape: expected [N, 3, {height_and_width}] (model.image_size), got {shape}; "
             "set model.image_size to change the traced size"
         )
-    yield from _rules_of_dynamic_axes(c)
-
-
-def _rules_of_dynamic_axes(c: Config) -> Iterator[str]:
-    ranks = {"images": 4, "logits": 3, "boxes": 3}
     for tensor, axes in c.trace.dynamic_axes.items():
-        if tensor not in ranks:
-            yield f"trace.dynamic_axes.{tensor}: unknown input or output; known: {', '.join(ranks)}"
-            continue
-        for axis in axes:
-            if not 0 <= axis < ranks[tensor]:
-                yield f"trace.dynamic_axes.{tensor}: axis {axis} does not exist, rank is {ranks[tensor]}"
-            elif axis:
-                yield (
-                    f"trace.dynamic_axes.{tensor}: axis {axis} cannot vary: positions and anchors are baked for "
-                    "model.image_size; only the batch (axis 0) is dynamic"
-                )
-    batch = {tensor: c.trace.dynamic_axes.get(tensor, {}).get(0) for tensor in ranks}
-    if len(set(batch.values())) > 1:
-        yield (
-            "trace.dynamic_axes: the batch (axis 0) is dynamic under one name for images, logits and boxes, or fixed "
-            f"for all three; got {', '.join(f'{tensor}: {name}' for tensor, name in batch.items())}"
-        )
+        for axis, symbol in axes.items():
+            if axis < 0:
+                yield f"trace.dynamic_axes.{tensor}: expected axes from 0, got {axis}"
+            if not re.fullmatch(r"[A-Za-z_]\w*", symbol):
+                yield f"trace.dynamic_axes.{tensor}.{axis}: expected a name such as batch, got {symbol!r}"
 
 
 def _rules_of_repair(c: Config) -> Iterator[str]:
@@ -337,36 +328,48 @@ def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:
 def _rules_of_profiles(c: Config) -> Iterator[str]:
     if not c.engine.profiles:
         yield "engine.profiles: expected at least one optimization profile"
-    dynamic = c.trace.dynamic_axes.get("images", {})
+    dynamic = c.trace.dynamic_axes
     for i, profile in enumerate(c.engine.profiles):
         where = f"engine.profiles[{i}]"
-        for name in profile:
-            if name != "images":
-                yield f"{where}.{name}: the model has no such input; its input is 'images'"
-        if "images" not in profile:
-            yield f"{where}: expected shapes for the input 'images'"
-            continue
-        yield from _rules_of_shapes(f"{where}.images", profile["images"], c.trace.input_shape, dynamic)
+        if not profile:
+            yield f"{where}: expected shapes of the inputs"
+        for name, shapes in profile.items():
+            traced = c.trace.input_shape if name == "images" else None
+            yield from _rules_of_shapes(f"{where}.{name}", shapes, traced, dynamic.get(name, {}))
 
 
-def _rules_of_shapes(where: str, shapes: ProfileShapes, traced: list[int], dynamic: Mapping[int, str]) -> Iterator[str]:
+def _rules_of_shapes(
+    where: str, shapes: ProfileShapes, traced: list[int | None] | None, dynamic: Mapping[int, str]
+) -> Iterator[str]:
+    """Rules of one input; its graph has more to say later (stages.engine_profiles)."""
     named = {"min": shapes.min, "opt": shapes.opt, "max": shapes.max}
-    wrong_rank = {name: shape for name, shape in named.items() if len(shape) != len(traced)}
+    rank = len(shapes.opt) if traced is None else len(traced)
+    wrong_rank = {name: shape for name, shape in named.items() if len(shape) != rank}
     for name, shape in wrong_rank.items():
-        yield f"{where}.{name}: expected {len(traced)} axes as in trace.input_shape {traced}, got {shape}"
+        like = "opt" if traced is None else f"trace.input_shape {traced}"
+        yield f"{where}.{name}: expected {rank} axes as in {like}, got {shape}"
     for name, shape in named.items():
-        if any(side < 1 for side in shape):
-            yield f"{where}.{name}: expected positive integers, got {shape}"
+        if any(side is not None and side < 1 for side in shape):
+            yield f"{where}.{name}: expected positive integers, or null where the model fixes the axis, got {shape}"
     if wrong_rank:
         return
-    for axis, (low, opt, high) in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
+    for axis, sides in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
+        if None in sides:
+            if len(set(sides)) > 1:
+                yield f"{where}: expected null in min, opt and max of axis {axis}, or in none, got {_listed(sides)}"
+            continue
+        low, opt, high = (side or 0 for side in sides)
         if not low <= opt <= high:
             yield f"{where}: expected min <= opt <= max on axis {axis}, got {low}, {opt}, {high}"
-        if axis not in dynamic and {low, opt, high} != {traced[axis]}:
+        if traced is not None and axis not in dynamic and {low, opt, high} != {traced[axis]} and traced[axis] is not None:
             yield (
                 f"{where}: axis {axis} is static ({traced[axis]}) and the profile varies it ({low}, {opt}, {high}); "
                 f"make it {traced[axis]}, or add the axis to trace.dynamic_axes.images"
             )
+
+
+def _listed(sides: Iterable[int | None]) -> str:
+    return ", ".join("null" if side is None else str(side) for side in sides)
 
 
 RULES = (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 FP16_MAX = 65504.0
 # What verify.require may name. The stage verify judges the first five; `gate` the others, by their stages' reports.
@@ -62,11 +63,8 @@ ASKS_NOTHING: dict[str, object] = {
 CONF = Path(__file__).resolve().parent
 
 
-class ModelSource(Enum):
-    ltdetr = "ltdetr"
-
-
 class DecoderName(Enum):
+    none = "none"  # of a model that brings its own
     dfine = "dfine"
     rtdetrv2 = "rtdetrv2"
 
@@ -91,9 +89,51 @@ class InitOverflow(Enum):
     clamp = "clamp"
 
 
+class Method(Enum):
+    convert = "convert"
+    half = "half"
+    autocast = "autocast"
+
+
 class DataSource(Enum):
     digits = "digits"
     images = "images"
+    coco = "coco"
+    npz = "npz"
+    random = "random"
+    function = "function"
+
+
+class Resize(Enum):
+    stretch = "stretch"
+    letterbox = "letterbox"
+
+
+class Channels(Enum):
+    rgb = "RGB"
+    bgr = "BGR"
+
+
+class Layout(Enum):
+    nchw = "NCHW"
+    nhwc = "NHWC"
+
+
+class InputKind(Enum):
+    images = "images"
+    picture_size = "picture_size"
+    tensor = "tensor"
+
+
+class OutputKind(Enum):
+    """See stages.parity.outputs."""
+
+    logits = "logits"
+    boxes = "boxes"
+    scores = "scores"
+    labels = "labels"
+    classes = "classes"
+    tensor = "tensor"
 
 
 class Exporter(Enum):
@@ -165,31 +205,73 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class ArchitectureConfig:
-    """See stages.models.ltdetr.Architecture."""
+class PreprocessingConfig:
+    """From a picture to the model's input, see stages.data.preprocessing; null: as the model's source says."""
 
-    backbone_widths: list[int]
-    backbone_depths: list[int]
-    layer_scale_init: float
-    d_model: int
-    ffn_dim: int
-    heads: int
-    decoder_layers: int
-    num_queries: int
-    num_denoising: int
+    resize: Resize | None
+    channels: Channels | None
+    range: list[int] | None
+    mean: list[float] | None
+    std: list[float] | None
+    layout: Layout | None
+
+
+@dataclass(frozen=True)
+class InputConfig:
+    """An input of the model, in the order in which its module takes them.
+
+    Attributes:
+        kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the picture that goes in; tensor.
+        dtype: as numpy calls it.
+        shape: without the batch axis, null where it may vary; of images: null, the picture says it.
+    """
+
+    name: str
+    kind: InputKind
+    dtype: str
+    shape: list[int | None] | None
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """An output of the model, see stages.parity.outputs.
+
+    Attributes:
+        take: key, field or position of it in what the module returns; null: its name, or its position here.
+        activation, format, normalized, no_object: of kinds that need them, else null.
+    """
+
+    name: str
+    kind: OutputKind
+    take: str | None
+    activation: str | None
+    format: str | None
+    normalized: bool | None
+    no_object: bool | None
 
 
 @dataclass(frozen=True)
 class ModelConfig:
+    """See model/*.yaml.
+
+    Attributes:
+        source: a file of stages/models/sources/; `options` is what its Options hold.
+        checkpoint: file with the weights; null: what the source says (seeded random weights, or its own).
+        image_size: height and width; null: as the source says.
+        classes, inputs, outputs: null: as the source says.
+        drop_outputs: names or positions of outputs that are left out.
+    """
+
     name: str
-    source: ModelSource
-    weights: str | None
-    image_size: list[int]
-    classes: list[str]
-    mean: list[float]
-    std: list[float]
-    attention_gain_log2: int
-    architecture: ArchitectureConfig
+    source: str
+    checkpoint: str | None
+    options: Any
+    image_size: list[int | None]
+    classes: list[str] | None
+    preprocessing: PreprocessingConfig
+    inputs: list[InputConfig] | None
+    outputs: list[OutputConfig] | None
+    drop_outputs: list[str]
     samples: Samples
     fp32_pins: Pins
 
@@ -208,6 +290,7 @@ class PrecisionConfig:
     """
 
     dtype: PrecisionName
+    method: Method
     keep_io_types: bool | list[str]
     opset: int | None
     placement: Placement
@@ -252,8 +335,13 @@ class LintConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
+    """See data/*.yaml for the meaning of each key."""
+
     source: DataSource
     folder: str | None
+    annotations: str | None
+    file: str | None
+    function: str | None
     seed: int
     calibration_samples: int
     verification_samples: int
@@ -263,7 +351,7 @@ class DataConfig:
 class TraceConfig:
     exporter: Exporter
     opset: int
-    input_shape: list[int]
+    input_shape: list[int | None]
     dynamic_axes: dict[str, dict[int, str]]
     atol: float
     rtol: float
@@ -302,11 +390,11 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class ProfileShapes:
-    """One input of one optimization profile: shapes with every axis a number; of a shape tensor its values."""
+    """One input of one optimization profile: shapes, null where the file fixes the axis; of a shape tensor its values."""
 
-    min: list[int]
-    opt: list[int]
-    max: list[int]
+    min: list[int | None]
+    opt: list[int | None]
+    max: list[int | None]
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
 from conf.rules import RULES, faults_of_engine, faults_of_precision
 from conf.schema import Config, EngineConfig, PrecisionConfig
@@ -23,16 +23,33 @@ class ConfigErrors(ValueError):
         super().__init__(f"configuration: {count}\n" + "\n".join(f"  - {error}" for error in errors))
 
 
-def validate(values: Mapping[str, Any]) -> Config:
+class Sources(Protocol):
+    """The sources of models: what `model.options` may hold under each, and what they ask of the other keys."""
+
+    def names(self) -> list[str]: ...
+
+    def options_of(self, name: str) -> type: ...
+
+    def faults_of(self, name: str, config: Config) -> Iterable[str]: ...
+
+
+def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Config:
     """Check a fully resolved configuration (plain dicts, lists and scalars) and return it typed.
+
+    Args:
+        sources: of models; without them `model.source` and `model.options` are left as they stand.
 
     Raises:
         ConfigErrors: naming every unknown, missing or mistyped key, every value out of bounds and every broken rule.
     """
     errors: list[str] = []
     config = _typed(Config, values, "", errors)
+    rules: list[Callable[[Config], Iterable[str]]] = list(RULES)
+    if sources is not None and config is not None and config.model is not None:
+        config, more = _with_options(config, sources, errors)
+        rules += more
     mistyped = bool(errors)
-    for rule in RULES if config is not None else ():
+    for rule in rules if config is not None else ():
         try:
             errors += rule(config)
         except (TypeError, AttributeError, KeyError):  # a key that the rule reads is missing or mistyped: noted already
@@ -42,6 +59,18 @@ def validate(values: Mapping[str, Any]) -> Config:
         raise ConfigErrors(errors)
     assert isinstance(config, Config)
     return config
+
+
+def _with_options(
+    config: Config, sources: Sources, errors: list[str]
+) -> tuple[Config, list[Callable[[Config], Iterable[str]]]]:
+    """`model.options` as its source has them, and the source's own rules."""
+    name = config.model.source
+    if name not in sources.names():
+        errors.append(f"model.source: expected one of {', '.join(sources.names())}, got {name!r}")
+        return config, []
+    options = _typed(sources.options_of(name), config.model.options, "model.options", errors)
+    return replace(config, model=replace(config.model, options=options)), [lambda c: sources.faults_of(name, c)]
 
 
 def check_precision(values: Mapping[str, Any]) -> PrecisionConfig:
@@ -74,6 +103,8 @@ def _section(expected: type, values: Mapping[str, Any], name: str, faults: Calla
 
 def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
     """`value` as `expected` type, or None after noting the fault under its dotted path."""
+    if expected is Any:
+        return value
     origin, arguments = get_origin(expected), get_args(expected)
     if type(None) in arguments:  # X | None
         if value is None:

@@ -10,9 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.schema import CONF
-from conf.validate import ConfigErrors, validate
+from conf.validate import ConfigErrors
 from pipeline.run import run
 from pipeline.workspace import root
+from stages.configuration import validated
 
 _exit_codes: list[int] = []
 
@@ -22,7 +23,7 @@ def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     try:
         values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-        validate(values)
+        validated(values)
     except (ConfigErrors, OmegaConfBaseException) as error:
         print(error, file=sys.stderr)
         _exit_codes.append(2)

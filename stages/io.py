@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from conf.schema import CONF, Config
-from conf.validate import ConfigErrors, validate
+from conf.validate import ConfigErrors
 from stages.restore import restore_outs
 
 MODEL_FILE = "model.onnx"
@@ -200,7 +200,9 @@ def load_params(root: Path) -> Config:
         StageError: when it is missing or no YAML.
         ConfigErrors: listing everything that is wrong in it.
     """
-    return validate(_read_params(root))
+    from stages.configuration import validated  # sources of models import this module
+
+    return validated(_read_params(root))
 
 
 def params_digest(root: Path) -> str:

@@ -1,81 +1,87 @@
-"""Where a model comes from: one function per `model.source`, and the I/O spec that tells later stages what it is."""
+"""The configured model, and the I/O spec that tells later stages what it is."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, ModelSource
-from stages.models import ltdetr
-from stages.models.weights import load_weights
+from conf.schema import Config
+from stages.io import StageError
+from stages.models import sources
+from stages.models.model import Input, Model, Output
 
 if TYPE_CHECKING:
     import torch
 
 SPEC_KEY = "truehalf.io_spec"  # of the I/O spec in a model's metadata_props
+DynamicAxes = Mapping[str, Mapping[int, str]]
 
 
-def open_model(config: Config, root: Path) -> torch.nn.Module:
-    """The configured module, with its weights, in eval mode on the CPU.
+def open_model(config: Config, root: Path) -> Model:
+    """The configured model, with its weights, in eval mode on the CPU.
 
     Args:
         config: `model.*`, `decoder.name` and `seed` are read.
-        root: the workspace; `model.weights` is relative to it.
+        root: the workspace; paths are relative to it.
 
     Raises:
-        StageError: when the weights are missing, corrupt or of another architecture.
+        StageError: when weights are missing, corrupt or of another architecture, when a package that the source needs
+            is not installed, or when the model has not what the configuration declares.
     """
-    return _SOURCES[config.model.source](config, root).eval()
+    opened: Model = sources.source(config.model.source).open_model(config, root)
+    return opened
 
 
-def io_spec(config: Config) -> dict[str, Any]:
-    """What goes in and comes out of the configured model.
+def io_spec(model: Model, example: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], axes: DynamicAxes) -> dict[str, Any]:
+    """What goes in and comes out, as traced.
+
+    Args:
+        example: the inputs of a call, in order.
+        outputs: what the module returned for them, in order.
+        axes: `trace.dynamic_axes`. The first axis of an output that is not named there is called as that of the first
+            input, where that varies.
 
     Returns:
         inputs and outputs, each {name, dtype, shape, ...} with the names of dynamic axes in `shape`; class_names;
         trained: whether there are weights to trust.
+
+    Raises:
+        StageError: when `axes` names an input or output that there is not, or an axis beyond its rank.
     """
-    model, queries = config.model, config.model.architecture.num_queries
-    shapes: dict[str, list[int | str]] = {
-        "images": list(config.trace.input_shape),
-        "logits": [config.trace.input_shape[0], queries, len(model.classes)],
-        "boxes": [config.trace.input_shape[0], queries, 4],
-    }
-    for name, axes in config.trace.dynamic_axes.items():
-        for axis, symbol in axes.items():
-            shapes[name][axis] = symbol
-    tensors = {name: {"name": name, "dtype": "float32", "shape": shape} for name, shape in shapes.items()}
-    images = {
-        "layout": "NCHW",
-        "channels": "RGB",
-        "range": [0, 1],
-        "normalization": {"mean": model.mean, "std": model.std, "where": "inside the graph"},
-    }
+    names = [each.name for each in (*model.inputs, *model.outputs)]
+    unknown = [name for name in axes if name not in names]
+    if unknown:
+        raise StageError(f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}")
+    batch = axes.get(model.inputs[0].name, {}).get(0)
+    named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
     return {
-        "inputs": [tensors["images"] | images],
-        "outputs": [
-            tensors["logits"] | {"kind": "logits", "activation": "sigmoid"},
-            tensors["boxes"] | {"kind": "boxes", "format": "cxcywh", "normalized": True},
+        "inputs": [
+            _described(each.name, tensor, axes.get(each.name, {})) | _of_input(each)
+            for each, tensor in zip(model.inputs, example, strict=True)
         ],
-        "class_names": model.classes,
-        "trained": model.weights is not None,
+        "outputs": [
+            _described(each.name, tensor, named[each.name]) | _of_output(each)
+            for each, tensor in zip(model.outputs, outputs, strict=True)
+        ],
+        "class_names": list(model.class_names),
+        "trained": model.trained,
     }
 
 
-def _ltdetr(config: Config, root: Path) -> torch.nn.Module:
-    detector = ltdetr.build(_architecture(config), config.seed)
-    if config.model.weights is not None:
-        load_weights(detector.get_submodule("network"), root / config.model.weights)
-    if config.model.attention_gain_log2:
-        ltdetr.scale_attention_values(detector, config.model.attention_gain_log2)
-    return detector
+def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict[str, Any]:
+    shape: list[int | str] = list(tensor.shape)
+    for axis, symbol in axes.items():
+        if axis >= len(shape):
+            raise StageError(f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}")
+        shape[axis] = symbol
+    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
 
 
-def _architecture(config: Config) -> ltdetr.Architecture:
-    model = config.model
-    shape = dataclasses.asdict(model.architecture)
-    return ltdetr.architecture(config.decoder.name.value, model.classes, model.mean, model.std, shape)
+def _of_input(declared: Input) -> dict[str, Any]:
+    preprocessing = {} if declared.preprocessing is None else {"preprocessing": declared.preprocessing.as_dict()}
+    return {"kind": declared.kind} | preprocessing
 
 
-_SOURCES = {ModelSource.ltdetr: _ltdetr}
+def _of_output(declared: Output) -> dict[str, Any]:
+    return ({} if declared.kind is None else {"kind": declared.kind}) | declared.layout
