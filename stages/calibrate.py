@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from stages.data.samples import Sample, calibration_samples
 from stages.graph.ready import make_ready
-from stages.io import Stage, stage_main, write_json
+from stages.io import Stage, read_json, stage_main, write_json
 from stages.onnx_files import load_model
 from stages.ort.calibration import calibrate
 
@@ -44,7 +44,8 @@ def fixed_batch(model: ir.Model) -> int:
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    samples = calibration_samples(stage.config, stage.root)
+    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    samples = calibration_samples(stage.config, stage.root, spec["inputs"])
     model = load_model(stage.artifact("slim"))
     make_ready(model)
     ranges = calibrate(model, SampleFeeds(samples, fixed_batch(model)))

@@ -216,13 +216,14 @@ def evidence_of(config: Config, root: Path) -> Evidence:
     """
     folder = root / "artifacts" / "reference"
     spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
-    samples = verification_samples(config, root)
+    samples = verification_samples(config, root, spec["inputs"])
     if config.verify.skip_corrupt:
         samples, _ = readable(samples)
     reference = read_reference(folder, "reference", samples, spec)
     if isinstance(reference, str):
         raise StageError(f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
-    return Evidence(reference, read_reference(folder, "adversarial", adversarial_samples(config), spec), config.verify)
+    adversarial = adversarial_samples(config, spec["inputs"])
+    return Evidence(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
 
 
 def _checked(options: Mapping[str, Any]) -> EngineConfig:

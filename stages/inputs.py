@@ -10,15 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.data.samples import (
-    TRACE_SAMPLES,
-    ImageSamples,
-    Sample,
-    calibration_samples,
-    trace_samples,
-    verification_samples,
-)
+from stages.data.samples import PURPOSES, Drawn, drawn
 from stages.io import Stage, StageError, stage_main, write_json
+from stages.models.sources import source
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
@@ -28,29 +22,38 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": digest}
 
 
-def fingerprint_weights(path: Path) -> dict[str, Any]:
-    """Fingerprint of a weights file.
+def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
+    """Fingerprints of the files of a model's source, folders with all that is in them, by their place.
 
     Raises:
         StageError: when there is no such file.
     """
-    if not path.is_file():
-        raise StageError(
-            f"model.weights: no such file: {path}; give the path of a .safetensors file, or null for random weights"
-        )
-    return fingerprint(path)
+    found = {}
+    for path in paths:
+        if not path.exists():
+            raise StageError(
+                f"model.checkpoint: no such file: {path}; give the path of the weights, or null for random weights"
+            )
+        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        found |= {_place(each, root): fingerprint(each) for each in files}
+    return found
 
 
-def fingerprint_samples(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Number of samples and one SHA-256 over their names and, where they are files, their content.
+def _place(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
-    Made samples (digit scenes) are a function of the configuration: their names say it all.
+
+def fingerprint_samples(samples: Drawn) -> dict[str, Any]:
+    """Number of samples, and the files that they come from with SHA-256, in order.
+
+    Made samples (digit scenes, noise) are a function of the configuration: there are no files.
     """
-    digest = hashlib.sha256()
-    for path in samples.paths if isinstance(samples, ImageSamples) else ():
+    digest, files = hashlib.sha256(), []
+    for path in getattr(samples, "paths", ()):
+        files.append({"file": path.name, "sha256": fingerprint(path)["sha256"]})
         digest.update(path.name.encode())
-        digest.update(bytes.fromhex(fingerprint(path)["sha256"]))
-    return {"samples": len(samples), "sha256": digest.hexdigest()}
+        digest.update(bytes.fromhex(files[-1]["sha256"]))
+    return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
 
 def fingerprint_rule(rule: str) -> dict[str, Any]:
@@ -73,14 +76,12 @@ def fingerprint_rule(rule: str) -> dict[str, Any]:
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    config, out = stage.config, stage.out()
-    weights, rule = config.model.weights, config.precision.custom_rule
+    config, root, out = stage.config, stage.root, stage.out()
+    rule, files = config.precision.custom_rule, source(config.model.source).files(config, root)
     used = {
         "custom_rule": None if rule is None else {"rule": rule} | fingerprint_rule(rule),
-        "weights": None if weights is None else {"file": weights} | fingerprint_weights(stage.root / weights),
-        "trace": fingerprint_samples(trace_samples(config, TRACE_SAMPLES, stage.root)),
-        "calibration": fingerprint_samples(calibration_samples(config, stage.root)),
-        "verification": fingerprint_samples(verification_samples(config, stage.root)),
+        "weights": fingerprint_files(files, root),
+        **{purpose: fingerprint_samples(drawn(config, root, purpose)) for purpose in PURPOSES},
     }
     for name, content in used.items():  # a file each, so that a stage depends on what it reads and no more
         write_json(out / f"{name}.json", content)

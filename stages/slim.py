@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.data.samples import Sample, calibration_samples, stacked
+from stages.data.samples import Sample, Samples, calibration_samples, stacked
 from stages.graph.facts import model_facts
 from stages.graph.repair import PASSES, RepairReport
 from stages.graph.repair import repair as repaired
-from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main
+from stages.io import MODEL_FILE, Stage, StageError, defaults, read_json, stage_main
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
@@ -153,10 +153,15 @@ def run(stage: Stage) -> dict[str, Any]:
         simplify=simplify,
         skip_patterns=stage.config.slim.skip_patterns,
         repair=passes,
-        check_feeds=_check_feeds(calibration_samples(stage.config, stage.root), load_model(source)),
+        check_feeds=_check_feeds(_samples(stage), load_model(source)),
         atol=stage.config.slim.atol,
         rtol=stage.config.slim.rtol,
     )
+
+
+def _samples(stage: Stage) -> Samples:
+    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    return calibration_samples(stage.config, stage.root, spec["inputs"])
 
 
 def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:

@@ -19,7 +19,8 @@ from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
 from stages.lint_report import failing, failure, summary
 from stages.models.export import DynamicAxes, evaluation_mode, export
-from stages.models.source import SPEC_KEY, io_spec, open_model
+from stages.models.model import Model
+from stages.models.source import SPEC_KEY, described_inputs, io_spec, open_model
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
@@ -143,17 +144,19 @@ def trace(
 
 def run(stage: Stage) -> dict[str, Any]:
     config = stage.config
-    batch = config.trace.input_shape[0]
+    model = open_model(config, stage.root)
+    batch = config.trace.input_shape[0] or 1
     traced = min(batch, TRACE_SAMPLES // 2)
-    samples = trace_samples(config, TRACE_SAMPLES, stage.root)
-    varies = 0 in config.trace.dynamic_axes.get("images", {})
+    samples = trace_samples(config, TRACE_SAMPLES, stage.root, described_inputs(model))
+    varies = 0 in config.trace.dynamic_axes.get(model.inputs[0].name, {})
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if varies else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
+    example = _batch(samples[:traced], batch)
     return trace(
-        open_model(config, stage.root),
-        _batch(samples[:traced], batch),
+        model.module,
+        example,
         stage.out() / MODEL_FILE,
-        spec=io_spec(config),
+        spec=_spec(model, example, config.trace.dynamic_axes),
         exporter=config.trace.exporter.value,
         opset=config.trace.opset,
         dynamic_axes=config.trace.dynamic_axes,
@@ -166,6 +169,16 @@ def run(stage: Stage) -> dict[str, Any]:
         plugin_ops=config.engine.plugin_ops,
         repair=config.repair.passes,
     )
+
+
+def _spec(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
+    """The I/O spec: what the module makes of the example."""
+    import torch
+
+    tensors = [torch.from_numpy(example[each.name]) for each in model.inputs]
+    with torch.no_grad():
+        outputs = model.module(*tensors)
+    return io_spec(model, tensors, outputs, axes)
 
 
 def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:

@@ -36,8 +36,8 @@ __all__ = ["compare", "main", "run"]  # `compare` is the door, for any two files
 def run(stage: Stage) -> dict[str, Any]:
     config, spec = stage.config, read_json(stage.artifact("trace", "io_spec.json"))
     files = {hop: stage.artifact(hop) for hop in HOPS}
-    model = open_model(config, stage.root)
-    samples = verification_samples(config, stage.root)
+    model = open_model(config, stage.root).module
+    samples = verification_samples(config, stage.root, spec["inputs"])
     left_out: list[str] = []
     if config.verify.skip_corrupt:
         samples, left_out = readable(samples)
@@ -78,7 +78,7 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
     file.
     """
     try:
-        return freeze(model, adversarial_samples(config), spec, config.verify.batch)
+        return freeze(model, adversarial_samples(config, spec["inputs"]), spec, config.verify.batch)
     except StageError as error:
         return str(error)
 

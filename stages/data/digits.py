@@ -9,10 +9,16 @@ The digits are split by sample (four fifths train, one fifth validation), so tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
+
+from conf.schema import Config
+from stages.data.picture import Picture
+from stages.io import StageError
 
 CLASSES = tuple(str(digit) for digit in range(10))
 SPLITS = ("train", "val")
@@ -36,6 +42,7 @@ _SIDE_RANGE = (18.0, 56.0)  # pixels at 128x128, scaled with the scene
 _INK = 0.35  # opacity from which a pixel counts as digit: boxes are tight around it
 _MIN_CONTRAST = 70.0  # grey levels between a digit's colour and what lies under it
 _PLACEMENT_TRIES = 12
+_CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scenes before it
 
 
 @dataclass(frozen=True)
@@ -170,3 +177,30 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
         towards = 255.0 if under < 128 else 0.0
         colour = 0.25 * colour + 0.75 * towards
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
+
+
+class DigitPictures(Sequence[Picture]):
+    """Scenes `first` to `first + count - 1` of a split, made when asked for."""
+
+    def __init__(self, split: str, first: int, count: int, size: int, seed: int) -> None:
+        self._split, self._first, self._count, self._size, self._seed = split, first, count, size, seed
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        number = self._first + range(self._count)[index]
+        made = scene(number, self._split, self._size, self._seed)
+        return Picture.of_array(f"digits/{self._split}/{number}", made.image, made.boxes, made.labels)
+
+
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> DigitPictures:
+    """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
+    validation handwriting.
+    """
+    size = config.model.image_size[0]
+    if size is None:
+        raise StageError("data: digit scenes are made in the size of the model; set model.image_size")
+    split = "val" if purpose == "verification" else "train"
+    start = _CALIBRATION_START if purpose == "calibration" else 0
+    return DigitPictures(split, start, count, size, config.data.seed)

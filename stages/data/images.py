@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from conf.schema import Config
+from stages.data.picture import Picture
 from stages.io import StageError
 
 if TYPE_CHECKING:
@@ -40,18 +42,6 @@ def pictures_under(folder: Path) -> list[Path]:
     """The files with a picture's suffix in a folder and below, in the order of their names."""
     files = (path for path in folder.rglob("*") if is_picture(path))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
-
-
-def read_image(path: Path, height: int, width: int) -> np.ndarray:
-    """A picture as float32 [3, height, width], RGB in 0..1, turned as its EXIF says, its aspect given up for the size.
-
-    Raises:
-        StageError: naming the file when Pillow cannot read it.
-    """
-    from PIL import Image
-
-    resized = open_picture(path).resize((width, height), Image.Resampling.BILINEAR)
-    return np.ascontiguousarray(np.asarray(resized, np.float32).transpose(2, 0, 1)) / np.float32(255)
 
 
 def open_picture(path: Path) -> Image.Image:
@@ -97,3 +87,24 @@ def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: 
             "add pictures, or lower data.calibration_samples or data.verification_samples"
         )
     return list(images[first : first + count])
+
+
+class FolderPictures(Sequence[Picture]):
+    """Pictures from files, read when asked for; without labels."""
+
+    def __init__(self, paths: Sequence[Path], folder: Path) -> None:
+        self.paths, self._folder = paths, folder
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        path = self.paths[index]
+        return Picture(path.relative_to(self._folder).as_posix(), open_picture(path))
+
+
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> FolderPictures:
+    """Pictures of `data.folder` for a purpose."""
+    assert config.data.folder is not None, "validated: data.source=images has a folder"
+    folder = root / config.data.folder
+    return FolderPictures(take(list_images(folder, config.data.seed), first, count, folder, purpose), folder)

@@ -15,13 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
 from stages.data.images import open_picture
 from stages.io import StageError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _PADDING = 114  # of a letterbox, of 255
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -53,8 +56,11 @@ class Preprocessing:
         Raises:
             StageError: naming the file when it cannot be read.
         """
-        assert self.size is not None, "resolved"
-        pixels = self._resized(path)
+        return self.apply(open_picture(path), dtype)
+
+    def apply(self, picture: Image.Image, dtype: str = "float32") -> np.ndarray:
+        """A picture in RGB as one sample, as `read`."""
+        pixels = self._resized(picture)
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
         if self.range == (0, 1):
@@ -66,21 +72,38 @@ class Preprocessing:
             values = np.clip(np.rint(values), 0, 255)
         return np.ascontiguousarray(values, dtype)
 
-    def _resized(self, path: Path) -> np.ndarray:
+    def boxes(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Boxes of a picture as boxes of the sample that `apply` makes of it.
+
+        Args:
+            boxes: [n, 4] xyxy in pixels of the picture.
+            size: width and height of the picture.
+        """
+        (width, height), (left, top) = self._place(size)
+        scale = np.array([width / size[0], height / size[1]] * 2, np.float32)
+        return np.asarray(boxes * scale + np.array([left, top] * 2, np.float32), np.float32)
+
+    def _place(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Width and height of a picture once resized, and where its left upper corner is in the sample."""
+        assert self.size is not None, "resolved"
+        height, width = self.size
+        if self.resize == "stretch":
+            return (width, height), (0, 0)
+        scale = min(width / size[0], height / size[1])
+        small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+        return small, ((width - small[0]) // 2, (height - small[1]) // 2)
+
+    def _resized(self, picture: Image.Image) -> np.ndarray:
         """float32 [height, width, 3], 0..255."""
         from PIL import Image
 
-        assert self.size is not None
+        assert self.size is not None, "resolved"
         height, width = self.size
-        picture, box = open_picture(path), (width, height)
-        if self.resize == "letterbox":
-            scale = min(width / picture.width, height / picture.height)
-            box = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+        box, (left, top) = self._place(picture.size)
         small = np.asarray(picture.resize(box, Image.Resampling.BILINEAR), np.float32)
         if small.shape[:2] == (height, width):
             return small
         canvas = np.full((height, width, 3), _PADDING, np.float32)
-        top, left = (height - small.shape[0]) // 2, (width - small.shape[1]) // 2
         canvas[top : top + small.shape[0], left : left + small.shape[1]] = small
         return canvas
 
@@ -112,14 +135,14 @@ def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
 
 
 def declared_by(entry: Mapping[str, Any]) -> Preprocessing | None:
-    """What the entry of an input in an I/O spec says of it: layout, channels, range, resize and normalization (unless
-    it takes place inside the graph); None where it says nothing of pixels.
+    """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize and normalization
+    (unless it takes place inside the graph); None where it says nothing of pixels.
     """
     if not {"channels", "range"} & set(entry):
         return None
     normalization = entry.get("normalization") or {}
     outside = {} if normalization.get("where") == "inside the graph" else normalization
-    values = {key: entry.get(key) for key in ("channels", "range", "resize", "layout")}
+    values = {key: entry.get(key) for key in ("size", "channels", "range", "resize", "layout")}
     return preprocessing_of(values | {key: outside.get(key) for key in ("mean", "std")})
 
 

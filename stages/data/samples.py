@@ -1,19 +1,39 @@
-"""The samples of a run: which ones trace, calibrate and verify see. The three never share one."""
+"""The samples of a run: which ones trace, calibrate and verify see. The three never share one.
+
+A source of data (one file each in this folder) gives pictures with their labels, or arrays by input name. Which input
+they go into, and how a picture becomes an array, is what the model's I/O spec says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from conf.schema import Config, DataSource
-from stages.data import digits, images
+from stages.data import coco, digits, functions, images, noise, npz
+from stages.data.picture import Arrays, Picture
+from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 
+PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify
-_DIGITS_CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scenes before it
+Inputs = Sequence[Mapping[str, Any]]  # `inputs` of an I/O spec
+Drawn = Sequence[Picture | Arrays]  # what a source of data gives, read or made when it is asked for
+
+# By source: a function (config, root, purpose, first, count) -> Drawn. `first` is where those of the purpose begin in
+# one row of all samples, for sources that have such a row.
+_SOURCES: dict[DataSource, Callable[[Config, Path, str, int, int], Drawn]] = {
+    DataSource.digits: digits.drawn,
+    DataSource.images: images.drawn,
+    DataSource.coco: coco.drawn,
+    DataSource.npz: npz.drawn,
+    DataSource.random: noise.drawn,
+    DataSource.function: functions.drawn,
+}
 
 
 @dataclass(frozen=True)
@@ -22,8 +42,8 @@ class Sample:
 
     Attributes:
         name: what reports call it.
-        feeds: array per model input, without the batch axis; images are float32 [3, H, W], RGB in 0..1.
-        boxes: float32 [n, 4] xyxy in pixels, or None.
+        feeds: array per model input, without the batch axis.
+        boxes: float32 [n, 4] xyxy in pixels of the model's input, or None.
         labels: int64 [n], or None.
     """
 
@@ -33,108 +53,158 @@ class Sample:
     labels: np.ndarray | None
 
 
-class DigitSamples(Sequence[Sample]):
-    """Digit scenes `first` to `first + count - 1` of a split, made when asked for."""
+class Samples(Sequence[Sample]):
+    """What a source has drawn, made into samples one at a time.
 
-    def __init__(self, split: str, first: int, count: int, size: int, seed: int) -> None:
-        self._split, self._first, self._count, self._size, self._seed = split, first, count, size, seed
+    Attributes:
+        paths: of the files they come from, in order; empty where they are made.
+    """
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._count))]
-        number = self._first + range(self._count)[index]
-        made = digits.scene(number, self._split, self._size, self._seed)
-        image = np.ascontiguousarray(made.image.transpose(2, 0, 1), np.float32) / 255.0
-        return Sample(f"digits/{self._split}/{number}", {"images": image}, made.boxes, made.labels)
-
-
-class ImageSamples(Sequence[Sample]):
-    """Pictures from files, read when asked for; without labels."""
-
-    def __init__(self, paths: Sequence[Path], folder: Path, height: int, width: int) -> None:
-        self.paths, self._folder, self._height, self._width = paths, folder, height, width
+    def __init__(self, drawn: Drawn, inputs: Inputs) -> None:
+        self._drawn, self._inputs = drawn, inputs
+        self.paths: Sequence[Path] = getattr(drawn, "paths", ())
 
     def __len__(self) -> int:
-        return len(self.paths)
-
-    def without(self, paths: Collection[Path]) -> ImageSamples:
-        """The same samples but those of some files."""
-        kept = [path for path in self.paths if path not in paths]
-        return ImageSamples(kept, self._folder, self._height, self._width)
+        return len(self._drawn)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        path = self.paths[index]
-        image = images.read_image(path, self._height, self._width)
-        return Sample(path.relative_to(self._folder).as_posix(), {"images": image}, None, None)
+        return sample_of(self._drawn[index], self._inputs)
+
+    def without(self, paths: Collection[Path]) -> Samples:
+        """The same samples but those of some files."""
+        kept = [i for i, path in enumerate(self.paths) if path not in paths]
+        return Samples(_Kept(self._drawn, kept, [self.paths[i] for i in kept]), self._inputs)
 
 
-# `root` is the workspace: data.folder is relative to it.
+class _Kept(Sequence[Picture | Arrays]):
+    def __init__(self, drawn: Drawn, kept: list[int], paths: list[Path]) -> None:
+        self._drawn, self._kept, self.paths = drawn, kept, paths
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._drawn[self._kept[index]]
 
 
-def trace_samples(config: Config, count: int, root: Path) -> Sequence[Sample]:
+# `root` is the workspace: paths in data.* are relative to it. `inputs` are those of the model's I/O spec.
+
+
+def trace_samples(config: Config, count: int, root: Path, inputs: Inputs) -> Samples:
     """Samples to trace on and to check the trace with, at most TRACE_SAMPLES."""
     if count > TRACE_SAMPLES:
         raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
-    if config.data.source is DataSource.digits:
-        return DigitSamples("train", 0, count, config.model.image_size[0], config.data.seed)
-    return _folder_samples(config, root, 0, count, "trace")
+    return Samples(drawn(config, root, "trace", count), inputs)
 
 
-def calibration_samples(config: Config, root: Path) -> Sequence[Sample]:
+def calibration_samples(config: Config, root: Path, inputs: Inputs) -> Samples:
     """`data.calibration_samples` samples; also what slim is checked with."""
-    count = config.data.calibration_samples
-    if config.data.source is DataSource.digits:
-        size, seed = config.model.image_size[0], config.data.seed
-        return DigitSamples("train", _DIGITS_CALIBRATION_START, count, size, seed)
-    return _folder_samples(config, root, TRACE_SAMPLES, count, "calibration")
+    return Samples(drawn(config, root, "calibration"), inputs)
 
 
-def verification_samples(config: Config, root: Path) -> Sequence[Sample]:
+def verification_samples(config: Config, root: Path, inputs: Inputs) -> Samples:
     """`data.verification_samples` samples that no other stage has seen."""
-    count = config.data.verification_samples
-    if config.data.source is DataSource.digits:
-        return DigitSamples("val", 0, count, config.model.image_size[0], config.data.seed)
-    return _folder_samples(config, root, TRACE_SAMPLES + config.data.calibration_samples, count, "verification")
+    return Samples(drawn(config, root, "verification"), inputs)
 
 
-def readable(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
-    """The samples without pictures that cannot be read, and what is wrong with each of these, its file named.
+def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
+    """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples."""
+    data = config.data
+    counts = {"trace": TRACE_SAMPLES, "calibration": data.calibration_samples, "verification": data.verification_samples}
+    firsts = {"trace": 0, "calibration": TRACE_SAMPLES, "verification": TRACE_SAMPLES + data.calibration_samples}
+    return _SOURCES[data.source](config, root, purpose, firsts[purpose], counts[purpose] if count is None else count)
+
+
+def sample_of(item: Picture | Arrays, inputs: Inputs) -> Sample:
+    """One sample of a model with these inputs.
 
     Raises:
-        StageError: when no picture is left.
+        StageError: when arrays do not fit the inputs, or an input cannot be made from a picture.
     """
-    if not isinstance(samples, ImageSamples):
-        return samples, []
+    if isinstance(item, Arrays):
+        return Sample(item.name, _checked(item, inputs), None, None)
+    feeds, boxes = {}, item.boxes
+    for entry in inputs:
+        if entry["kind"] == "images":
+            preprocessing = _preprocessing(entry)
+            feeds[entry["name"]] = preprocessing.apply(item.image, entry["dtype"])
+            boxes = None if item.boxes is None else preprocessing.boxes(item.boxes, item.image.size)
+        elif entry["kind"] == "picture_size":
+            feeds[entry["name"]] = np.array(_first_size(inputs), entry["dtype"])
+        else:
+            raise StageError(
+                f"data: input {entry['name']!r} is no picture and no size of one; give arrays: data=npz or data=function"
+            )
+    return Sample(item.name, feeds, boxes, item.labels)
+
+
+def _preprocessing(entry: Mapping[str, Any]) -> Preprocessing:
+    preprocessing = declared_by(entry)
+    assert preprocessing is not None, "of kind images"
+    return preprocessing
+
+
+def _first_size(inputs: Inputs) -> list[int]:
+    """Height and width of the pictures that go in."""
+    sizes = [_preprocessing(entry).size for entry in inputs if entry["kind"] == "images"]
+    if not sizes or sizes[0] is None:
+        raise StageError("data: an input of kind picture_size needs one of kind images beside it")
+    return sizes[0]
+
+
+def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
+    """The arrays in the order of the inputs, each of its type and shape."""
+    names = [entry["name"] for entry in inputs]
+    if sorted(names) != sorted(item.arrays):
+        raise StageError(f"data: {item.name}: expected inputs {', '.join(names)}, got {', '.join(item.arrays)}")
+    for entry in inputs:
+        array, shape = item.arrays[entry["name"]], entry["shape"][1:]
+        fits = len(shape) == array.ndim and all(
+            not isinstance(side, int) or side == got for side, got in zip(shape, array.shape, strict=True)
+        )
+        if array.dtype != entry["dtype"] or not fits:
+            raise StageError(
+                f"data: {item.name}: input {entry['name']!r}: expected {entry['dtype']} {shape}, got {array.dtype} "
+                f"{list(array.shape)}"
+            )
+    return {name: item.arrays[name] for name in names}
+
+
+def readable(samples: Samples) -> tuple[Samples, list[str]]:
+    """The samples without files that cannot be read, and what is wrong with each of these, its file named.
+
+    Raises:
+        StageError: when none is left.
+    """
     corrupt: dict[Path, str] = {}
     for position, path in enumerate(samples.paths):
         try:
             samples[position]
         except StageError as error:
             corrupt[path] = str(error)
+    if not corrupt:
+        return samples, []
     if len(corrupt) == len(samples):
         raise StageError(f"none of the {len(samples)} pictures can be read; the first: {next(iter(corrupt.values()))}")
     return samples.without(corrupt), list(corrupt.values())
 
 
-def adversarial_samples(config: Config) -> list[Sample]:
-    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but 0 and 1."""
-    height, width = config.model.image_size
-    noise = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.float32)
-    pictures = {"white": np.ones_like(noise), "black": np.zeros_like(noise), "noise": noise}
-    return [Sample(f"adversarial/{name}", {"images": picture}, None, None) for name, picture in pictures.items()]
-
-
-def _folder_samples(config: Config, root: Path, first: int, count: int, purpose: str) -> ImageSamples:
-    assert config.data.folder is not None, "validated: data.source=images has a folder"
-    folder = root / config.data.folder
-    found = images.list_images(folder, config.data.seed)
-    height, width = config.model.image_size
-    return ImageSamples(images.take(found, first, count, folder, purpose), folder, height, width)
+def adversarial_samples(config: Config, inputs: Inputs) -> list[Sample]:
+    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but 0 and 1; none for a
+    model that takes no pictures.
+    """
+    pictures = [entry for entry in inputs if entry["kind"] == "images"]
+    if not pictures or any(entry["kind"] == "tensor" for entry in inputs):
+        return []
+    height, width = _first_size(inputs)
+    dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
+    made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
+    return [
+        sample_of(Picture.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), inputs)
+        for name, pixels in made.items()
+    ]
 
 
 def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:

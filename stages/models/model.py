@@ -25,6 +25,7 @@ class Input:
         dtype: as numpy calls it.
         shape: without the batch axis, None where a side may vary. Of images: None; the preprocessing says it.
         preprocessing: of images: from a picture to the array.
+        normalized: mean and std, where the graph normalises by itself.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Input:
     dtype: str = "float32"
     shape: tuple[int | None, ...] | None = None
     preprocessing: Preprocessing | None = None
+    normalized: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

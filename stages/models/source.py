@@ -69,6 +69,18 @@ def io_spec(model: Model, example: Sequence[torch.Tensor], outputs: Sequence[tor
     }
 
 
+def described_inputs(model: Model) -> list[dict[str, Any]]:
+    """The inputs as the I/O spec will have them, as far as they are known before a run: for the samples to trace on."""
+    described = []
+    for each in model.inputs:
+        sides: Sequence[int | None] = each.shape or ()
+        if each.preprocessing is not None:
+            height, width = each.preprocessing.size or (None, None)
+            sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
+        described.append({"name": each.name, "dtype": each.dtype, "shape": ["batch", *sides]} | _of_input(each))
+    return described
+
+
 def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict[str, Any]:
     shape: list[int | str] = list(tensor.shape)
     for axis, symbol in axes.items():
@@ -79,8 +91,14 @@ def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict
 
 
 def _of_input(declared: Input) -> dict[str, Any]:
-    preprocessing = {} if declared.preprocessing is None else {"preprocessing": declared.preprocessing.as_dict()}
-    return {"kind": declared.kind} | preprocessing
+    """What the data has to know: for pictures, all that stages.data.preprocessing.declared_by reads."""
+    if declared.preprocessing is None:
+        return {"kind": declared.kind}
+    plain = declared.preprocessing.as_dict()
+    mean, std = plain.pop("mean"), plain.pop("std")
+    outside = {"mean": mean, "std": std, "where": "before the graph"}
+    inside = None if declared.normalized is None else declared.normalized | {"where": "inside the graph"}
+    return {"kind": declared.kind} | plain | {"normalization": inside or outside}
 
 
 def _of_output(declared: Output) -> dict[str, Any]:

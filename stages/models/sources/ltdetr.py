@@ -107,7 +107,13 @@ def open_model(config: Config, root: Path) -> Model:
         ltdetr.scale_attention_values(detector, options.attention_gain_log2)
     return Model(
         module=detector.eval(),
-        inputs=[Input("images", preprocessing=Preprocessing(size=[side or 0 for side in config.model.image_size]))],
+        inputs=[
+            Input(
+                "images",
+                preprocessing=Preprocessing(size=[side or 0 for side in config.model.image_size]),
+                normalized={"mean": options.mean, "std": options.std},
+            )
+        ],
         outputs=[
             Output("logits", "logits", {"activation": "sigmoid"}),
             Output("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
