@@ -725,7 +725,7 @@ def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | 
     seen: set[str] = set()
     kept: set[str] = set()
     lost: set[str] = set()
-    for row in facts["layer_table"]:
+    for row in facts.get("layer_table", ()):
         fused = frozenset(row.get("onnx_nodes") or ())
         if not fused & names or not _computes(row):
             continue
@@ -749,7 +749,7 @@ def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str,
     when no layer at all has a Half output.
 
     Args:
-        facts: of `engine_facts`.
+        facts: of `engine_facts`, or those of another runtime; without a layer_table no layer names a node.
         graph: float_nodes, fp16_nodes and, where the plan has them, fp16_node_names of the file.
     """
     half, layers = facts["half_layers"], facts["layers"]
@@ -758,7 +758,7 @@ def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str,
     if declared != "fp16" or half is None:
         return None
     if (nodes := _nodes_seen(facts, graph)) is None:
-        hidden = any(map(_hides, facts["layer_table"]))
+        hidden = any(map(_hides, facts.get("layer_table", ())))
         if half or facts["half_layers_fraction"] is None or hidden or _mostly_untyped(facts):
             return None
         return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
@@ -772,7 +772,7 @@ def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str,
 
 
 def _mostly_untyped(facts: Mapping[str, Any]) -> bool:
-    return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts["layer_table"])))
+    return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts.get("layer_table", ()))))
 
 
 def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:

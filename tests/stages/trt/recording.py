@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import json
-import queue
 import re
 import signal
 import threading
@@ -301,23 +300,28 @@ def _serialized(maker: _Maker, builder: Any, network: Any, config: Any) -> Any:
 
 
 def _stepped(world: World, monitor: Any) -> bool:
-    """Ten steps of a phase, with Ctrl-C before the third; from a thread of the builder's, as TensorRT may."""
+    """Ten steps of a phase, with Ctrl-C before the third.
+
+    From a thread of the builder's, as TensorRT may: meanwhile the main thread waits, and runs no handler of Python's.
+    """
     if monitor is None:
         return True
-    monitor.phase_start("Building", None, 10)
-    for world.steps in range(1, 11):
-        if world.steps == 3:
-            for _ in range(world.interrupts):
+    went_on: list[bool] = []
+
+    def phase() -> None:
+        monitor.phase_start("Building", None, 10)
+        for world.steps in range(1, 11):
+            for _ in range(world.interrupts if world.steps == 3 else 0):
                 signal.raise_signal(signal.SIGINT)
-        went_on: queue.Queue[bool] = queue.Queue()
-        step = ("Building", world.steps - 1)
-        thread = threading.Thread(target=lambda went_on=went_on, step=step: went_on.put(monitor.step_complete(*step)))
-        thread.start()
-        thread.join()
-        if not went_on.get_nowait():
-            return False
-    monitor.phase_finish("Building")
-    return True
+            went_on.append(monitor.step_complete("Building", world.steps - 1))
+            if not went_on[-1]:
+                break
+        monitor.phase_finish("Building")
+
+    thread = threading.Thread(target=phase)
+    thread.start()
+    thread.join()
+    return went_on[-1]
 
 
 def _cache(maker: _Maker, config: Any, data: bytes) -> Any:

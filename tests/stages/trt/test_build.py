@@ -821,6 +821,10 @@ def test_fp16_nodes_in_layers_without_half_are_counted_and_named() -> None:
 def test_a_node_in_several_layers_is_kept_where_one_of_them_has_half() -> None:
     layers = [layer("/a", "Float", "Float"), layer("/a", "Half", "Float"), layer("/b", "Half", "Half")]
     assert verdict(layers, share(2, "/a", "/b")) == (None, None)
+    nodes = [f"/n{i}" for i in range(9)]
+    layers = [layer(one, "Float", "Float") for one in nodes] + [layer(one, "Half", "Float") for one in nodes[:3]]
+    fault, doubt = verdict(layers, share(9, *nodes))
+    assert fault is None and doubt and "3 lie in layers with Half and 6 in layers without; 0 lie" in doubt
 
 
 @pytest.mark.parametrize(
@@ -837,6 +841,15 @@ def test_a_layer_that_shows_nothing_of_its_inside_is_no_fault_and_no_proof(hidin
     assert doubt and doubt.endswith("3 lie in layers that hide what is inside; expected 50% with Half")
     graph = share(9, "/a", "/b", "/c", *(f"/n{i}" for i in range(6)))
     assert verdict([hiding, *(layer(f"/n{i}", "Half", "Half") for i in range(6))], graph) == (None, None)
+
+
+def test_a_few_nodes_that_are_told_stand_for_no_others() -> None:
+    nodes = [f"/n{i}" for i in range(100)]
+    whole = layer(" ".join(nodes[:60]), "Float", "Float", Name="{ForeignNode[/n0.../n59]}")
+    fault, doubt = verdict([whole, *(layer(one, "Float", "Float") for one in nodes[60:])], share(100, *nodes))
+    assert fault is None and doubt and "60 lie in layers that hide" in doubt
+    fault, doubt = verdict([layer(one, "Float", "Float") for one in nodes[:40]], share(100, *nodes))
+    assert fault and fault.startswith("fp16 was declared and none of the engine's 40 layers"), "too few are named"
 
 
 def test_a_network_compiled_as_a_whole_is_no_fault_without_names_either() -> None:
@@ -859,9 +872,12 @@ def test_only_moves_are_no_fault() -> None:
 def test_layers_of_a_runtime_that_names_no_nodes_are_compared_by_shares() -> None:
     """As those of ONNX Runtime, whose rows have neither metadata nor a count of what is not told."""
     row = {"name": "/a", "type": "Relu", "inputs": ["Float"], "outputs": ["Float"]}
-    facts = {"layers": 1, "half_layers": 0, "half_layers_fraction": 0.0, "layer_table": [row]}
-    fault = precision_fault(facts, "fp16", share(100, "/a"))
-    assert fault == "fp16 was declared and none of the engine's 1 layers computes a Half output"
+    facts = {"layers": 1, "half_layers": 0, "half_layers_fraction": 0.0}
+    for table in ({}, {"layer_table": [row]}):
+        fault = precision_fault(facts | table, "fp16", share(100, "/a"))
+        assert fault == "fp16 was declared and none of the engine's 1 layers computes a Half output"
+        halves = {"half_layers": 1, "half_layers_fraction": 1.0}
+        assert precision_doubt(facts | table | halves, "fp16", share(100, "/a")) is None
 
 
 # --- the script alone -------------------------------------------------------------------------------------------------
