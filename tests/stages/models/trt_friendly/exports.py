@@ -12,7 +12,7 @@ import torch
 
 from stages.graph.lint import lint
 from stages.models.export import export
-from stages.models.source_lint import lint_source
+from stages.models.lint import lint_source
 from stages.onnx_files import load_model
 from stages.ort.session import Session
 
