@@ -193,6 +193,9 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
         raise BuildError("\n".join(["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]))
     options = plan["builder"]
     model_path = _checked_model(plan, beside)
+    engine_path = folder / Path(plan["engine"]).name
+    if engine_path.resolve() == model_path.resolve():
+        raise BuildError(f"the plan writes its engine over its model, {model_path}; give `engine` in it another name")
     logger = message_log(trt)
     load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
 
@@ -225,7 +228,6 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
             "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help"
         )
     saved = _save_cache(config, cache_file) if cache_file else False
-    engine_path = folder / Path(plan["engine"]).name
     _write(engine_path, bytes(serialized))
 
     facts = {

@@ -193,6 +193,15 @@ def test_every_profile_is_added(world: World, plan: Planner, tmp_path: Path) -> 
     ]
 
 
+def test_an_engine_is_never_written_over_its_model(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan()
+    model = find_file(planned["onnx"], tmp_path, "the model")
+    before = model.read_bytes()
+    with pytest.raises(BuildError, match="over its model"):
+        build(planned | {"engine": model.name}, model.parent)
+    assert model.read_bytes() == before
+
+
 def test_numbers_of_a_shape_tensor_are_its_values(world: World, plan: Planner, tmp_path: Path) -> None:
     world.inputs = [Tensor("images", values=((1,), (2,), (4,)), dtype="INT64", shape=(1,))]
     planned = plan() | {"profiles": [{"images": {"min": [1], "opt": [2], "max": [4]}}]}
