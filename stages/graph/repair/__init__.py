@@ -12,11 +12,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from stages.graph.complete import check_complete
 from stages.graph.inlining import inline_functions, other_versions
 from stages.graph.normalize import infer_types, sort_nodes
 from stages.graph.repair.allowzero import allowzero
 from stages.graph.repair.bool_index import bool_index
-from stages.graph.repair.complete import check_complete
 from stages.graph.repair.deduplicate_names import deduplicate_names
 from stages.graph.repair.fold_constants import fold_constants
 from stages.graph.repair.grid_sample_gather import grid_sample_gather
