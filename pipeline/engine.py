@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _SHOWN = (
@@ -71,12 +72,102 @@ def engine_sentence(engine: Mapping[str, Any]) -> str:
 
 
 def latency_rows(engine: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Latency by point of the profiles: {where, p50_ms, p95_ms, p99_ms, spread, throughput_per_s}."""
+    """Latency by point of the profiles: {where, p50_ms, p95_ms, p99_ms, spread, throughput_per_s, clocks, in words}."""
     return [
-        {"where": where(row)}
+        {"where": where(row), "clocks": clocks_sentence(row.get("clocks"))}
         | {name: row.get(name) for name in ("p50_ms", "p95_ms", "p99_ms", "spread", "throughput_per_s")}
         for row in engine.get("latency") or []
     ]
+
+
+def clocks_sentence(clocks: Mapping[str, Any] | None) -> str:
+    """The GPU while it was timed: "SM clock 1590 of 1980 MHz (before: 345), memory 2619 MHz, 61 °C, 310 W, P0"; empty
+    where no GPU was.
+    """
+    if clocks is None:
+        return ""
+    before, during = clocks.get("before") or {}, clocks.get("after") or {}
+    told = {
+        name: value if isinstance(value, str) else f"{value:g}" for name, value in during.items() if value is not None
+    }
+    if "sm_mhz" not in told:
+        return "GPU clocks: not known, nvidia-smi does not tell them"
+    most = f" of {told['sm_max_mhz']}" if "sm_max_mhz" in told else ""
+    idle = f" (before: {before['sm_mhz']:g})" if before.get("sm_mhz") is not None else ""
+    parts = [f"SM clock {told['sm_mhz']}{most} MHz{idle}"]
+    parts += [f"memory {told['memory_mhz']} MHz"] if "memory_mhz" in told else []
+    units = {"temperature_c": " °C", "power_w": " W", "performance_state": ""}
+    return ", ".join(parts + [told[name] + unit for name, unit in units.items() if name in told])
+
+
+def fact_rows(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was measured of the engine itself, as (name, text); what it does not tell is said not to be known."""
+    if not was_made(engine):
+        return []
+    precision = engine.get("precision") or {}
+    rows = []
+    if engine.get("gpu"):
+        rows.append(("GPU", str(engine["gpu"])))
+    if precision:
+        said = f"{precision.get('declared')} declared, {precision.get('state', 'not verified')}"
+        said += f": {precision['reason']}" if precision.get("reason") else ""
+        said += f"; in the file {precision.get('fp16_nodes')} of {precision.get('float_nodes')} float nodes are FP16"
+        rows.append(("precision", said))
+    half, layers = engine.get("half_layers"), engine.get("layers")
+    said = "not known" if half is None else f"{half} of {layers} layers compute a Half output"
+    if engine.get("half_layers_fraction") is not None:
+        said += f", {_share(engine['half_layers_fraction'])} of those that compute floats"
+    rows.append(("layers in Half", said))
+    share = engine.get("half_io_fraction")
+    said = "not known" if share is None else f"{_share(share)} of the floating-point inputs and outputs of layers"
+    rows.append(("layer I/O in Half", said))
+    for name, key, unit in (
+        ("build", "build_seconds", "s"),
+        ("engine file", "engine_mb", "MB"),
+        ("device memory", "device_memory_mb", "MB for an execution context"),
+    ):
+        value = engine.get(key)
+        rows.append(
+            (name, "not known" if value is None else f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}")
+        )
+    if cache := engine.get("timing_cache"):
+        used = "read" if cache.get("loaded") else "began empty"
+        rows.append(("timing cache", f"{used}, {'written' if cache.get('saved') else 'not written'}"))
+    return rows
+
+
+def _share(value: float) -> str:
+    """A share in percent that is 100 or 0 only where it is all or nothing."""
+    return "all" if value == 1 else "none" if value == 0 else f"{min(max(100 * value, 0.1), 99.9):.1f} %"
+
+
+def layer_rows(engine: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The layer table: {name, type, inputs, outputs, weights, nodes}, each as text."""
+    return [
+        {
+            "name": str(row.get("name", "")),
+            "type": str(row.get("type") or "not known"),
+            "inputs": _types(row.get("inputs") or []),
+            "outputs": _types(row.get("outputs") or []),
+            "weights": str(row.get("weights") or ""),
+            "nodes": _some(row.get("onnx_nodes") or ([row["provider"]] if row.get("provider") else [])),
+        }
+        for row in engine.get("layer_table") or []
+    ]
+
+
+_NODES_SHOWN = 6
+
+
+def _types(types: Sequence[str | None]) -> str:
+    """Equal types once: "Half ×3, Float"."""
+    counted = Counter(one or "not known" for one in types)
+    return ", ".join(name if number == 1 else f"{name} ×{number}" for name, number in counted.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    shown, more = ", ".join(names[:_NODES_SHOWN]), len(names) - _NODES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def where(point: Mapping[str, Any]) -> str:

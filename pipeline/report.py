@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from pipeline.caveats import not_verified, parity, unmet, warnings
-from pipeline.engine import engine_hop, engine_sentence, latency_rows, was_made
+from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -308,22 +308,37 @@ def _decisions(folder: Path, report: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
+    empty: dict[str, Any] = {"command": "", "elsewhere": "", "by_hand": []}
     if not engine:
         said = "The engine stage has not run: no engine was built."
-        return {"built": False, "sentence": said, "command": "", "elsewhere": "", "latency": [], "findings": []}
-    plan = engine.get("plan") or {}
-    by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
+        nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
+        return empty | nothing | {"sentence": said, "layers_say": ""}
     said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
-    return {
-        "built": was_made(engine),
+    by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
+    return (empty if was_made(engine) else _elsewhere(engine.get("plan") or {}, by_tensorrt)) | {
         "sentence": f"{said[:1].upper()}{said[1:]}.",
-        "command": plan.get("trtexec" if by_tensorrt else "command", "").replace(" --", " \\\n  --"),
-        "elsewhere": "On a machine with an NVIDIA GPU and TensorRT, this command builds it:"
-        if by_tensorrt
-        else "On a machine where ONNX Runtime has that provider, this command builds and proves it:",
+        "facts": fact_rows(engine),
         "latency": latency_rows(engine),
+        "layers": layer_rows(engine),
+        "layers_say": "ONNX nodes in it" if engine.get("tensorrt") else "provider",
+        "warnings": engine.get("warnings") or [],
         "findings": engine.get("lint") or [],
     }
+
+
+def _elsewhere(plan: Mapping[str, Any], by_tensorrt: bool) -> dict[str, Any]:
+    """How the plan is carried out on another machine: {elsewhere, command, by_hand: [(with what, command)]}."""
+    if not by_tensorrt:
+        said = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
+        return {"elsewhere": said, "command": plan.get("command", ""), "by_hand": []}
+    lines = (("TensorRT 11", "trtexec"), ("TensorRT 10", "trtexec_10"))
+    by_hand = [(version, plan[key].replace(" --", " \\\n  --")) for version, key in lines if plan.get(key)]
+    said = (
+        "On a machine with an NVIDIA GPU and TensorRT 10 or 11, in a folder with the files that "
+        "artifacts/engine/README.txt names, this builds it and looks at the types of its layers:"
+    )
+    command = "python build_engine.py plan.json" if by_hand else ""
+    return {"elsewhere": said if by_hand else "", "command": command, "by_hand": by_hand}
 
 
 def _why_no_engine(engine: Mapping[str, Any]) -> str:

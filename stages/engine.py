@@ -137,11 +137,12 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
     content = read_json(plan_path)
     check_keys(content, str(plan_path))
     out_dir = Path(out) if out is not None else plan_path.parent
-    model_path = _found(content["onnx"], plan_path.parent)
-    plugins = [{**plugin, "path": str(_found(plugin["path"], plan_path.parent))} for plugin in content["plugins"]]
-    _same(content["onnx_sha256"], [model_path, *(model_path.parent / name for name in content["onnx_data"])])
-    for plugin in plugins:
-        _same(plugin["sha256"], [Path(plugin["path"])])
+    folder, digest = plan_path.parent, content["onnx_sha256"]
+    model_path = _found(content["onnx"], folder, "the model", digest, content["onnx_data"])
+    plugins = [
+        {**plugin, "path": str(_found(plugin["path"], folder, "the plugin", plugin["sha256"]))}
+        for plugin in content["plugins"]
+    ]
     check_plan(content, typed_model(model_path), str(plan_path))
     check_precision(model_path, content["declared"])
     content |= {"plugins": plugins}
@@ -152,7 +153,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
             content,
             model_path,
             out_dir,
-            lambda: _evidence_of_workspace(content["onnx_sha256"]),
+            lambda: _evidence_of_workspace(digest),
             probe_machine([plugin["path"] for plugin in plugins]),
         )
     write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
@@ -177,21 +178,11 @@ def _environment(plan: Mapping[str, Any]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _found(name: str, folder: Path) -> Path:
+def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str] = ()) -> Path:
     try:
-        return find_file(name, folder)
+        return find_file(name, folder, what, expected=expected, data=data)
     except BuildError as error:
         raise StageError(str(error)) from error
-
-
-def _same(expected: str, files: Sequence[Path]) -> None:
-    if missing := [str(file) for file in files if not file.is_file()]:
-        raise StageError(f"{', '.join(missing)}: missing; put it beside {files[0]}")
-    if (got := sha256(*files)) != expected:
-        raise StageError(
-            f"{files[0]} is not what the plan was made for: expected SHA-256 {expected}, got {got}; copy the right "
-            "one, or make the plan again"
-        )
 
 
 def _evidence_of_workspace(onnx_sha256: str) -> Evidence | str:

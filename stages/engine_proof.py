@@ -19,7 +19,15 @@ from stages.ort.session import runtime_version
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.engine_parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from stages.plugin_ops import ASSUMED, ops_of_plugins
-from stages.trt.build import NO_LAYERS, BuildError, build, precision_fault, precision_unknown, unavailable_reason
+from stages.trt.build import (
+    NO_LAYERS,
+    BuildError,
+    build,
+    precision_doubt,
+    precision_fault,
+    precision_unknown,
+    unavailable_reason,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -114,13 +122,14 @@ def carry_out(
     ) | (common | built.facts | {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown})
 
 
-def _precision(built: _Built, declared: str, graph: Mapping[str, int]) -> tuple[str, str]:
+def _precision(built: _Built, declared: str, graph: Mapping[str, Any]) -> tuple[str, str]:
     """Whether the engine's layers bear out the declared precision, and why not."""
     if not built.computes_half:
         return NOT_VERIFIED, CPU_FP16
     if fault := precision_fault(built.facts, declared, graph):
         return FAILED, fault
-    return (NOT_VERIFIED, built.precision_unknown) if built.precision_unknown else (VERIFIED, "")
+    open_ = built.precision_unknown or precision_doubt(built.facts, declared, graph)
+    return (NOT_VERIFIED, open_) if open_ else (VERIFIED, "")
 
 
 def _usual(model: ir.Model, points: Sequence[Point]) -> Point:
@@ -182,9 +191,7 @@ def _built_by_tensorrt(
         time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
         evaluation="tensorrt",
         computes_half=True,
-        precision_unknown=_UNREAD
-        if facts["layers"] is None
-        else precision_unknown(facts, options["profiling_verbosity"]),
+        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
         unknown=[],
         stopped=stopped,
     )

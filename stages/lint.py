@@ -66,7 +66,7 @@ def lint(
     if path is not None:
         findings += _of_file(Path(path), tensorrt, plugin_ops)
     if torch is not None:
-        from stages.models.source_lint import lint_source
+        from stages.models.lint import lint_source
 
         findings += lint_source(_factory(torch) if isinstance(torch, str) else torch)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
@@ -190,7 +190,7 @@ def _formatted(report: LintReport, form: str, out: Path | None) -> str:
     if form == "text":
         return text(report, shutil.get_terminal_size().columns if out is None else _WIDTH_OF_FILES)
     if form == "sarif":
-        from stages.models.source_lint import RULES as SOURCE_RULES
+        from stages.models.lint import RULES as SOURCE_RULES
 
         return json.dumps(sarif(report, RULES | SOURCE_RULES), indent=2)
     return json.dumps(report.as_dict(), indent=2)

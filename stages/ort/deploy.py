@@ -341,6 +341,7 @@ def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> d
         "half_layers": half if known else None,
         "half_layers_fraction": half / len(computing) if known and computing else None,
         "half_io_fraction": slots.count("Half") / len(slots) if known and slots else None,
+        "untyped_layers": 0,  # a kernel always tells its types
         "layer_table": rows,
     }
 

@@ -16,9 +16,11 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +35,11 @@ except ImportError:  # on Windows
 PLAN_FORMAT = 1
 FACTS_FILE = "engine.json"
 SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
+# Of the FP16 nodes of the file whose layers tell their types: beyond this share without Half, the engine is another.
+# One of the file's types has next to none of these and one of FP32 next to nothing else, so that any bound between
+# tells them apart; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
+LOST_NODES_MAX = 2 / 3
+NODES_MIN = 0.5  # of the FP16 nodes that must be named, told and kept: fewer are no sample of the rest
 NOT_VERIFIED = 3  # exit code of this script for an engine whose precision nobody can say
 
 
@@ -164,12 +171,31 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
     """
     import tensorrt as trt
 
-    folder, beside = Path(folder), Path(folder if beside is None else beside)
+    folder = Path(folder)
+    try:
+        return _built(trt, plan, folder, folder if beside is None else Path(beside))
+    except (AttributeError, TypeError) as error:
+        raise BuildError(_refusal(trt, error)) from error
+
+
+def _refusal(trt: Any, error: AttributeError | TypeError) -> str:
+    """What is said of a name or a call that this TensorRT does not have."""
+    owner = getattr(error, "obj", None)
+    where = f"{getattr(owner, '__module__', '')} {getattr(owner, '__name__', '')} {error}"
+    if isinstance(error, AttributeError) and "tensorrt" in where:
+        return f"TensorRT {trt.__version__} lacks what this plan takes: {error}; expected a later release"
+    return f"TensorRT {trt.__version__} does not carry out this plan: {type(error).__name__}: {error}"
+
+
+def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
     version = version_of(trt.__version__)
     if faults := plan_faults(plan, PLAN_KEYS):
         raise BuildError("\n".join(["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]))
     options = plan["builder"]
     model_path = _checked_model(plan, beside)
+    engine_path = folder / Path(plan["engine"]).name
+    if engine_path.resolve() == model_path.resolve():
+        raise BuildError(f"the plan writes its engine over its model, {model_path}; give `engine` in it another name")
     logger = message_log(trt)
     load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
 
@@ -193,7 +219,8 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
     loaded = _load_cache(config, cache_file) if cache_file else False
 
     started = time.perf_counter()
-    serialized = builder.build_serialized_network(network, config)
+    with _stopped_by_ctrl_c(trt, config):
+        serialized = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - started
     if serialized is None:
         raise BuildError(
@@ -201,7 +228,6 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
             "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help"
         )
     saved = _save_cache(config, cache_file) if cache_file else False
-    engine_path = folder / Path(plan["engine"]).name
     _write(engine_path, bytes(serialized))
 
     facts = {
@@ -215,20 +241,78 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
         "warnings": logger.warnings,
     }
     fault = f"TensorRT {trt.__version__} cannot read the engine that it built"
+    engine = None
     try:
         runtime = trt.Runtime(logger)
         runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings its own runtime
         engine = runtime.deserialize_cuda_engine(engine_path.read_bytes())
-        if engine is not None:
-            return facts | engine_facts(trt, engine)
-    except (RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         fault += f": {error}"
-    raise BuildError(f"{fault}{_quoted(logger.errors)}\nit is kept as {engine_path}", facts=facts)
+    if engine is None:
+        raise BuildError(f"{fault}{_quoted(logger.errors)}\nit is kept as {engine_path}", facts=facts)
+    return facts | engine_facts(trt, engine)
+
+
+@contextmanager
+def _stopped_by_ctrl_c(trt: Any, config: Any) -> Iterator[None]:
+    """Let the builder stop at its next step after Ctrl-C, and hand the signal on when it has.
+
+    The builder holds the main thread, where Python would handle the signal, and reports its steps from any thread: so
+    the signal's number is read from a pipe, which the system's handler fills at once.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    base = getattr(trt, "IProgressMonitor", None)
+    in_main = threading.current_thread() is threading.main_thread()
+    if base is None or not callable(before) or not in_main or os.name != "posix":
+        yield
+        return
+    interrupted = threading.Event()
+    reading, writing = os.pipe()
+
+    class StopOnInterrupt(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None: ...
+
+        def phase_finish(self, phase_name: str) -> None: ...
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            with suppress(OSError):  # nothing to read
+                if signal.SIGINT in os.read(reading, 512):
+                    interrupted.set()
+            return not interrupted.is_set()
+
+    monitor = StopOnInterrupt()
+    config.progress_monitor = monitor
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    waker = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(waker)
+        os.close(reading)
+        os.close(writing)
+        if interrupted.is_set():
+            before(signal.SIGINT, None)
+
+
+_log: Any = None  # TensorRT keeps the first logger that a process gives it, and tells that one everything
 
 
 def message_log(trt: Any) -> Any:
-    """A logger of TensorRT's that prints warnings and errors to stderr and keeps each once: .warnings, .errors."""
+    """The process's logger, emptied: prints warnings and errors to stderr and keeps each once: .warnings, .errors."""
+    global _log
+    if not isinstance(_log, trt.ILogger):
+        _log = _message_log(trt)
+    _log.errors, _log.warnings = [], []
+    return _log
 
+
+def _message_log(trt: Any) -> Any:
     class MessageLog(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
@@ -266,20 +350,29 @@ def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[lis
     for path in paths:
         if path in _LOADED_PLUGINS:
             continue
-        before = len(registry.all_creators)
+        before = _creators(trt)
         if registry.load_library(path) is None:
             try:
                 ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
                 raise BuildError(f"plugin {path}: cannot be loaded: {error}") from error
-            if len(registry.all_creators) == before:
+            if _creators(trt) == before:
                 raise BuildError(
                     f"plugin {path}: the library registers no plugin{_quoted(logger.errors)}\n"
                     "expected one that exports getCreators() or registers its creators when it is loaded"
                 )
-        registered = list(registry.all_creators)[before:]
-        _LOADED_PLUGINS[path] = sorted({str(creator.name) for creator in registered})
+        _LOADED_PLUGINS[path] = sorted({name for name, _, _ in _creators(trt) - before})
     return [_LOADED_PLUGINS[path] for path in paths]
+
+
+def _creators(trt: Any) -> set[tuple[str, str, str]]:
+    """Name, version and namespace of every plugin that is registered; TensorRT promises no order of them."""
+    keys = ("name", "plugin_version", "plugin_namespace")
+    return {
+        (name, version, space)
+        for creator in trt.get_plugin_registry().all_creators
+        for name, version, space in [tuple(str(getattr(creator, key, "")) for key in keys)]
+    }
 
 
 def registered_ops(files: Iterable[Path | str]) -> list[list[str]] | None:
@@ -288,7 +381,7 @@ def registered_ops(files: Iterable[Path | str]) -> list[list[str]] | None:
 
     try:
         return load_plugins(trt, message_log(trt), files)
-    except (BuildError, RuntimeError):
+    except (BuildError, AttributeError, RuntimeError, TypeError):
         return None
 
 
@@ -310,8 +403,11 @@ def _parse(trt: Any, parser: Any, model_path: Path) -> None:
     raise BuildError("\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines]), faults)
 
 
-def _member(members: Any, name: str, key: str) -> Any:
+def _member(trt: Any, kind: str, name: str, key: str) -> Any:
     """The member of an enum of TensorRT that a plan calls by its name in lower case."""
+    members = getattr(trt, kind, None)
+    if members is None:
+        raise BuildError(f"engine.{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one")
     if name.upper() not in members.__members__:
         known = ", ".join(sorted(one.lower() for one in members.__members__))
         raise BuildError(f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}")
@@ -320,7 +416,7 @@ def _member(members: Any, name: str, key: str) -> Any:
 
 def _configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
     for name, limit_gb in options["memory_pools_gb"].items():
-        pool = _member(trt.MemoryPoolType, name, "memory_pools_gb")
+        pool = _member(trt, "MemoryPoolType", name, "memory_pools_gb")
         config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
     if options["builder_optimization_level"] is not None:
         config.builder_optimization_level = options["builder_optimization_level"]
@@ -328,16 +424,17 @@ def _configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
         config.max_aux_streams = options["max_aux_streams"]
     if options["tiling_optimization_level"] != "none":
         config.tiling_optimization_level = _member(
-            trt.TilingOptimizationLevel, options["tiling_optimization_level"], "tiling_optimization_level"
+            trt, "TilingOptimizationLevel", options["tiling_optimization_level"], "tiling_optimization_level"
         )
     if options["hardware_compatibility"] != "none":
         config.hardware_compatibility_level = _member(
-            trt.HardwareCompatibilityLevel, options["hardware_compatibility"], "hardware_compatibility"
+            trt, "HardwareCompatibilityLevel", options["hardware_compatibility"], "hardware_compatibility"
         )
-    config.profiling_verbosity = _member(trt.ProfilingVerbosity, options["profiling_verbosity"], "profiling_verbosity")
+    verbosity = options["profiling_verbosity"]
+    config.profiling_verbosity = _member(trt, "ProfilingVerbosity", verbosity, "profiling_verbosity")
     for option, flag in BUILDER_FLAGS.items():
         if options[option]:
-            config.set_flag(_member(trt.BuilderFlag, flag, option))
+            config.set_flag(_member(trt, "BuilderFlag", flag, option))
     if not options["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
 
@@ -454,33 +551,49 @@ def engine_facts(trt: Any, engine: Any) -> dict[str, Any]:
         untyped_layers, those that compute and whose outputs' types are not known; tensor_keys, what the inspector's
         JSON calls the facts of a tensor; layer_table [{name, type, inputs, outputs (types, None where not known),
         weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}]; device_memory_mb (10^6 bytes that an execution
-        context takes).
+        context takes, None where this TensorRT does not tell); inspection_fault, why TensorRT did not tell something of
+        this, or None: what it did not tell is as in NO_LAYERS.
     """
-    inspector = engine.create_engine_inspector()
-    context, _values = _context_at_opt(trt, engine)
-    if context is not None:  # without one, types of dynamic shapes read "N/A due to dynamic shapes"
-        inspector.execution_context = context
-    text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-    names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
-    return {
-        **layer_facts(text, version_of(trt.__version__)),
-        "device_memory_mb": engine.device_memory_size_v2 / 1e6,
-        "io": [
+    facts = dict(NO_LAYERS)
+    try:
+        sizes = (getattr(engine, name, None) for name in ("device_memory_size_v2", "device_memory_size"))  # 10.1, 10.0
+        size = next((one for one in sizes if one is not None), None)
+        facts["device_memory_mb"] = None if size is None else size / 1e6
+        facts["io"] = [
             {
                 "name": name,
                 "mode": engine.get_tensor_mode(name).name,
                 "dtype": engine.get_tensor_dtype(name).name,
                 "shape": list(engine.get_tensor_shape(name)),
             }
-            for name in names
-        ],
-    }
+            for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors))
+        ]
+        text, facts["inspection_fault"] = _inspected(trt, engine)
+        return facts | layer_facts(text, version_of(trt.__version__))
+    except Exception as error:  # the engine is there and may be good: what stops a look at it must not lose it
+        return facts | {"inspection_fault": f"the engine could not be inspected: {type(error).__name__}: {error}"}
 
 
 NO_LAYERS: dict[str, Any] = {  # `engine_facts` of an engine that cannot be read
     **{"layers": None, "half_layers": None, "half_layers_fraction": None, "half_io_fraction": None},
     **{"untyped_layers": 0, "tensor_keys": [], "layer_table": [], "device_memory_mb": None, "io": []},
+    "inspection_fault": None,
 }
+
+
+def _inspected(trt: Any, engine: Any) -> tuple[str, str | None]:
+    """The inspector's JSON, and why it had no execution context: types of dynamic shapes are not told without one."""
+    inspector = engine.create_engine_inspector()
+    if inspector is None:
+        raise RuntimeError(f"TensorRT {trt.__version__} gives no engine inspector")
+    fault = None
+    try:
+        context, _values = _context_at_opt(trt, engine)
+        if context is not None:
+            inspector.execution_context = context
+    except Exception as error:
+        fault = f"the inspector had no execution context: {type(error).__name__}: {error}"
+    return inspector.get_engine_information(trt.LayerInformationFormat.JSON), fault
 
 
 def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
@@ -532,13 +645,22 @@ def layer_facts(text: str, version: Version) -> dict[str, Any]:
     }
 
 
-# Layers that move, convert or hold values and compute nothing; fused kernels are called by what is in them.
-_MOVING_TYPES = frozenset(("Reformat", "Cast", "Shuffle", "Constant", "Identity", "NoOp"))
+# Layers that move, convert or hold values, or make streams wait for one another, and compute nothing; fused kernels are
+# called by what is in them.
+_IDLE_TYPES = frozenset(
+    ("reformat", "cast", "shuffle", "constant", "identity", "noop", "signal", "wait", "trainstation")
+)
 _MOVING_KERNELS = re.compile(r"__myl_(?:Cast|Conc|Move|Repl|Resh|Slic|Tran)+(?:_|$)")
 
 
 def _computes(row: Mapping[str, Any]) -> bool:
-    return row["type"] not in _MOVING_TYPES and not _MOVING_KERNELS.match(row["name"])
+    idle = str(row["type"]).lower() in _IDLE_TYPES or not row["outputs"]
+    return not idle and not _MOVING_KERNELS.match(row["name"])
+
+
+def _hides(row: Mapping[str, Any]) -> bool:
+    """Whether a layer is a piece of the network that was compiled as a whole, whose inside no type is told of."""
+    return "ForeignNode[" in row["name"] or str(row["type"]).lower() in ("foreignnode", "myelin")
 
 
 _FLOATING = ("Half", "Float", "BFloat16", "FP8", "FP4")
@@ -586,44 +708,119 @@ def _type(text: Any) -> str | None:
     )
 
 
-def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, int]) -> str | None:
-    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, without types.
+class _Nodes(NamedTuple):
+    """FP16 nodes of the file that layers name: how many, and of which it is told whether they kept their type."""
 
-    With e the share of Half among the layers that compute floats, and g that of FP16 among the float nodes of the file,
-    fp16 asks for e >= g / 2 and e > 0: layers are fused nodes, so that the two shares differ, but not by so much.
+    seen: int
+    kept: int
+    lost: list[str]
+
+
+def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | None:
+    """Which FP16 nodes have Half in their layers; None where too few are named by the plan or by the inspector.
+
+    A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has floats
+    of other types alone, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
+    a whole. Of the others nothing is told.
+    """
+    names = frozenset(graph.get("fp16_node_names") or ())
+    seen: set[str] = set()
+    kept: set[str] = set()
+    lost: set[str] = set()
+    for row in facts.get("layer_table", ()):
+        fused = frozenset(row.get("onnx_nodes") or ())
+        if not fused & names or not _computes(row):
+            continue
+        seen |= fused & names
+        types = row["inputs"] + row["outputs"]
+        if "Half" in types:
+            kept |= fused & names
+        elif fused <= names and not _hides(row) and None not in types and set(types) & set(_FLOATING):
+            lost |= fused
+    if not names or len(seen) < NODES_MIN * len(names):
+        return None
+    return _Nodes(len(seen), len(kept), sorted(lost - kept))
+
+
+def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where nobody can say.
+
+    fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
+    kept and lost (`_nodes_seen`) among the s that layers name: it fails where k + l >= s / 2 and l > 2 / 3 (k + l).
+    Layers are fused nodes, and unequally many: their number says less. Where the inspector names no nodes, it fails
+    when no layer at all has a Half output.
 
     Args:
-        facts: of `engine_facts`.
-        graph: float_nodes and fp16_nodes of the file, as the plan has them.
+        facts: of `engine_facts`, or those of another runtime; without a layer_table no layer names a node.
+        graph: float_nodes, fp16_nodes and, where the plan has them, fp16_node_names of the file.
     """
-    half, layers, share = facts["half_layers"], facts["layers"], facts["half_layers_fraction"]
+    half, layers = facts["half_layers"], facts["layers"]
     if declared == "fp32" and half:
         return f"fp32 was declared and {half} of the engine's {layers} layers compute a Half output"
     if declared != "fp16" or half is None:
         return None
-    if not half:
+    if (nodes := _nodes_seen(facts, graph)) is None:
+        hidden = any(map(_hides, facts.get("layer_table", ())))
+        if half or facts["half_layers_fraction"] is None or hidden or _mostly_untyped(facts):
+            return None
         return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
-    expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
-    if share is not None and share < SHARE_OF_GRAPH_MIN * expected:
-        return (
-            f"fp16 was declared and {share:.1%} of the layers that compute floats have a Half output, where "
-            f"{expected:.1%} of the file's float nodes are FP16; expected at least {SHARE_OF_GRAPH_MIN:g} times as much"
-        )
-    return None
+    told = nodes.kept + len(nodes.lost)
+    if told < NODES_MIN * nodes.seen or len(nodes.lost) <= LOST_NODES_MAX * told:
+        return None
+    return (
+        f"fp16 was declared and {len(nodes.lost)} of the {told} FP16 nodes of the file that can be told lie in layers "
+        f"without Half; expected at most {LOST_NODES_MAX:.0%}; such as {', '.join(nodes.lost[:5])}"
+    )
+
+
+def _mostly_untyped(facts: Mapping[str, Any]) -> bool:
+    return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts.get("layer_table", ()))))
 
 
 def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
     """Why nobody can say what precision the engine's layers have, or None where their types are told."""
+    if facts["layers"] is None:
+        return facts["inspection_fault"] or "the engine was not read"
     untyped = facts["untyped_layers"]
-    typed = sum(_computes(row) for row in facts["layer_table"]) - untyped
-    if facts["half_layers"] is not None and typed >= untyped:
+    typed = sum(map(_computes, facts["layer_table"])) - untyped
+    if facts["half_layers"] is not None and not _mostly_untyped(facts):
         return None
     if verbosity != "detailed":
         return f"engine.profiling_verbosity={verbosity} hides the types of layers; detailed shows them"
+    besides = f" ({facts['inspection_fault']})" if facts["inspection_fault"] else ""
     if facts["half_layers"] is not None:
-        return f"the engine inspector tells the types of {typed} of {typed + untyped} layers that compute"
+        return f"the engine inspector tells the types of {typed} of {typed + untyped} layers that compute{besides}"
     keys = ", ".join(facts["tensor_keys"]) or "none"
-    return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}"
+    return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}{besides}"
+
+
+def precision_doubt(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+    """Why types that are told do not show that the engine is fp16, where they do not show the opposite, or None.
+
+    With k of the s FP16 nodes that layers name kept (`precision_fault`), fp16 is shown where k >= s / 2. Where the
+    inspector names no nodes, with e the share of Half among the layers that compute floats, and g that of FP16 among
+    the float nodes of the file, it is shown where e >= g / 2 and e > 0.
+    """
+    if declared != "fp16" or facts["half_layers"] is None or precision_fault(facts, declared, graph):
+        return None
+    if (nodes := _nodes_seen(facts, graph)) is not None:
+        if nodes.kept >= NODES_MIN * nodes.seen:
+            return None
+        untold = nodes.seen - nodes.kept - len(nodes.lost)
+        return (
+            f"of {nodes.seen} FP16 nodes of the file {nodes.kept} lie in layers with Half and {len(nodes.lost)} in "
+            f"layers without; {untold} lie in layers that hide what is inside; expected {NODES_MIN:.0%} with Half"
+        )
+    share = facts["half_layers_fraction"]
+    expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
+    if share and share >= SHARE_OF_GRAPH_MIN * expected:
+        return None
+    which = "the plan names no FP16 nodes" if not graph.get("fp16_node_names") else "layers name too few of them"
+    found = "no layer that computes tells" if share is None else f"{share:.1%} of the layers that compute floats have"
+    return (
+        f"{found} a Half output, where {expected:.1%} of the file's float nodes are FP16; layers are fused nodes, so "
+        f"that this decides nothing, and which FP16 nodes they fuse is not known: {which}"
+    )
 
 
 # --- a plan and its files --------------------------------------------------------------------------------------------
@@ -655,6 +852,9 @@ def plan_faults(plan: Any, keys: Mapping[str, type]) -> list[str]:
     for name, wanted, given in inside:
         if not all(isinstance(one, Mapping) and set(wanted) <= set(one) for one in given):
             faults.append(f"{name}: expected {' and '.join(wanted)}")
+    named = plan["graph"].get("fp16_node_names", [])
+    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+        faults.append(f"graph.fp16_node_names: expected a list of names, got {named!r}")
     return faults
 
 
@@ -668,43 +868,52 @@ def sha256(*files: Path) -> str:
     return digest.hexdigest()
 
 
-def find_file(name: str, folder: Path, what: str = "the file") -> Path:
+def find_file(
+    name: str, folder: Path, what: str = "the file", *, expected: str | None = None, data: Sequence[str] = ()
+) -> Path:
     """A file of a plan: by its name from the current folder, then from the plan's, then by its last part there.
 
+    Args:
+        name: as the plan calls it.
+        folder: the plan's.
+        what: how messages call it.
+        expected: SHA-256 of the file and of its `data`, one after the other: the first that has it is taken, whatever
+            else is called so. None takes the first that is there.
+        data: files that belong to it, by their names beside it.
+
     Raises:
-        BuildError: when it is in none of them.
+        BuildError: when it is in none of them, or what is there is another file: with what was found in each.
     """
     tried = list(dict.fromkeys([Path(name), folder / name, folder / Path(name).name]))
+    there: dict[Path, Path] = {}
     for path in tried:
         if path.is_file():
+            there.setdefault(path.resolve(), path)
+    if not there:
+        raise BuildError(f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan")
+    others = []
+    for path in there.values():
+        beside = [path.parent / one for one in data]
+        if missing := [str(file) for file in beside if not file.is_file()]:
+            others.append(f"{path}: its {', '.join(missing)} is missing")
+        elif expected is None or (found := sha256(path, *beside)) == expected:
             return path
-    raise BuildError(f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan")
+        else:
+            others.append(f"{path}: got {found}")
+    wanted = "files beside it" if expected is None else f"sha256 {expected}"
+    raise BuildError(
+        f"{what} {name}: another file than the plan's: expected {wanted}\n"
+        + "".join(f"  {one}\n" for one in others)
+        + "copy the right one beside the plan, or make the plan anew"
+    )
 
 
 def _checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
-    path = find_file(plan["onnx"], folder, "the model")
-    data = [path.parent / name for name in plan.get("onnx_data", [])]
-    for file in data:
-        if not file.is_file():
-            raise BuildError(f"the model's weights {file} are missing; copy them beside {path}")
-    found = sha256(path, *data)
-    if found != plan["onnx_sha256"]:
-        raise BuildError(
-            f"{path}: another file than the plan's: expected sha256 {plan['onnx_sha256']}, got {found}; "
-            "copy the model again, or make the plan anew"
-        )
-    return path
+    return find_file(plan["onnx"], folder, "the model", expected=plan["onnx_sha256"], data=plan["onnx_data"])
 
 
 def _checked_plugin(plugin: Mapping[str, str], folder: Path) -> Path:
-    path = find_file(plugin["path"], folder, "the plugin")
-    found = sha256(path)
-    if found != plugin["sha256"]:
-        raise BuildError(
-            f"plugin {path}: another file than the plan's: expected sha256 {plugin['sha256']}, got {found}; "
-            "copy it again, or make the plan anew"
-        )
-    return path
+    return find_file(plugin["path"], folder, "the plugin", expected=plugin["sha256"])
 
 
 def _quoted(messages: list[str]) -> str:
@@ -712,6 +921,20 @@ def _quoted(messages: list[str]) -> str:
 
 
 # --- alone ------------------------------------------------------------------------------------------------------------
+
+
+def _built_and_told(plan: Mapping[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
+    """`build`, with what is known of the engine in FACTS_FILE wherever one was written."""
+    facts: Mapping[str, Any] | None = None
+    try:
+        facts = built = build(plan, folder, beside=beside)
+    except BuildError as error:
+        facts = error.facts
+        raise
+    finally:
+        if facts is not None:
+            _write(folder / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode())
+    return built
 
 
 def main() -> None:
@@ -724,14 +947,14 @@ def main() -> None:
         plan = json.loads(arguments.plan.read_text())
         if not tensorrt_version():
             raise BuildError("TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU")
-        facts = build(plan, folder, beside=arguments.plan.parent)
+        facts = _built_and_told(plan, folder, arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])
-    except (BuildError, OSError, ValueError, KeyError, RuntimeError) as error:
+        unknown = unknown or precision_doubt(facts, plan["declared"], plan["graph"])
+    except (BuildError, OSError, AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         sys.exit(f"build_engine: {error if isinstance(error, BuildError | OSError) else repr(error)}")
     except KeyboardInterrupt:
         sys.exit(130)
-    _write(folder / FACTS_FILE, (json.dumps(facts, indent=2) + "\n").encode())
     fraction = facts["half_layers_fraction"]
     share = "share of Half layers not known" if fraction is None else f"{fraction:.1%} of layers compute Half"
     print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")

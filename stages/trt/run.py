@@ -84,6 +84,7 @@ class Engine:
         self._dtypes = {one["name"]: one["dtype"] for one in self.io}
         self.profiles = [self._read_profile(number) for number in range(engine.num_optimization_profiles)]
         self._buffers: dict[str, Any] = {}  # what the context's addresses point to
+        self._allocators: dict[str, Any] = {}  # the context keeps every one that it is given: one for each output
 
     def run(self, feeds: Mapping[str, np.ndarray], profile: int = 0) -> dict[str, np.ndarray]:
         """Outputs for some inputs.
@@ -220,10 +221,14 @@ class Engine:
     def _bind_output(self, name: str) -> None:
         shape = tuple(self._context.get_tensor_shape(name))
         dtype = _TYPES[self._dtypes[name]]
-        if -1 in shape:  # known only after the run: TensorRT asks for the memory when it knows
-            allocator = self._buffers[name] = _output_allocator(self._trt, self._torch)
-            if not self._context.set_output_allocator(name, allocator):
-                raise self._refused(f"output {name!r}: TensorRT takes no allocator for its data-dependent shape")
+        if -1 in shape or name in self._allocators:  # known only after the run: TensorRT asks for the memory then
+            if name not in self._allocators:
+                allocator = _output_allocator(self._trt, self._torch)
+                if not self._context.set_output_allocator(name, allocator):
+                    raise self._refused(f"output {name!r}: TensorRT takes no allocator for its data-dependent shape")
+                self._allocators[name] = allocator
+            self._buffers[name] = self._allocators[name]
+            self._buffers[name].shape = None  # of an earlier run
         elif self._on_host(name):
             self._set_address(name, np.zeros(shape, dtype))
         else:
@@ -250,7 +255,8 @@ class Engine:
         if buffer.shape is None or buffer.memory is None:
             raise self._refused(f"output {name!r}: TensorRT told no shape for it")
         dtype = np.dtype(_TYPES[self._dtypes[name]])
-        content = buffer.memory[: math.prod(buffer.shape) * dtype.itemsize].cpu().numpy()
+        used = buffer.memory[: math.prod(buffer.shape) * dtype.itemsize]
+        content = used.to("cpu", copy=True).numpy()  # the next run writes there again
         return np.asarray(content.view(dtype).reshape(buffer.shape))
 
 
@@ -260,7 +266,10 @@ def _inside(numbers: list[int], ranges: Mapping[str, list[int]]) -> bool:
 
 
 def _output_allocator(trt: Any, torch: Any) -> Any:
-    """Memory for one output whose size TensorRT knows after the run: .memory (bytes on the GPU) and .shape."""
+    """Memory for one output whose size TensorRT knows after the run: .memory (bytes on the GPU) and .shape.
+
+    It is used again by the next run, and replaced when that needs more.
+    """
 
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
         def __init__(self) -> None:

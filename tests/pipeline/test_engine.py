@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.engine import engine_hop, engine_metrics, engine_sentence, latency_rows
+from pipeline.engine import (
+    clocks_sentence,
+    engine_hop,
+    engine_metrics,
+    engine_sentence,
+    fact_rows,
+    latency_rows,
+    layer_rows,
+)
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -92,6 +100,43 @@ def test_latency_says_where_it_was_measured() -> None:
     (row,) = latency_rows(BUILT)
     assert row["where"] == "profile 0, min and opt: images 1x3x64x64" and row["p99_ms"] == 1.8 and row["spread"] == 0.07
     assert latency_rows({"status": "planned"}) == []
+
+
+@pytest.mark.parametrize(
+    ("clocks", "said"),
+    [
+        (None, ""),
+        ({"before": None, "after": None}, "GPU clocks: not known, nvidia-smi does not tell them"),
+        (
+            {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": None}},
+            "GPU clocks: not known, nvidia-smi does not tell them",
+        ),
+        ({"before": {"sm_mhz": None}, "after": {"sm_mhz": 1590.0, "power_w": None}}, "SM clock 1590 MHz"),
+        (
+            {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0}},
+            "SM clock 1590 of 1980 MHz (before: 345), 61 °C",
+        ),
+    ],
+)
+def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any] | None, said: str) -> None:
+    assert clocks_sentence(clocks) == said
+
+
+def test_facts_are_those_of_an_engine_that_there_is() -> None:
+    rows = dict(fact_rows(BUILT | {"half_layers_fraction": 0.9999, "timing_cache": {"loaded": True, "saved": False}}))
+    assert rows["layers in Half"] == "190 of 200 layers compute a Half output, 99.9 % of those that compute floats"
+    assert rows["build"] == "30 s" and rows["device memory"] == "40 MB for an execution context"
+    assert rows["timing cache"] == "read, not written" and "GPU" not in rows
+    assert fact_rows({"status": "planned"}) == []
+
+
+def test_a_layer_of_many_nodes_stays_a_line() -> None:
+    row = {"name": "fused", "type": "kgen", "inputs": ["Half"] * 3 + ["Float"], "outputs": [None], "weights": None}
+    (shown,) = layer_rows({"layer_table": [row | {"onnx_nodes": [f"/n{i}" for i in range(9)]}]})
+    assert shown["inputs"] == "Half ×3, Float" and shown["outputs"] == "not known" and shown["weights"] == ""
+    assert shown["nodes"] == "/n0, /n1, /n2, /n3, /n4, /n5 and 3 more"
+    (served,) = layer_rows({"layer_table": [{"name": "a", "type": "Conv", "provider": "CUDAExecutionProvider"}]})
+    assert served["nodes"] == "CUDAExecutionProvider"
 
 
 def test_metrics_keep_their_names_and_what_was_not_measured_has_no_number() -> None:

@@ -12,6 +12,8 @@ import pytest
 from pipeline.report import content, count, headline, number, percent, render
 from tests.conftest import write_params
 from tests.pipeline.test_engine import BUILT
+from tests.stages.parity.held import evidence
+from tests.stages.test_engine_proof import Bench, bench  # noqa: F401
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -45,7 +47,10 @@ REPORTS = {
     "fp16": {"status": "done", "seconds": 1.0, "model": MODEL},
     "cast_cleanup": {"status": "done", "seconds": 1.0, "model": MODEL},
     "verify": VERIFY,
-    "engine": {"status": "planned", "reason": "no NVIDIA GPU", "plan": {"trtexec": "trtexec --onnx=m --stronglyTyped"}},
+    "engine": {
+        **{"status": "planned", "reason": "no NVIDIA GPU"},
+        "plan": {"trtexec": "trtexec --onnx=m", "trtexec_10": "trtexec --onnx=m --stronglyTyped"},
+    },
     "probe": {"gpus": None, "tensorrt": None, "onnxruntime": "1.31.1", "onnxruntime_providers_built": []},
 }
 DECISIONS = [
@@ -265,6 +270,61 @@ def test_an_engine_that_failed_fails_the_headline_and_says_why_in_its_row(folder
     write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | engine)
     text = re.sub(r"\s+", " ", Page(render(folder)).text)
     assert text.count(reasons[0]) >= 3 and "IT FAILED and is kept for inspection" in text
+
+
+def test_a_plan_for_tensorrt_is_carried_out_by_its_script_and_by_each_trtexec(folder):
+    """11's line has no flag that makes a network strongly typed: TensorRT 10 would build another engine from it."""
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    script, eleven, ten = (
+        text.index(part)
+        for part in (
+            "python build_engine.py plan.json",
+            "Of TensorRT 11, and of no other version: trtexec \\ --onnx=m ",
+            "Of TensorRT 10, and of no other version: trtexec \\ --onnx=m \\ --stronglyTyped",
+        )
+    )
+    assert script < eleven < ten and "artifacts/engine/README.txt" in text[:script]
+
+
+CLOCKS = {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "memory_mhz": 2619.0, "temperature_c": 61.0}
+CLOCKS |= {"power_w": 310.25, "performance_state": "P0"}
+
+
+def test_the_proof_of_an_engine_is_shown(folder, bench: Bench):  # noqa: F811
+    """From the report as the stage makes it, of an engine that the stand-in built."""
+    timed = {"p50_ms": 1.5, "p95_ms": 1.7, "p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1}
+    timed |= {"throughput_per_s": 600.0, "clocks": {"before": CLOCKS | {"sm_mhz": 345.0}, "after": CLOCKS}}
+    bench.times = lambda engine, feeds, **options: timed
+    bench.world.messages = [("WARNING", "Detected <subnormal> FP16 values.")]
+    report = bench.built(evidence())
+    assert report["status"] == "built", report.get("reason")
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | report)
+    html = render(folder)
+    page = Page(html.replace("</td>", " </td>").replace("</th>", " </th>").replace("</dt>", " </dt>"))
+    text = re.sub(r"\s+", " ", page.text.replace("</dd>", " "))
+    assert not page.open
+    for expected in (
+        "precision fp16 declared, ",
+        "in the file 1 of 1 float nodes are FP16",
+        "layers in Half 1 of 2 layers compute a Half output, 50.0 % of those that compute floats",
+        "layer I/O in Half 75.0 % of the floating-point inputs and outputs of layers",
+        "SM clock 1590 of 1980 MHz (before: 345), memory 2619 MHz, 61 °C, 310.25 W, P0",
+        "Layers: 2 layer type inputs outputs weights ONNX nodes in it",
+        "b x Half Float",
+        "Warnings of TensorRT: 1 Detected <subnormal> FP16 values.",
+    ):
+        assert expected in text, expected
+    for name in ("build", "engine file", "device memory"):
+        assert re.search(rf"<dt>{name}</dt><dd>[\d.e-]+ (s|MB)", html), name
+    assert "build_engine.py" not in text and "trtexec" not in text, "there is an engine"
+
+
+def test_an_engine_that_tells_nothing_is_said_to_tell_nothing(folder, bench: Bench):  # noqa: F811
+    bench.world.reads = False
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | bench.built(evidence()))
+    html = render(folder)
+    assert "<dt>layers in Half</dt><dd>not known</dd>" in html and "<dt>device memory</dt><dd>not known</dd>" in html
+    assert "<summary>Layers" not in html
 
 
 def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):

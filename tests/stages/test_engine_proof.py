@@ -138,11 +138,22 @@ def test_types_that_nobody_can_read_are_not_verified_either(bench: Bench) -> Non
     assert hop["state"] == "not verified" and "not that its layers are fp16" in hop["reason"]
 
 
-def test_an_engine_of_far_fewer_half_layers_than_the_file_is_failed(bench: Bench) -> None:
+def test_an_engine_that_has_lost_the_fp16_nodes_of_the_file_is_failed(bench: Bench) -> None:
+    """By the nodes that a layer says to be made of: the plan names those of the file that are FP16."""
+    lost = {"Name": "c", "LayerType": "x", "Inputs": [{"DataType": "Float"}], "Outputs": [{"DataType": "Float"}]}
+    bench.world.layers = [HALF, lost | {"Metadata": "[ONNX Layer: /head/act/Relu]"}]
+    report = bench.built(evidence())
+    assert report["plan"]["graph"]["fp16_node_names"] == ["/head/act/Relu"]
+    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
+    assert "such as /head/act/Relu" in report["reason"] and "fp16_node_names" not in report["precision"]
+
+
+def test_an_engine_of_far_fewer_half_layers_whose_nodes_nobody_names_is_not_verified(bench: Bench) -> None:
     bench.world.layers = [HALF] + [FLOAT] * 999
     report = bench.built(evidence())
-    assert report["status"] == "failed" and report["precision"]["state"] == "failed"
-    assert "0.1% of the layers" in report["reason"] and "100.0% of the file's float nodes are FP16" in report["reason"]
+    assert report["status"] == "built" and report["precision"]["state"] == "not verified"
+    assert report["precision"]["reason"].startswith("0.1% of the layers that compute floats have a Half output")
+    assert engine_hop({"engine": report})["state"] == "not verified"
 
 
 def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +295,7 @@ def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given
 
         def facts(self) -> dict[str, Any]:
             return (
-                {"provider": deploy.PROVIDERS[provider], "layers": 2}
+                {"provider": deploy.PROVIDERS[provider], "layers": 2, "layer_table": [], "untyped_layers": 0}
                 | {
                     "half_layers": 1,
                     "half_layers_fraction": 0.5,

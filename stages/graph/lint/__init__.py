@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
+from stages.graph.complete import check_complete
 from stages.graph.lint import (
     control_flow,
     data_shapes,
@@ -21,7 +22,6 @@ from stages.graph.lint import (
     sampling,
     selection,
     topk,
-    validity,
 )
 from stages.graph.lint.base import Check, Place, Rule, Subject
 from stages.graph.lint.finding import SEVERITIES, Finding
@@ -127,7 +127,7 @@ def lint(
     except ValueError as error:
         raise StageError(f"lint: {error}") from error
     model, fault = inlined(model, plugin_ops)
-    validity.check_nodes(model, plugin_ops)
+    check_complete(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
     if fault:

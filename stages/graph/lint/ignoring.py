@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from stages.graph.lint.finding import Finding
 from stages.io import StageError
 
-_SOURCE_RULE = re.compile(r"py-[a-z]+(-[a-z]+)*")  # of source code: stages.models.source_lint
+_SOURCE_RULE = re.compile(r"py-[a-z]+(-[a-z]+)*")  # of source code: stages.models.lint
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """dynamic-topk: TopK whose k is no constant, unless it sorts the whole axis.
 
-torch.sort and topk of all leave k to the graph as the size of the axis that is looked at. Exporters write that size in
-several ways: of the very tensor, of what was flattened to it, of another tensor with the same named size.
+torch.sort and topk of all leave k to the graph as the size of the axis that is looked at. Exporters compute that size
+in several ways: of the tensor itself, of what was flattened to it (a product of sizes), of another one. Sizes are
+compared as products of numbers and names:
+
+    x: [n, 2]    Reshape(x, -1): [2 n]    Mul(Shape(x)[0], 2) = 2 n
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -24,6 +28,8 @@ DYNAMIC_TOPK = Rule(
 )
 
 _MOVES = {"Cast", "Concat", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+_KEEP_ELEMENTS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+Size = tuple[int, Counter[Hashable]]  # a number times named sizes; one without a name goes by its value and axis
 _VARIES = {
     Origin.SHAPE: "Its k varies with a size",
     Origin.INPUT: "Its k is the value of an input",
@@ -50,50 +56,66 @@ def topks(subject: Subject) -> Iterator[Place]:
 
 def _sorts(node: ir.Node) -> bool:
     """Whether k is the size of the axis that is looked at."""
-    source, sized = node.inputs[0], _sized(node.inputs[1])
-    return source is not None and sized is not None and _same(source, node.attributes.get_int("axis", -1), *sized)
+    source = node.inputs[0]
+    size = _axis(source, node.attributes.get_int("axis", -1)) if source is not None else None
+    return size is not None and size == _number(node.inputs[1])
 
 
-def _sized(k: ir.Value | None) -> tuple[ir.Value, int] | None:
-    """The tensor and the axis of it whose size k is."""
-    node = k.producer() if k is not None else None
-    while node is not None and is_op(node, *_MOVES) and (node.op_type != "Concat" or len(node.inputs) == 1):
-        node = node.inputs[0].producer() if node.inputs[0] is not None else None
+def _number(k: ir.Value | None) -> Size | None:
+    """What k is, where it is a product of sizes."""
+    tensor, node = constant(k), k.producer() if k is not None else None
+    if tensor is not None:
+        return (int(tensor.numpy().ravel()[0]), Counter()) if tensor.size == 1 else None
+    if node is None or not node.inputs or (source := node.inputs[0]) is None:
+        return None
+    if is_op(node, *_MOVES) and (node.op_type != "Concat" or len(node.inputs) == 1):
+        return _number(source)
+    if is_op(node, "Mul"):
+        return _product(map(_number, node.inputs))
+    if is_op(node, "Size"):
+        return _elements(source)
     picked = node if is_op(node, "Gather") else None
-    shape = made_by(picked.inputs[0], "Shape") if picked is not None else node
-    if shape is None or not is_op(shape, "Shape") or shape.inputs[0] is None:
+    shape = made_by(source, "Shape") if picked is not None else node
+    if shape is None or not is_op(shape, "Shape") or (source := shape.inputs[0]) is None:
         return None
     start, end = shape.attributes.get_int("start", 0), shape.attributes.get_int("end")
     if picked is not None:
         index = constant(picked.inputs[1])
-        if start or end is not None or index is None or index.size != 1:
-            return None
-        return shape.inputs[0], int(index.numpy().ravel()[0])
-    axes = list(range(rank(shape.inputs[0]) or 0))[start:end]
-    return (shape.inputs[0], axes[0]) if len(axes) == 1 else None
+        whole = start == 0 and end is None
+        return _axis(source, int(index.numpy().ravel()[0])) if whole and index is not None and index.size == 1 else None
+    axes = list(range(rank(source) or 0))[start:end]
+    return _axis(source, axes[0]) if len(axes) == 1 else None
 
 
-def _same(a: ir.Value, axis: int, b: ir.Value, other: int) -> bool:
-    """Whether two axes have one size: one axis of one tensor, all of one tensor's elements, or one name of a size."""
-    if a is b and axis == other:
-        return True
-    if a.shape is None or b.shape is None or not -len(a.shape) <= axis < len(a.shape):
-        return False
-    if not -len(b.shape) <= other < len(b.shape):
-        return False
-    if a is b:
-        return axis % len(a.shape) == other % len(b.shape)
-    if len(a.shape) == len(b.shape) == 1 and _unflattened(a) is _unflattened(b):
-        return True
-    sizes = a.shape[axis], b.shape[other]
-    return isinstance(sizes[0], ir.SymbolicDim) and sizes[0].value is not None and sizes[0] == sizes[1]
+def _axis(value: ir.Value, axis: int) -> Size | None:
+    """The size of an axis; the only one has as many as there are elements."""
+    if value.shape is None:
+        return 1, Counter([(value, axis)])
+    if not -len(value.shape) <= axis < len(value.shape):
+        return None
+    return _elements(value) if len(value.shape) == 1 else _known(value, axis % len(value.shape))
 
 
-def _unflattened(value: ir.Value) -> ir.Value:
-    """What Reshape(-1) made a value from."""
-    while (node := made_by(value, "Reshape", "Identity", "Cast")) is not None and node.inputs[0] is not None:
-        sizes = constant(node.inputs[1]) if node.op_type == "Reshape" else None
-        if node.op_type == "Reshape" and (sizes is None or sizes.numpy().tolist() != [-1]):
-            break
+def _elements(value: ir.Value) -> Size | None:
+    """How many elements a tensor has: as many as what it was reshaped from."""
+    while (node := made_by(value, *_KEEP_ELEMENTS)) is not None and node.inputs[0] is not None:
         value = node.inputs[0]
-    return value
+    if value.shape is None:
+        return 1, Counter([(value, None)])
+    return _product(_known(value, axis) for axis in range(len(value.shape)))
+
+
+def _known(value: ir.Value, axis: int) -> Size:
+    dim = value.shape[axis] if value.shape is not None else None
+    if isinstance(dim, int):
+        return dim, Counter()
+    return 1, Counter([dim.value if dim is not None and dim.value is not None else (value, axis)])
+
+
+def _product(sizes: Iterable[Size | None]) -> Size | None:
+    number, names = 1, Counter[Hashable]()
+    for size in sizes:
+        if size is None:
+            return None
+        number, names = number * size[0], names + size[1]
+    return number, names

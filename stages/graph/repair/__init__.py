@@ -12,6 +12,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from stages.graph.complete import check_complete
+from stages.graph.inlining import inline_functions, other_versions
 from stages.graph.normalize import infer_types, sort_nodes
 from stages.graph.repair.allowzero import allowzero
 from stages.graph.repair.bool_index import bool_index
@@ -50,7 +52,8 @@ class RepairReport:
 
     Attributes:
         counts: by pass, in the order in which they ran, how many places it changed.
-        refused: {pass, node, reason} of each place that has a pattern and was left as it is.
+        refused: {pass, node, reason} of each place that has a pattern and was left as it is; of functions that cannot
+            be inlined, so that no pass looks into them, pass is "functions".
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -64,18 +67,20 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     """Run passes over a model, in place.
 
     Args:
-        model: of any precision; functions are not looked into. It leaves sorted, with types inferred.
+        model: of any precision. It leaves without functions, which become nodes, sorted, with types inferred.
         passes: names of PASSES, in the order in which they run; none: the model is not touched.
 
     Raises:
-        StageError: a pass that there is not; a graph with a cycle.
+        StageError: a pass that there is not; a graph with a cycle; a node without what its operator requires.
     """
     if unknown := [name for name in passes if name not in PASSES]:
         raise StageError(f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}")
     report = RepairReport()
     if not passes:
         return report
+    report.refused.extend(_inlined(model))
     sort_nodes(model)
+    check_complete(model)
     for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
         graph.opset_imports.update(model.graph.opset_imports)
     untyped = untyped_values(model)
@@ -89,3 +94,19 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         if done.changed:
             infer_types(model)
     return report
+
+
+def _inlined(model: ir.Model) -> list[dict[str, str]]:
+    """Inline all functions, or leave all as they are and say why."""
+    if not model.functions:
+        return []
+    try:
+        if versions := other_versions(model):
+            raise ValueError("; ".join(versions))
+        inline_functions(model.clone())  # which may stop halfway
+        inline_functions(model)
+    except (ir.passes.PassError, RuntimeError, ValueError) as error:
+        names = ", ".join(sorted(function.name for function in model.functions.values()))
+        reason = f"the functions {names} were not looked into, because they cannot be inlined: "
+        return [{"pass": "functions", "node": "", "reason": f"{reason}{error.__cause__ or error}"}]
+    return []

@@ -5,8 +5,9 @@
     If(constant) {a} {b}             ->  a or b, in the place of the If
 
 Nothing grows: a result stays if it is at most SMALL bytes, or at most as large as the constants that only this node
-reads and that go with it. Not folded: what is random, quantised weights (DequantizeLinear keeps them small), control
-flow, operators of other domains, and results whose type onnx's own evaluation does not give as the schema does.
+reads and that go with it. Folded are the operators of stages.graph.repair.foldable, which onnx's reference computes as
+ONNX Runtime does. So what is random, quantised weights (DequantizeLinear keeps them small) and operators of other
+domains stay, and so do results whose type the reference does not give as the schema does.
 """
 
 from __future__ import annotations
@@ -21,14 +22,10 @@ import onnx_ir as ir
 
 from stages.graph.facts import all_nodes, bodies, is_op
 from stages.graph.normalize import infer_types
+from stages.graph.repair.foldable import is_foldable
 from stages.graph.repair.rewrite import Done, Writer, axes_of, constant_of, dims_of, graph_of, ints_of, replace
 
 SMALL = 1 << 16  # bytes
-_NOT_FOLDED = {
-    *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    *("Constant", "DequantizeLinear", "DynamicQuantizeLinear", "Dropout", "If", "Loop", "QuantizeLinear", "Scan"),
-    *("Optional", "OptionalGetElement", "OptionalHasElement", "StringNormalizer", "TfIdfVectorizer"),
-}
 _FEW = 64  # elements of a shape that is looked into
 _Elements = np.ndarray[Any, Any]  # of objects: int or None
 
@@ -103,15 +100,15 @@ def _inside(node: ir.Node) -> list[ir.Graph]:
 
 def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:
     """What a node gives whatever the inputs are; None: that is not known, or too large."""
-    if node.domain != "" or node.op_type in _NOT_FOLDED or any(output.is_graph_output() for output in node.outputs):
+    if not is_foldable(node, graph_of(node).opset_imports.get("", 0)):
+        return None
+    if any(output.is_graph_output() for output in node.outputs):
         return None
     if (sizes := _known_sizes(node.outputs[0])) is not None:
         return [sizes]
     read = {value: constant_of(value) for value in node.inputs if value is not None}
     arrays = {value: array for value, array in read.items() if array is not None}
-    if len(arrays) < len(read) or any(
-        attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values()
-    ):
+    if len(arrays) < len(read):
         return None
     if (size := _bytes(node)) is not None and size > max(limit, _freed(arrays)):
         return None

@@ -27,6 +27,7 @@ Refused: nearest and cubic modes, reflection, volumes (5-D), other types than fl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -134,7 +135,7 @@ def _padded(build: Build, x: ir.Value, pads: list[int]) -> ir.Value:
     return padded
 
 
-def _rows(build: Build, x: ir.Value, flat: ir.Value, **attributes: int) -> ir.Value:
+def _rows(build: Build, x: ir.Value, flat: ir.Value, **attributes: Any) -> ir.Value:
     rows: ir.Value = build.op("Transpose", build.op("Reshape", x, flat, **attributes), perm=[0, 2, 1], label="rows")
     return rows
 

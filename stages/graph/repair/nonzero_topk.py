@@ -73,7 +73,7 @@ def _sums(node: ir.Node, writer: Writer) -> int:
 
 def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
     """i and k where a vector is 1 at the k positions that a TopK found, and 0 elsewhere."""
-    while (same := made_by(mask, "Cast", "Identity")) is not None:
+    while (same := made_by(mask, "Cast", "Identity")) is not None and _keeps_zeros_apart(same):
         mask = same.inputs[0]
     node = made_by(mask, "ScatterElements", "ScatterND")
     if node is None or node.attributes.get_string("reduction", "none") != "none" or len(dims_of(mask) or []) != 1:
@@ -88,6 +88,15 @@ def _scattered(mask: ir.Value | None) -> tuple[ir.Value, int] | None:
     if index is None or top is None or index is not top.outputs[1] or not k or not one_axis:
         return None
     return (index, k[0]) if _is_all(node.inputs[0], 0) and _is_all(node.inputs[2], 1) else None
+
+
+def _keeps_zeros_apart(node: ir.Node) -> bool:
+    """Whether 0, and only 0, becomes 0: 0.5 is 0 as an integer, 1e-9 as a float16, and 256 as a uint8."""
+    source = node.inputs[0]
+    return node.op_type == "Identity" or ir.DataType.BOOL in (
+        node.outputs[0].dtype,
+        source.dtype if source is not None else None,
+    )
 
 
 def _is_all(value: ir.Value | None, number: int) -> bool:

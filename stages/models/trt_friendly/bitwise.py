@@ -40,8 +40,7 @@ def bitwise_not(input: torch.Tensor) -> torch.Tensor:
 def _number(a: torch.Tensor) -> torch.Tensor:
     import torch
 
-    if a.dtype != torch.bool:
-        raise TypeError(
-            f"bitwise: expected a bool tensor, got {a.dtype}; TensorRT has no bitwise operators of integers"
-        )
+    if not isinstance(a, torch.Tensor) or a.dtype != torch.bool:
+        given = a.dtype if isinstance(a, torch.Tensor) else f"{a!r}"
+        raise TypeError(f"bitwise: expected a bool tensor, got {given}; TensorRT has no bitwise operators of integers")
     return a.int()

@@ -59,7 +59,8 @@ def masked_assign(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor | flo
 
     Raises:
         TypeError: when the mask is not bool, or x is.
-        ValueError: when the mask's shape is not that of leading axes of x, or an element is not finite (eager runs).
+        ValueError: when the mask's shape is not that of leading axes of x, the value's does not broadcast to x's (in a
+            trace, only the number of axes is looked at), or an element is not finite (eager runs).
     """
     import torch
 
@@ -71,9 +72,15 @@ def masked_assign(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor | flo
         raise ValueError(f"masked_assign: expected a mask of leading axes of {list(x.shape)}, got {list(mask.shape)}")
     mask = mask.reshape(*mask.shape, *[1] * (x.ndim - mask.ndim)) if mask.ndim < x.ndim else mask
     value = torch.as_tensor(value, dtype=x.dtype, device=x.device)
+    if value.ndim > x.ndim or (not exporting() and not _broadcasts(value.shape, x.shape)):
+        raise ValueError(f"masked_assign: expected a value that broadcasts to {list(x.shape)}, got {list(value.shape)}")
     for name, branch in (("x", x), ("value", value)):
         _refuse_non_finite("masked_assign", name, branch)
     return _mixed(mask.to(x.dtype), value, x)
+
+
+def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
+    return all(size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(to), strict=False))
 
 
 def _mixed(chosen: torch.Tensor, yes: torch.Tensor | float, no: torch.Tensor | float) -> torch.Tensor:

@@ -24,7 +24,8 @@ def grid_sample(
 
     Args:
         input: float [N, C, H, W].
-        grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the picture; any number, NaN excepted.
+        grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the picture; any number, NaN excepted. An
+            infinite one is far outside (torch's own gives NaN there).
         mode: "bilinear".
         padding_mode: "zeros" (outside is 0) or "border" (outside is the nearest pixel).
         align_corners: whether -1 and 1 are the centres of the outermost pixels, or the picture's edges (False, None).
@@ -45,23 +46,23 @@ def grid_sample(
         raise ValueError(f"grid_sample: expected four axes each, got {list(input.shape)} and {list(grid.shape)}")
     batch, channels, height, width = input.shape
     rows, columns = grid.shape[1], grid.shape[2]
-    column = _pixel(grid.select(3, 0).reshape(batch, -1), width, padding_mode, bool(align_corners))  # [N, P]
-    row = _pixel(grid.select(3, 1).reshape(batch, -1), height, padding_mode, bool(align_corners))
+    points = rows * columns  # P
+    column = _pixel(grid.select(3, 0).reshape(batch, points), width, padding_mode, bool(align_corners))  # [N, P]
+    row = _pixel(grid.select(3, 1).reshape(batch, points), height, padding_mode, bool(align_corners))
     left, top = column.floor(), row.floor()
     right_share, bottom_share = column - left, row - top
     picture = torch.arange(batch, device=input.device).reshape(-1, 1) * (height * width)
     places, weights = [], []
     for y, y_share in ((top, 1 - bottom_share), (top + 1, bottom_share)):
         for a, a_share in ((left, 1 - right_share), (left + 1, right_share)):
-            near_y, near_a = y.clamp(0, height - 1), a.clamp(0, width - 1)
-            inside = (near_y == y).to(input.dtype) * (near_a == a).to(input.dtype)
-            weights.append(y_share * a_share * inside)
-            # in integers: FP16 counts to 2048
-            places.append(picture + near_y.long() * width + near_a.long())
+            y_inside, a_inside = _inside(y, height), _inside(a, width)
+            weights.append(y_share * a_share * y_inside * a_inside)
+            # in integers: FP16 counts to 2048; what is outside reads row or column 0, with no weight
+            places.append(picture + (y * y_inside).long() * width + (a * a_inside).long())
     place, weight = torch.stack(places, 1), torch.stack(weights, 1)  # [N, 4, P]
-    pixels = input.permute(0, 2, 3, 1).reshape(-1, channels)
-    around = pixels.index_select(0, place.reshape(-1)).reshape(batch, 4, -1, channels)
-    mixed = (around * weight.to(input.dtype).reshape(batch, 4, -1, 1)).sum(1)  # [N, P, C]
+    pixels = input.permute(0, 2, 3, 1).reshape(batch * height * width, channels)
+    around = pixels.index_select(0, place.flatten()).reshape(batch, 4, points, channels)
+    mixed = (around * weight.to(input.dtype).reshape(batch, 4, points, 1)).sum(1)  # [N, P, C]
     return mixed.transpose(1, 2).reshape(batch, channels, rows, columns)
 
 
@@ -69,3 +70,10 @@ def _pixel(position: torch.Tensor, size: int, padding_mode: str, align_corners: 
     """-1..1 in pixels, 0 the first one's centre; one pixel outside is as good as far outside."""
     pixel = (position + 1) * ((size - 1) / 2) if align_corners else (position + 1) * (size / 2) - 0.5
     return pixel.clamp(0, size - 1) if padding_mode == "border" else pixel.clamp(-1, size)
+
+
+def _inside(place: torch.Tensor, size: int) -> torch.Tensor:
+    """1 or 0. Compared with both ends and not clamped again: torch's exporter, where it optimises, writes an invalid
+    file for a clamp behind the clamp in `_pixel`.
+    """
+    return (place >= 0).to(place.dtype) * (place <= size - 1).to(place.dtype)

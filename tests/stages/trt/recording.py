@@ -12,6 +12,8 @@ import ctypes
 import enum
 import json
 import re
+import signal
+import threading
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -99,6 +101,8 @@ class World:
     """How the stand-in answers."""
 
     version: str = "11.4"
+    release: str | None = None  # __version__, where it is an older one than the names'
+    lacks: frozenset[str] = frozenset()  # qualified names that an older release does not have
     inputs: list[Tensor] = field(default_factory=lambda: [Tensor("images")])
     outputs: list[Tensor] = field(default_factory=lambda: [Tensor("scores", shape=(-1, 5))])
     parser_errors: list[dict[str, str]] = field(default_factory=list)
@@ -114,6 +118,10 @@ class World:
     vc_libraries: list[str] = field(default_factory=list)
     takes_cache: Callable[[bytes], bool] = lambda data: True
     layers: list[Any] = field(default_factory=list)  # of the inspector
+    inspects: bool = True  # gives an inspector
+    information: str | None = None  # the inspector's text, where it is not that of `layers`
+    interrupts: int = 0  # how often Ctrl-C comes while it builds
+    steps: int = 0  # how many steps the builder has done, of 10
     profiles: int = 1
     runs: bool = True
     unknown_shapes: list[str] = field(default_factory=list)
@@ -140,13 +148,13 @@ def module(world: World) -> types.ModuleType:
 class _Maker:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.things = names(world.version)
+        self.things = {name: thing for name, thing in names(world.version).items() if not self._lacks(name)}
         self.module = types.ModuleType("tensorrt")
-        self.module.__dict__["__version__"] = full_version(world.version)
+        self.module.__dict__["__version__"] = world.release or full_version(world.version)
         for name, thing in self.things.items():
             if "." not in name:
                 setattr(self.module, name, self._top(thing))
-        unknown = [name for name in BEHAVIOURS if name not in self.things]
+        unknown = [name for name in BEHAVIOURS if name not in self.things and not self._lacks(name)]
         assert not unknown, f"the stand-in behaves where TensorRT {world.version} has no name: {unknown}"
 
     def _top(self, thing: Thing) -> Any:
@@ -155,14 +163,19 @@ class _Maker:
         return self._class(thing.name)
 
     def _members(self, name: str) -> dict[str, Thing]:
-        return _by_owner(self.world.version).get(name, {})
+        members = _by_owner(self.world.version).get(name, {})
+        return {member: thing for member, thing in members.items() if thing.name in self.things}
+
+    def _lacks(self, name: str) -> bool:
+        return any(name == one or name.startswith(f"{one}.") for one in self.world.lacks)
 
     def _class(self, name: str) -> Any:
         members = self._members(name)
         if members and all(thing.value is not None for thing in members.values()):
             body = {member: thing.value for member, thing in members.items()}
-            return enum.Enum(name.rpartition(".")[2], body, type=_Whole)
+            return enum.Enum(name.rpartition(".")[2], body, type=_Whole, module="tensorrt.tensorrt")
         made: dict[str, Any] = {"__setattr__": _only_attributes(set(members)), "_maker": self, "_made": True}
+        made["__module__"] = "tensorrt.tensorrt"
         for member, thing in members.items():
             if thing.attribute is not None:
                 made[member] = self._attribute(thing)
@@ -250,7 +263,7 @@ def _takes(overload: Overload, arguments: tuple[Any, ...]) -> bool:
 def _only_attributes(members: set[str]) -> Callable[[Any, str, Any], None]:
     def set_attribute(instance: Any, name: str, value: Any) -> None:
         if type(instance).__dict__.get("_made") and name not in members:  # subclasses in Python may have their own
-            raise AttributeError(f"{type(instance).__name__} has no attribute {name!r}")
+            raise AttributeError(f"'tensorrt.tensorrt.{type(instance).__name__}' object has no attribute {name!r}")
         object.__setattr__(instance, name, value)
 
     return set_attribute
@@ -281,7 +294,34 @@ def _error(maker: _Maker, parser: Any, index: int) -> Any:
 def _serialized(maker: _Maker, builder: Any, network: Any, config: Any) -> Any:
     for severity, text in maker.world.messages:
         _log(maker, maker.world.__dict__["logger"], severity, text)
+    if not _stepped(maker.world, getattr(config, "progress_monitor", None)):
+        return None
     return maker.make("IHostMemory", content=b"an engine") if maker.world.builds else None
+
+
+def _stepped(world: World, monitor: Any) -> bool:
+    """Ten steps of a phase, with Ctrl-C before the third.
+
+    From a thread of the builder's, as TensorRT may: meanwhile the main thread waits, and runs no handler of Python's.
+    """
+    if monitor is None:
+        return True
+    went_on: list[bool] = []
+
+    def phase() -> None:
+        monitor.phase_start("Building", None, 10)
+        for world.steps in range(1, 11):
+            for _ in range(world.interrupts if world.steps == 3 else 0):
+                signal.raise_signal(signal.SIGINT)
+            went_on.append(monitor.step_complete("Building", world.steps - 1))
+            if not went_on[-1]:
+                break
+        monitor.phase_finish("Building")
+
+    thread = threading.Thread(target=phase)
+    thread.start()
+    thread.join()
+    return went_on[-1]
 
 
 def _cache(maker: _Maker, config: Any, data: bytes) -> Any:
@@ -388,6 +428,8 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "Builder": _constructed,
     "Runtime": _constructed,
     "ILogger": lambda maker, logger: None,
+    "IProgressMonitor": lambda maker, monitor: None,
+    "IBuilderConfig.progress_monitor": lambda maker, config: None,
     "IOutputAllocator": lambda maker, allocator: None,
     "OnnxParser.parse_from_file": _parse,
     "OnnxParser.num_errors": lambda maker, parser: len(maker.world.parser_errors),
@@ -412,12 +454,16 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "Runtime.deserialize_cuda_engine": lambda maker, r, data: maker.make("ICudaEngine") if maker.world.reads else None,
     "get_plugin_registry": lambda maker, _: maker.make("IPluginRegistry"),
     "IPluginRegistry.load_library": _load_library,
-    "IPluginRegistry.all_creators": lambda maker, registry: [
-        types.SimpleNamespace(name=f"Twist{i}") for i in range(maker.world.loaded)
+    "IPluginRegistry.all_creators": lambda maker, registry: [  # in no order that is promised: here the newest first
+        types.SimpleNamespace(name=f"Twist{i}", plugin_version="1", plugin_namespace="")
+        for i in reversed(range(maker.world.loaded))
     ],
     "ICudaEngine.num_io_tensors": lambda maker, engine: len(maker.world.inputs + maker.world.outputs),
     "ICudaEngine.num_optimization_profiles": lambda maker, engine: maker.world.profiles,
     "ICudaEngine.device_memory_size_v2": lambda maker, engine: 3_000_000,
+    "ICudaEngine.create_engine_inspector": lambda maker, engine: (
+        maker.make("EngineInspector") if maker.world.inspects else None
+    ),
     "ICudaEngine.get_tensor_name": lambda maker, engine, i: (maker.world.inputs + maker.world.outputs)[i].name,
     "ICudaEngine.get_tensor_shape": lambda maker, engine, name: _tensor(maker.world, name).shape,
     "ICudaEngine.get_tensor_dtype": lambda maker, e, name: maker.module.DataType[_tensor(maker.world, name).dtype],
@@ -432,7 +478,9 @@ BEHAVIOURS: dict[str, Callable[..., Any]] = {
     "ICudaEngine.create_execution_context": lambda maker, engine, *strategy: (
         maker.make("IExecutionContext") if maker.world.contexts else None
     ),
-    "EngineInspector.get_engine_information": lambda maker, i, kind: json.dumps({"Layers": maker.world.layers}),
+    "EngineInspector.get_engine_information": lambda maker, i, kind: (
+        json.dumps({"Layers": maker.world.layers}) if maker.world.information is None else maker.world.information
+    ),
     "IExecutionContext.set_input_shape": _input_shape,
     "IExecutionContext.set_tensor_address": _address,
     "IExecutionContext.set_output_allocator": _allocator,

@@ -127,6 +127,18 @@ def test_the_words_for_types(text: str, dtype: str | None) -> None:
     assert layer_facts(json.dumps({"Layers": [layer]}), VERSIONS[10])["layer_table"][0]["outputs"] == [dtype]
 
 
+@pytest.mark.parametrize("kind", ["signal", "Wait", "TrainStation", "kgen"])
+def test_layers_without_outputs_compute_nothing(kind: str) -> None:
+    """Streams that wait for one another are layers, too, with neither types nor outputs."""
+    waiting = [{"Name": f"{kind} {i}", "LayerType": kind, "Inputs": [], "Outputs": []} for i in range(9)]
+    half = {"Name": "a", "Outputs": [{"DataType": "Half"}]}
+    facts = layer_facts(json.dumps({"Layers": [*waiting, half]}), VERSIONS[11])
+    assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (10, 1, 0)
+    told = {"Name": "b", "LayerType": kind, "Outputs": [{"DataType": "?"}]}
+    facts = layer_facts(json.dumps({"Layers": [told, half]}), VERSIONS[11])
+    assert facts["untyped_layers"] == (1 if kind == "kgen" else 0)
+
+
 def test_the_inspector_gets_a_context_at_the_first_profile_s_opt(world: World, plan: Planner, tmp_path: Path) -> None:
     world.layers = OLD["Layers"] if world.version == "10.16" else apart(OLD)["Layers"]
     facts = build(plan(), tmp_path)

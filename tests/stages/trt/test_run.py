@@ -127,6 +127,25 @@ def test_an_output_whose_size_depends_on_data_gets_memory_when_it_is_known(world
     assert Engine(engine_file).run({"images": images(1)})["kept"].shape == (0,)
 
 
+def test_an_output_s_memory_is_used_again_and_grows(world: World, engine_file: Path) -> None:
+    """The context keeps every allocator that it is given, and with it its memory."""
+    world.outputs = [Tensor("kept", "INT64", (-1,))]
+    world.output_shapes = lambda shapes: {"kept": (-1,)}
+    counts = (4, 2, 101, 3)
+    results: list[np.ndarray] = []
+    world.compute = lambda arrays: {"kept": np.flatnonzero(arrays["images"] >= 192 - counts[len(results)])}
+    engine = Engine(engine_file)
+    for _ in counts:
+        results.append(engine.run({"images": images(1)})["kept"])
+    (given,) = world.arguments("IExecutionContext.set_output_allocator")
+    assert given[0] == "kept" and given[1].memory.numel() == 101 * 8, "grown once, for the largest"
+    for count, kept in zip(counts, results, strict=True):
+        np.testing.assert_array_equal(kept, np.arange(192 - count, 192))
+    world.compute = lambda arrays: {}
+    with pytest.raises(StageError, match="output 'kept': TensorRT told no shape for it"):
+        engine.run({"images": images(1)})
+
+
 def test_an_empty_output_has_an_address_all_the_same(world: World, engine_file: Path) -> None:
     world.output_shapes = lambda shapes: {"scores": (0, 2)}
     world.compute = lambda arrays: {}

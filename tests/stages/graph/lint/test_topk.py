@@ -46,10 +46,14 @@ def test_topk(k: str, expected: list[tuple[str, str]]) -> None:
         ("f = Reshape(x, all) k = Shape<end = 1>(x) y, i = TopK(f, k)", False),  # one axis of two
         ("c = Abs(x) k = Shape<start = 1>(x) y, i = TopK(c, k)", True),  # M and M
         ("c = Transpose(x) k = Shape<start = 1>(x) y, i = TopK(c, k)", False),  # N and M
+        ("f = Reshape(x, all) k = Size(x) y, i = TopK(f, k)", True),
+        ("f = Reshape(u, all) s = Shape<end = 1>(u) k = Mul(s, three) y, i = TopK(f, k)", True),
+        ("f = Reshape(u, all) s = Shape<end = 1>(u) k = Mul(s, second) y, i = TopK(f, k)", False),
+        ("f = Reshape(x, all) s = Shape<end = 1>(x) k = Mul(s, s) y, i = TopK(f, k)", False),
     ],
 )
 def test_the_size_of_what_it_was_made_from(body: str, sorts: bool) -> None:
-    rules = found(text_of(body, "float[N,M] x, float[P] v, float[Q] w"))
+    rules = found(text_of(body, "float[N,M] x, float[N,3] u, float[P] v, float[Q] w"))
     assert rules == ([] if sorts else [("warning", "dynamic-topk")])
 
 

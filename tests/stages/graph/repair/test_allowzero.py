@@ -53,6 +53,32 @@ def test_refused(sizes: str, reason: str) -> None:
     assert reason in report.refused[0]["reason"]
 
 
+def other(counted: str) -> onnx.ModelProto:
+    """A size of something else than what is reshaped."""
+    return parsed(
+        f"""net (float[n, 4] x, float[q, 3] u, int64[n] labels) => (float[a, b] y)
+        <int64[1] zero = {{0}}, int64 axis = {{0}}, int64[1] four = {{4}}>
+        {{ found = NonZero (labels)  index = Squeeze (found, zero)  rows = Gather (x, index)
+          same = Gather (labels, index)  shape = Shape ({counted})  count = Gather (shape, zero)
+          sizes = Concat <axis = 0> (count, four)  y = Reshape (rows, sizes) }}"""
+    )
+
+
+def test_a_size_of_another_tensor_copied_one_of_the_input() -> None:
+    before = other("u")
+    after, report = repaired(before, "allowzero")
+    assert flags(after) == []
+    assert "is that of 'u', which may be empty where its input is not" in report.refused[0]["reason"]
+    x = {"x": uniform(3, 4), "labels": np.array([1, 0, 1])}
+    assert_equal(before, after, [x | {"u": uniform(count, 3)} for count in (0, 2)])
+
+
+@pytest.mark.parametrize("counted", ["rows", "same", "found", "x"])
+def test_a_size_of_what_the_same_mask_chose(counted: str) -> None:
+    _, report = repaired(other(counted), "allowzero")
+    assert (report.counts, report.refused) == ({"allowzero": 1}, [])
+
+
 def test_what_is_never_empty_and_constant_shapes_stay() -> None:
     model = parsed(
         """net (float[n, 8] x) => (float[a, b, c] y)

@@ -22,6 +22,38 @@ def test_positions_that_a_topk_set_are_sorted_positions(body: str) -> None:
     assert_equal(before, after, [{"x": uniform(9)}, {"x": np.zeros(9, np.float32)}, {"x": -uniform(9)}])
 
 
+@pytest.mark.parametrize(
+    ("number", "body"),
+    [
+        ("0.5", "m = Cast <to = 7> (set)  y = NonZero (m)"),
+        ("256.0", "m = Cast <to = 2> (set)  b = Cast <to = 9> (m)  y = NonZero (b)"),
+        ("1e-9", "m = Cast <to = 10> (set)  y = NonZero (m)"),
+    ],
+)
+def test_a_mark_that_a_cast_makes_zero_is_none(number: str, body: str) -> None:
+    before = parsed(
+        f"""net (float[9] x) => (int64[1, n] y)
+        <int64[1] k = {{2}}, float[9] zeros = {{0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0}},
+         float[2] marks = {{{number}, {number}}}>
+        {{ best, index = TopK (x, k)  set = ScatterElements <axis = 0> (zeros, index, marks)  {body} }}"""
+    )
+    after, report = repaired(before, "nonzero_topk")
+    assert report.counts == {"nonzero_topk": 0}
+    assert_equal(before, after, [{"x": uniform(9)}])
+
+
+def test_marks_of_half_count_as_true() -> None:
+    before = parsed(
+        """net (float[4] x) => (int64[1, 2] y)
+        <int64[1] k = {2}, float[4] zeros = {0.0, 0.0, 0.0, 0.0}, float[2] marks = {0.5, 0.5}>
+        { best, index = TopK (x, k)  set = ScatterElements <axis = 0> (zeros, index, marks)
+          b = Cast <to = 9> (set)  m = Cast <to = 7> (b)  y = NonZero (m) }"""
+    )
+    after, report = repaired(before, "nonzero_topk")
+    assert report.counts == {"nonzero_topk": 1}
+    assert_equal(before, after, [{"x": uniform(4)}])
+
+
 def test_a_sum_over_the_rows_that_pass() -> None:
     before = parsed(
         """net (float[n, 4] x, float[n] score) => (float[4] y) <float limit = {0.5}, int64[1] zero = {0}>

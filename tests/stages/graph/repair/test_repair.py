@@ -16,7 +16,7 @@ from stages.onnx_files import load_model, save_model
 from stages.ort.session import Session
 from stages.slim import slim
 from stages.trace import trace
-from tests.stages.graph.repair.repairing import parsed, repaired
+from tests.stages.graph.repair.repairing import assert_equal, parsed, repaired, uniform
 from tests.stages.models import detectors
 
 TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q] y)
@@ -92,6 +92,69 @@ def test_a_detector_computes_what_it_did(decoder: str, tmp_path: Path) -> None:
     for name in [*sampled, "logits", "boxes"]:
         largest = np.abs(runs[0][name]).max()
         np.testing.assert_allclose(runs[1][name], runs[0][name], rtol=0, atol=1e-6 * largest)  # rounding of float32
+
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["" : 17, "net" : 1]>
+net (float[2, 3, 4, 4] x, float[2, 2, 2, 2] g, bool c) => (float[2, 3, 2, 2] y)
+{
+    a = net.Head (x, g)
+    b = If (c) <
+        then_branch = yes () => (float[2, 3, 2, 2] p) { p = net.Head (x, g) },
+        else_branch = no () => (float[2, 3, 2, 2] q) { q = Neg (a) }
+    >
+    y = Add (a, b)
+}
+<domain: "net", opset_import: ["" : 17, "net" : 1]> Head (x, g) => (y) { t = net.Sampled (x, g)  y = Relu (t) }
+<domain: "net", opset_import: ["" : OPSET]> Sampled (x, g) => (y) { s = Softmax <axis = 1> (x)  y = GridSample (s, g) }
+"""
+
+
+def test_what_stands_in_functions_is_repaired() -> None:
+    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "17"))
+    after, report = repaired(before, *PASSES)
+    assert (report.counts["grid_sample_gather"], report.refused, list(after.functions)) == (2, [], [])
+    types = {node.op_type for node in ir.from_proto(after).graph.all_nodes()}
+    assert "GridSample" not in types
+    feed = {"x": uniform(2, 3, 4, 4), "g": uniform(2, 2, 2, 2)}
+    assert_equal(before, after, [feed | {"c": np.array(given)} for given in (True, False)], rtol=1e-6)
+
+
+def test_functions_that_cannot_be_inlined_are_named() -> None:
+    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "16").replace("Softmax", "Identity"))
+    model = ir.from_proto(before)
+    assert repair(model, ["grid_sample_gather"]).refused == []  # GridSample and Identity: the same at both
+    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "12"))
+    model = ir.from_proto(before)
+    report = repair(model, ["grid_sample_gather"])
+    assert len(model.functions) == 2
+    assert [refusal["pass"] for refusal in report.refused] == ["functions"]
+    assert "Head, Sampled were not looked into" in report.refused[0]["reason"]
+    assert "Softmax of opset 12 in Sampled, where the graph has opset 17" in report.refused[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "said"),
+    [
+        ("NonZero", [], "has no input 'X': expected 1, got 0"),
+        ("Reshape", ["x"], "has no input 'shape': expected 2, got 1"),
+        ("If", [], "has no input 'cond': expected 1, got 0"),
+        ("Where", ["x"], "has no input 'X': expected 3, got 1"),
+        ("GridSample", ["x"], "has no input 'grid': expected 2, got 1"),
+        ("Add", ["", "x"], "has no input 'A': expected 2, got 1"),
+        ("ScatterND", ["x"], "has no input 'indices': expected 3, got 1"),
+        ("Max", [], "has no input 'data_0': expected 1 or more, got 0"),
+        ("Slice", ["x"], "has no input 'starts': expected 3 to 5, got 1"),
+        ("Cast", ["x"], "has no attribute 'to': expected one"),
+    ],
+)
+def test_a_node_without_its_inputs_is_named(op_type: str, inputs: list[str], said: str) -> None:
+    model = parsed("net (float[2] x) => (float[2] y) { y = Relu (x) }")
+    node = model.graph.node[0]
+    node.op_type, node.name = op_type, "/broken"
+    node.input[:] = inputs
+    for passes in ([name] for name in PASSES):
+        with pytest.raises(StageError, match=rf"/broken': {op_type} {said} at opset 17"):
+            repair(ir.from_proto(model), passes)
 
 
 def test_a_model_of_old_opset_is_left_alone() -> None:

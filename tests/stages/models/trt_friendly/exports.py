@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 
 from stages.graph.lint import lint
 from stages.models.export import export
-from stages.models.source_lint import lint_source
+from stages.models.lint import lint_source
 from stages.onnx_files import load_model
 from stages.ort.session import Session
 
@@ -45,7 +46,8 @@ def check_export(
 ) -> None:
     """Traced on the first example, the file computes what the function computes on all, and lint finds `rules` only.
 
-    Inputs are named a and b; outputs y0, y1, ...
+    With dynamo so does the file that torch itself writes by default, optimised. Inputs are named a and b; outputs y0,
+    y1, ...
     """
     module, path = (OfOne if len(examples[0]) == 1 else OfTwo)(function), folder / "m.onnx"
     names = ["a", "b"][: len(examples[0])]
@@ -60,10 +62,29 @@ def check_export(
         output_names=[f"y{i}" for i in range(len(results))],
         dynamic_axes=axes,
     )
-    # inputs and outputs are the test's own
-    assert [finding.rule for finding in lint(load_model(path)) if finding.rule != "deployment-io"] == list(rules)
+    check_file(path, module, examples, tolerance, rules)
     assert lint_source(module) == []
+    if exporter[0] == "dynamo":
+        path = folder / "by_default.onnx"
+        shapes = [dict.fromkeys(axes.get(name, {}), torch.export.Dim.DYNAMIC) for name in names]  # type: ignore[attr-defined]
+        torch.onnx.export(
+            module, examples[0], path, dynamo=True, input_names=names, dynamic_shapes=tuple(shapes), verbose=False
+        )
+        check_file(path, module, examples, tolerance, rules)
+
+
+def check_file(
+    path: Path,
+    module: torch.nn.Module,
+    examples: Sequence[tuple[torch.Tensor, ...]],
+    tolerance: float,
+    rules: Sequence[str],
+) -> None:
+    onnx.checker.check_model(path, full_check=True)
+    beside = ("deployment-io", "empty-node-name")  # inputs and outputs are the test's own
+    assert [finding.rule for finding in lint(load_model(path)) if finding.rule not in beside] == list(rules)
     session = Session(path)
+    names = ["a", "b"][: len(examples[0])]
     for example in examples:
         got = session.run(dict(zip(names, (tensor.numpy() for tensor in example), strict=True)))
         for value, expected in zip(got.values(), as_list(module(*example)), strict=True):

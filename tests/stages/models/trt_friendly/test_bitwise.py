@@ -28,6 +28,16 @@ def test_integers_are_refused(function: object) -> None:
         function(A, torch.tensor([3, 1, 2, 0]))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("number", [True, 1])
+def test_numbers_are_refused(number: object) -> None:
+    for function in (bitwise_and, bitwise_or):
+        for given in ((A, number), (number, A)):
+            with pytest.raises(TypeError, match=f"expected a bool tensor, got {number}; "):
+                function(*given)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=f"expected a bool tensor, got {number}; "):
+        bitwise_not(number)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_exports(exporter: tuple[str, int], tmp_path: Path) -> None:
     def all_three(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -87,6 +87,16 @@ def test_masked_assign_keeps_type_and_checks_the_mask() -> None:
         masked_assign(x, torch.ones(3, dtype=torch.bool), 0)
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (2,), (4,), (0,)])
+def test_masked_assign_keeps_the_shape(shape: tuple[int, ...]) -> None:
+    x, mask = torch.zeros(3), torch.tensor([True, False, True])
+    with pytest.raises(ValueError, match=r"expected a value that broadcasts to \[3\], got \[\d"):
+        masked_assign(x, mask, torch.ones(shape))
+    rows = torch.zeros(2, 3)
+    for value in (torch.ones(3), torch.ones(1), torch.ones(2, 1), torch.ones(())):
+        assert masked_assign(rows, rows == 0, value).shape == rows.shape
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_exports(exporter: tuple[str, int], tmp_path: Path) -> None:
     def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -39,14 +39,16 @@ def test_equals_torch_on_borders_and_far_outside(padding: str, corners: bool) ->
 
 
 @pytest.mark.parametrize(("padding", "corners"), WAYS)
-def test_infinite_points_are_outside(padding: str, corners: bool) -> None:
+def test_infinite_points_are_far_outside(padding: str, corners: bool) -> None:
     grid = torch.tensor([[[[torch.inf, 0.0], [0.0, -torch.inf]]]])
     got = grid_sample(picture(1, 4, 4), grid, padding_mode=padding, align_corners=corners)
     assert got.isfinite().all() and bool((got == 0).all()) == (padding == "zeros")
 
 
-def test_no_points() -> None:
-    assert grid_sample(picture(2, 4, 4), torch.zeros(2, 0, 3, 2)).shape == (2, 3, 0, 3)
+def test_no_points_and_no_pictures() -> None:
+    for grid in (torch.zeros(2, 0, 3, 2), torch.zeros(0, 5, 3, 2)):
+        x = picture(grid.shape[0], 4, 4)
+        assert grid_sample(x, grid).shape == reference(x, grid, "zeros", False).shape
 
 
 def test_wide_pictures_in_half_precision_read_the_right_pixels() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stages.models.trt_friendly import unique
-from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
+from tests.stages.models.trt_friendly.exports import EXPORTERS, OfOne, check_export, check_file
 
 LISTS: list[list[Any]] = [[3, 1, 3, 0, 1], [5], [2, 2, 2], [4, 3, 2, 1], [0.5, -1.5, 0.5, 0.0, -0.0]]
 
@@ -83,3 +83,16 @@ def test_exports(size: int | None, exporter: tuple[str, int], tmp_path: Path) ->
     examples = [(torch.tensor(one),) for one in (lists if varies else lists[:2])]
     rules = ["data-dependent-size"] if size is None else []
     check_export(of, examples, {"a": {0: "n"}} if varies else {}, exporter, tmp_path, rules=rules)
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("shape", [(7,), (7, 2)])
+def test_dynamo_with_an_axis_that_varies(shape: tuple[int, ...], optimize: bool, tmp_path: Path) -> None:
+    """A sort of all, whose k the exporter computes in several ways, is no TopK that varies."""
+    path, module = tmp_path / "m.onnx", OfOne(lambda x: unique(x, size=6))
+    examples = [(torch.randint(9, (rows, *shape[1:])),) for rows in (7, 9)]
+    axes = ({0: torch.export.Dim("n", min=6)},)
+    torch.onnx.export(
+        module, examples[0], path, dynamo=True, optimize=optimize, input_names=["a"], dynamic_shapes=axes, verbose=False
+    )
+    check_file(path, module, examples, 0.0, [])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stages.models.source_values import (
+from stages.models.lint.functions import updated_attributes
+from stages.models.lint.values import (
     FALSE,
+    MAYBE,
     NONE,
     PRINTED,
     SIZE,
@@ -22,7 +24,7 @@ from stages.models.source_values import (
 )
 
 if TYPE_CHECKING:
-    from stages.models.source_expressions import Reader
+    from stages.models.lint.expressions import Reader
 
 
 def builtin(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Value:
@@ -78,7 +80,7 @@ def builtin(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Valu
     if name == "isinstance" and len(args) == 2:
         return _is_instance(first, args[1])
     if name == "getattr" and len(args) >= 2:
-        return _attribute_by_name(reader, args)
+        return _attribute_by_name(reader, node, args)
     if name == "hasattr" and len(args) == 2 and all(value.kind == "known" for value in args):
         return known(hasattr(first.known, str(args[1].known)))
     return UNKNOWN
@@ -103,7 +105,7 @@ def _gone_through(reader: Reader, node: ast.AST, name: str, args: list[Value]) -
 
 def _each(reader: Reader, node: ast.AST, name: str, args: list[Value]) -> Value:
     """map and filter: the function is called with each item."""
-    from stages.models.source_calls import call_value
+    from stages.models.lint.calls import call_value
 
     rows = _gone_through(reader, node, "zip", args[1:])
     items, each = elements(rows)
@@ -131,10 +133,18 @@ def _is_instance(value: Value, cls: Value) -> Value:
         return UNKNOWN
 
 
-def _attribute_by_name(reader: Reader, args: list[Value]) -> Value:
+def _attribute_by_name(reader: Reader, node: ast.AST, args: list[Value]) -> Value:
+    import torch
+
     owner, name = args[0], args[1]
     if owner.kind != "known" or name.kind != "known":
         return UNKNOWN
+    if isinstance(owner.known, torch.nn.Module) and isinstance(node, ast.Call) and isinstance(name.known, str):
+        if hasattr(owner.known, name.known):
+            return reader.attribute(ast.Attribute(node.args[0], name.known, ast.Load()))
+        cls: Any = type(owner.known)
+        if name.known in updated_attributes(cls):  # from the second call on it is there
+            return MAYBE if len(args) > 2 and args[2].same(NONE) else UNKNOWN
     try:
         return known(getattr(owner.known, str(name.known)))
     except Exception:  # of an object of the user's

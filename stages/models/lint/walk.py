@@ -1,8 +1,8 @@
-"""Run a module's forward over what is known of its values (source_values.py) instead of over values.
+"""Run a module's forward over what is known of its values (values.py) instead of over values.
 
 An `if` that the configuration decides is followed on its one side, the others on both; a loop over things at hand is
 followed item by item, others until nothing new comes; calls are followed into the files that may be read
-(source_functions.py). What cannot be followed is unknown, and nothing is said about what is unknown.
+(functions.py). What cannot be followed is unknown, and nothing is said about what is unknown.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from stages.models.source_expressions import Frame, Reader, Variables, arithmetic, is_tensor_annotation
-from stages.models.source_functions import definition
-from stages.models.source_locals import Local, local
-from stages.models.source_values import (
+from stages.models.lint.expressions import Frame, Reader, Variables, arithmetic, is_tensor_annotation
+from stages.models.lint.functions import definition
+from stages.models.lint.local_functions import Local, local
+from stages.models.lint.values import (
     NONE,
     TENSOR,
     UNKNOWN,
@@ -98,6 +98,8 @@ class Walker(Reader):
                 value = self.value(node.value)
                 for target in node.targets:
                     self.assign(target, value)
+                    if isinstance(target, ast.Name):
+                        self.remember_alias(target.id, node.value)
             case ast.AnnAssign():
                 if node.value is not None:
                     value = self.value(node.value)
@@ -105,6 +107,10 @@ class Walker(Reader):
                     self.assign(node.target, TENSOR if annotated else value)
             case ast.AugAssign():
                 old = self.value(_as_load(node.target))
+                if isinstance(node.target, ast.Name) and (old.is_tensor or old.kind in ("list", "sequence")):
+                    self.written(node.target)  # in place
+                    self.frame.variables[node.target.id] = arithmetic(node.op, old, self.value(node.value))
+                    return True
                 self.assign(node.target, arithmetic(node.op, old, self.value(node.value)))
             case ast.Expr():
                 self.value(node.value)

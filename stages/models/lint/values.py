@@ -11,7 +11,7 @@ list        a list or tuple, item by item
 sequence    a list or tuple of unknown length, of one kind of item
 record      named fields: dataclasses, dicts with string keys
 mapping     a dict of one kind of value, whose keys are not known
-local       a nested def or a lambda, and where it was made (source_locals.py)
+local       a nested def or a lambda, and where it was made (local_functions.py)
 printed     a string that a tensor's numbers were written into
 unknown     anything; nothing is said about it
 """

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stages.models.source_values import NONE, UNKNOWN, Value, known, listed
+from stages.models.lint.values import NONE, UNKNOWN, Value, known, listed
 
 if TYPE_CHECKING:
-    from stages.models.source_expressions import Reader
+    from stages.models.lint.expressions import Reader
 
 Arguments = dict[str, Value]
 
@@ -23,7 +23,7 @@ def hooked(
     run: Callable[[list[Value], Arguments], Value],
 ) -> Value:
     """What a module returns, its forward_pre_hooks called before `run`, and its forward_hooks after."""
-    from stages.models.source_calls import call_known
+    from stages.models.lint.calls import call_known
 
     for key, hook in module._forward_pre_hooks.items():
         named = key in module._forward_pre_hooks_with_kwargs

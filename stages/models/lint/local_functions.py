@@ -6,10 +6,10 @@ import ast
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from stages.models.source_values import UNKNOWN, Value, join_all, listed, mapping, record, sequence
+from stages.models.lint.values import UNKNOWN, Value, join_all, listed, mapping, record, sequence
 
 if TYPE_CHECKING:
-    from stages.models.source_expressions import Frame, Reader
+    from stages.models.lint.expressions import Frame, Reader
 
 SPREAD = "**"  # the key, among keyword arguments, of a mapping whose keys are not known
 
@@ -37,8 +37,8 @@ def local(reader: Reader, tree: ast.FunctionDef | ast.Lambda) -> Value:
 
 def bound(function: Local, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
     """The parameters, as python binds them."""
-    from stages.models.source_expressions import is_tensor_annotation
-    from stages.models.source_values import TENSOR
+    from stages.models.lint.expressions import is_tensor_annotation
+    from stages.models.lint.values import TENSOR
 
     given, rest, left = function.tree.args, list(args), dict(kwargs)
     spread = left.pop(SPREAD, None)
@@ -73,7 +73,7 @@ def spread_out(kwargs: dict[str, Value], value: Value) -> dict[str, Value]:
 
 def method_of_mapping(name: str, value: Value, args: list[Value]) -> Value:
     """Of a dict whose keys are not known."""
-    from stages.models.source_values import NONE, join
+    from stages.models.lint.values import NONE, join
 
     item = value.items[0]
     if name == "values":
@@ -94,6 +94,6 @@ def changed_mapping(value: Value, new: Value) -> Value:
 
 
 def _known(item: Any) -> Value:
-    from stages.models.source_values import known
+    from stages.models.lint.values import known
 
     return known(item)

@@ -10,12 +10,12 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from stages.models import source_tensors
-from stages.models.source_builtins import builtin
-from stages.models.source_functions import definition, may_read, python_function
-from stages.models.source_hooks import hooked
-from stages.models.source_locals import SPREAD, bound, method_of_mapping, spread_out
-from stages.models.source_values import (
+from stages.models.lint import tensor_methods
+from stages.models.lint.builtin_calls import builtin
+from stages.models.lint.functions import definition, entry, may_read, python_function
+from stages.models.lint.hooks import hooked
+from stages.models.lint.local_functions import SPREAD, bound, method_of_mapping, spread_out
+from stages.models.lint.values import (
     NONE,
     SHAPE,
     SIZE,
@@ -32,7 +32,7 @@ from stages.models.source_values import (
 )
 
 if TYPE_CHECKING:
-    from stages.models.source_expressions import Reader
+    from stages.models.lint.expressions import Reader
 
 Arguments = dict[str, Value]
 _LIKE_TORCH = {"torch", "einops", "torchvision"}  # a tensor in is a tensor out
@@ -54,6 +54,8 @@ def call(reader: Reader, node: ast.Call) -> Value:
     for word in node.keywords:
         if word.arg is None:  # **rest
             kwargs = spread_out(kwargs, reader.value(word.value))
+        elif word.arg == "out" and kwargs["out"].is_tensor:
+            reader.written(word.value)
     function = node.func
     if isinstance(function, ast.Attribute):
         owner = reader.value(function.value)
@@ -100,12 +102,12 @@ def _tensor_method(
     reader: Reader, node: ast.Call, function: ast.Attribute, args: list[Value], kwargs: Arguments
 ) -> Value:
     name = function.attr
-    if name in source_tensors.READ_OUT:
+    if name in tensor_methods.READ_OUT:
         reader.report("py-item", node)
         return SIZE if name == "item" else UNKNOWN
     if name.endswith("_") and not name.endswith("__"):  # in place
         reader.written(function.value)
-    return source_tensors.method(name, args, kwargs)
+    return tensor_methods.method(name, args, kwargs)
 
 
 def _container_method(reader: Reader, function: ast.Attribute, owner: Value, args: list[Value]) -> Value:
@@ -186,6 +188,8 @@ def _function(
     import torch
 
     plain = python_function(function)
+    if plain is torch.nn.Module.__call__ and isinstance(getattr(function, "__self__", None), torch.nn.Module):
+        return _as_torch_calls(reader, node, function.__self__, args, kwargs)  # super().__call__(x)
     if plain is not None and may_read(plain, reader.packages) and definition(plain) is not None:
         myself = getattr(function, "__self__", None)
         return follow(reader, plain, [*([] if myself is None else [known(myself)]), *args], kwargs)
@@ -198,7 +202,7 @@ def _function(
         return TENSOR if tensors and top == "torch" else UNKNOWN
     of_torch = top == "torch" or getattr(torch, name, None) is function or getattr(torch.Tensor, name, None) is function
     if of_torch or getattr(torch.nn.functional, name, None) is function:
-        return source_tensors.function(name, args, kwargs)
+        return tensor_methods.function(name, args, kwargs)
     if tensors and top in _LIKE_TORCH:
         return TENSOR
     if tensors and top not in ("numpy", "math", "warnings", "logging"):
@@ -208,7 +212,7 @@ def _function(
 
 def follow(reader: Reader, function: Any, args: list[Value], kwargs: Arguments) -> Value:
     """The result of a def, its parameters bound as python binds them."""
-    from stages.models.source_expressions import is_tensor_annotation
+    from stages.models.lint.expressions import is_tensor_annotation
 
     parameters: Arguments = {}
     rest = list(args)
@@ -244,6 +248,15 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 def _module(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwargs: Arguments) -> Value:
+    name, own = entry(module)
+    if name == "__call__" and own is not None and definition(own) is not None:
+        return follow(reader, own, [known(module), *args], kwargs)
+    return _as_torch_calls(reader, node, module, args, kwargs)
+
+
+def _as_torch_calls(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwargs: Arguments) -> Value:
+    """What torch.nn.Module.__call__ does: forward, and the hooks around it."""
+
     def forward(args: list[Value], kwargs: Arguments) -> Value:
         return _forward(reader, node, module, args, kwargs)
 
@@ -260,7 +273,10 @@ def _forward(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwar
             value = _module(reader, node, part, [value], {})
         return value
     if type(module).__module__.partition(".")[0] == "torch" or forward is None:
-        return source_tensors.module(type(module).__name__)
+        return tensor_methods.module(type(module).__name__)
+    if definition(forward) is None:
+        reader.not_followed(node)
+        return UNKNOWN
     return follow(reader, forward, [known(module), *args], kwargs)
 
 

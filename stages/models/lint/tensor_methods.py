@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.models.source_values import SHAPE, SIZE, TENSOR, UNKNOWN, Value, listed, sequence
+from stages.models.lint.values import SHAPE, SIZE, TENSOR, UNKNOWN, Value, listed, sequence
 
 READ_OUT = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__"}  # the numbers leave the graph
 _SIZES = {

@@ -2,13 +2,12 @@
 
 A trace keeps the operations that ran on the example. What python decided while it ran (an `if` on a tensor, a
 len(tensor), an .item(), a loop's trip count) is in the file as it came out once. The source is
-followed from `forward`, with the configuration that the module at hand has (source_walk.py); code under
+followed from `forward`, with the configuration that the module at hand has (walk.py); code under
 torch.jit.script is not read, because it is kept as it is.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from stages.graph.lint.base import Rule
 from stages.graph.lint.finding import Finding, link_to
 from stages.io import StageError
-from stages.models.source_expressions import Frame, is_tensor_annotation
-from stages.models.source_functions import definition, python_function
-from stages.models.source_hooks import hooked
-from stages.models.source_values import MAYBE, TENSOR, TEXT, UNKNOWN, Value, known, mapping, sequence
-from stages.models.source_walk import Walker
+from stages.models.lint.expressions import Frame, is_tensor_annotation
+from stages.models.lint.functions import definition, entry
+from stages.models.lint.hooks import hooked
+from stages.models.lint.values import MAYBE, TENSOR, TEXT, UNKNOWN, Value, known, mapping, sequence
+from stages.models.lint.walk import Walker
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +97,8 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         there, or to what is not known.
 
     Raises:
-        StageError: when the argument is neither, or the source of its forward is not to be had.
+        StageError: when the argument is neither, or the source of its forward (or of its class's own __call__) is not
+            to be had.
     """
     import torch
 
@@ -107,17 +107,21 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         module = module()
     if not isinstance(module, torch.nn.Module):
         raise StageError(f"lint: expected a torch module or a function that returns one, got {type(module).__name__}")
-    forward = python_function(module.forward)
-    if forward is None:
+    name, forward = entry(module)
+    root = definition(forward) if forward is not None else None
+    if root is None:
         raise StageError(
-            f"lint: {type(module).__qualname__}.forward has no python source; give the module that is traced"
+            f"lint: {type(module).__qualname__}.{name} has no python source that can be read; expected a def in a file "
+            "or a notebook cell; give the module that is traced, not a scripted or compiled one"
         )
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     walker = Walker(packages)
     inputs = _inputs(module, forward)
     walker.frame = Frame(forward, {})
-    root = definition(forward) or ast.parse("0").body[0]
-    hooked(walker, root, module, list(inputs.values())[1:], {}, lambda *_: walker.follow(forward, inputs))
+    if name == "__call__":  # it decides itself whether torch's own, which calls hooks, is called
+        walker.follow(forward, inputs)
+    else:
+        hooked(walker, root, module, list(inputs.values())[1:], {}, lambda *_: walker.follow(forward, inputs))
     findings = [_finding(*place) for place in walker.found]
     findings.sort(key=lambda one: (one.severity != "warning", one.file or "", one.line or 0, one.rule))
     return findings + ([_unread(list(walker.unread), walker.frame.scope)] if walker.unread else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,16 @@ def python_function(function: Any) -> Any | None:
     """The def behind a function or method, without its decorators' wrappers; None where there is none."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     return function if inspect.isfunction(function) else None
+
+
+def entry(module: Any) -> tuple[str, Any | None]:
+    """What calling a module runs, its name and its def: forward, or the __call__ of a class that has one of its own."""
+    import torch
+
+    own = python_function(type(module).__call__)
+    if own is not None and own is not torch.nn.Module.__call__ and own.__module__.partition(".")[0] != "torch":
+        return "__call__", own
+    return "forward", python_function(getattr(module, "forward", None))
 
 
 def may_read(function: Any, packages: frozenset[str]) -> bool:
@@ -43,16 +54,21 @@ def shown_file(file: str) -> str:
 
 
 def definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
-    """The syntax of a def or lambda; None where the source is not to be had, or a line has several lambdas."""
+    """The syntax of a def or lambda; None where the source is not to be had, or a line has several lambdas.
+
+    Source comes from where python itself has it for tracebacks: files, notebook cells, packages in a zip file.
+    """
     code = function.__code__
-    return _definitions(code.co_filename).get((code.co_firstlineno, code.co_name))
+    linecache.checkcache(code.co_filename)
+    source = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    return _definitions(source).get((code.co_firstlineno, code.co_name))
 
 
 @functools.lru_cache(maxsize=256)
-def _definitions(file: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lambda]:
+def _definitions(source: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lambda]:
     try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError):
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # a source of another version of python, or bytes that are none
         return {}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     lines = Counter(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Lambda))
@@ -78,10 +94,10 @@ def global_value(function: Any, name: str) -> tuple[bool, Any]:
 
 @functools.lru_cache(maxsize=1024)
 def updated_attributes(cls: Any) -> frozenset[str]:
-    """Names that forward, or a method that it calls on self, writes to self."""
+    """Names that forward or __call__, or a method that it calls on self, writes to self."""
     seen: set[str] = set()
     updated: set[str] = set()
-    waiting = ["forward"]
+    waiting = ["forward", "__call__"]
     while waiting:
         name = waiting.pop()
         method = None if name in seen else _method(cls, name)

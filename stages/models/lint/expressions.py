@@ -1,4 +1,4 @@
-"""What an expression in a module's source is, as far as source_values.py tells values apart, and what it loses."""
+"""What an expression in a module's source is, as far as values.py tells values apart, and what it loses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from stages.models import source_calls
-from stages.models.source_functions import global_value, may_read, python_function, shown_file, updated_attributes
-from stages.models.source_locals import Local, changed_mapping, local
-from stages.models.source_tensors import attribute
-from stages.models.source_values import (
+from stages.models.lint import calls
+from stages.models.lint.functions import global_value, may_read, python_function, shown_file, updated_attributes
+from stages.models.lint.local_functions import Local, changed_mapping, local
+from stages.models.lint.tensor_methods import attribute
+from stages.models.lint.values import (
     FALSE,
     MAYBE,
     NONE,
@@ -58,6 +58,11 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotIn: lambda a, b: a not in b,
 }
 _LISTS = ("list", "sequence")
+_VIEWS = {
+    "data", "T", "mT", "real", "imag", "detach", "view", "view_as", "transpose", "permute", "squeeze", "unsqueeze",
+    "select", "narrow", "t", "diagonal", "unfold", "detach_", "squeeze_", "unsqueeze_",
+}  # fmt: skip
+_ALIAS = "="  # before a name, among variables: it is another name for an attribute of a module
 
 
 @dataclasses.dataclass
@@ -76,7 +81,7 @@ class Frame:
 
 
 class Reader(abc.ABC):
-    """Reads expressions and collects (rule, scope, file, line); source_walk.py has the statements."""
+    """Reads expressions and collects (rule, scope, file, line); walk.py has the statements."""
 
     def __init__(self, packages: frozenset[str]) -> None:
         self.packages = packages
@@ -159,17 +164,44 @@ class Reader(abc.ABC):
                     self.frame.variables[target.value.id] = changed
 
     def forget(self, name: str) -> None:
+        self.frame.variables.pop(_ALIAS + name, None)
         for key in [key for key in self.frame.variables if key.startswith(f"{name}.")]:
             del self.frame.variables[key]
 
     def written(self, target: ast.expr) -> None:
         """A write to an attribute of a module is lost with the call."""
+        if self._is_state(target):
+            self.report("py-attribute-update", target)
+
+    def remember_alias(self, name: str, value: ast.expr) -> None:
+        """`b = self.buffer`: what is written into b is written into the buffer."""
+        if self._is_state(value) and not is_number(self.value(value)):
+            self.frame.variables[_ALIAS + name] = TRUE
+
+    def _is_state(self, node: ast.expr) -> bool:
+        """An attribute of a module, a view of one, or another name for either."""
         import torch
 
-        if isinstance(target, ast.Attribute):
-            owner = self.value(target.value)
-            if owner.kind == "known" and isinstance(owner.known, torch.nn.Module):
-                self.report("py-attribute-update", target)
+        while (inner := self._viewed(node)) is not None:
+            node = inner
+        if isinstance(node, ast.Name):
+            return _ALIAS + node.id in self.frame.variables
+        if not isinstance(node, ast.Attribute):
+            return False
+        owner = self.value(node.value)
+        return owner.kind == "known" and isinstance(owner.known, torch.nn.Module)
+
+    def _viewed(self, node: ast.expr) -> ast.expr | None:
+        """The tensor that `node` is a view of: t.data, t[0], t.view(-1). Indexing by a tensor or list makes a copy."""
+        inner: ast.expr | None = None
+        if isinstance(node, ast.Attribute) and node.attr in _VIEWS:
+            inner = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
+            inner = node.func.value
+        elif isinstance(node, ast.Subscript):
+            index = self.value(node.slice)
+            inner = None if index.holds_tensor or index.kind in _LISTS else node.value
+        return inner if inner is not None and self.value(inner).is_tensor else None
 
     def truth(self, node: ast.expr, rule: str = "py-tensor-if") -> bool | None:
         """Whether a condition holds, None where nothing at hand decides; `rule` is reported where a tensor decides."""
@@ -231,7 +263,7 @@ class Reader(abc.ABC):
             case ast.Attribute():
                 return self.attribute(node)
             case ast.Call():
-                return source_calls.call(self, node)
+                return calls.call(self, node)
             case ast.Compare():
                 return self.compare(node)
             case ast.BinOp():
@@ -294,7 +326,7 @@ class Reader(abc.ABC):
         if isinstance(owner.known, torch.nn.Module):
             getter = _getter(type(owner.known), node.attr)
             if getter is not None:
-                return source_calls.follow(self, getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
+                return calls.follow(self, getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
             return _module_attribute(owner.known, node.attr)
         try:
             return known(getattr(owner.known, node.attr))

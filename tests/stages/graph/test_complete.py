@@ -22,17 +22,17 @@ def model(*nodes: onnx.NodeProto) -> ir.Model:
 
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_a_node_without_inputs_is_named(op_type: str) -> None:
-    with pytest.raises(StageError, match=f"node 'head': {op_type} has no input '.+'; expected at least [1-9], got 0"):
+    with pytest.raises(StageError, match=f"node 'head': {op_type} has no input '.+': expected [1-9].*, got 0"):
         lint(model(make_node(op_type, [], ["y"], name="head")))
 
 
 def test_an_input_that_may_not_be_left_out() -> None:
-    with pytest.raises(StageError, match=r"node 'Where_y': Where has no input 'X'; expected at least 3, got 2"):
+    with pytest.raises(StageError, match=r"node 'Where_y': Where has no input 'X': expected 3, got 2"):
         lint(model(make_node("Where", ["x", "", "x"], ["y"])))
 
 
 def test_an_output_that_is_not_there() -> None:
-    with pytest.raises(StageError, match=r"node 'sort': TopK has no output 'Indices'; expected at least 2, got 1"):
+    with pytest.raises(StageError, match=r"node 'sort': TopK has no output 'Indices': expected 2, got 1"):
         lint(model(make_node("TopK", ["x", "x"], ["y"], name="sort")))
 
 
