@@ -102,7 +102,7 @@ def _bounds_of_precision(p: PrecisionConfig) -> Iterator[str]:
         yield f"precision.custom_rule: expected module:function, such as my_rules:keep_fp32, got {p.custom_rule!r}"
 
 
-def _outside(values: dict[str, float], low: float, high: float | None) -> Iterator[str]:
+def _outside(values: Mapping[str, float], low: float, high: float | None) -> Iterator[str]:
     expected = f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
     for path, value in values.items():
         if not value >= low or not (high is None or value <= high):  # NaN is outside, too
@@ -361,7 +361,12 @@ def _rules_of_shapes(
         low, opt, high = (side or 0 for side in sides)
         if not low <= opt <= high:
             yield f"{where}: expected min <= opt <= max on axis {axis}, got {low}, {opt}, {high}"
-        if traced is not None and axis not in dynamic and {low, opt, high} != {traced[axis]} and traced[axis] is not None:
+        if (
+            traced is not None
+            and axis not in dynamic
+            and {low, opt, high} != {traced[axis]}
+            and traced[axis] is not None
+        ):
             yield (
                 f"{where}: axis {axis} is static ({traced[axis]}) and the profile varies it ({low}, {opt}, {high}); "
                 f"make it {traced[axis]}, or add the axis to trace.dynamic_axes.images"

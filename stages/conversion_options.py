@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stages.graph.selectors import Selector
 
 _SECTION = defaults("precision/fp16")
-_OF_OTHERS = {"dtype", "strict_clean_up"}  # whether to convert at all, and what the cast clean-up reads
+_OF_OTHERS = {"dtype", "method", "strict_clean_up"}  # whether and how to convert at all; what the clean-up reads
 DEFAULTS = {key: value for key, value in _SECTION.items() if key not in _OF_OTHERS}
 
 

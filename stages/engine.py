@@ -33,6 +33,7 @@ from stages.onnx_files import external_files, load_model
 from stages.ort import deploy
 from stages.parity.engine_parity import Evidence
 from stages.parity.reference import read_reference
+from stages.profile_shapes import completed
 from stages.trt.build import BuildError, find_file, sha256
 from stages.trt.plan import make_plan, write_plan
 
@@ -239,13 +240,14 @@ def run(stage: Stage) -> dict[str, Any]:
         stage.out().joinpath("REFUSED").write_text("no engine: the model failed verify\n")
         reason = "the model failed verify; engine.build_unverified=true builds it all the same"
         return {"status": "refused", "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
+    spec = read_json(stage.artifact("trace", "io_spec.json"))
     keywords = {name: value for name, value in plain_options(options).items() if name != "profiles"}
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
         return build_engine(
             model_path,
             stage.out(),
             declared=declared,
-            profiles=plain_options(options.profiles),
+            profiles=completed(options.profiles, spec["inputs"]),
             evidence=lambda: evidence_of(stage.config, stage.root),
             probe=read_json(stage.root / "reports" / "probe.json"),
             plan_names=("artifacts/cast_cleanup/model.onnx", f"artifacts/engine/{FILES[options.backend]}"),

@@ -31,6 +31,7 @@ from stages.io import (
     write_json,
 )
 from stages.onnx_files import has_external_data, load_model, save_model
+from stages.profile_shapes import completed
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -273,7 +274,8 @@ def run(stage: Stage) -> dict[str, Any]:
     config = stage.config
     if config.precision.dtype.value != "fp16":
         return _pass_on(stage)
-    opt = {name: shapes.opt for name, shapes in config.engine.profiles[0].items()}
+    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles[:1], spec["inputs"])[0].items()}
     return to_fp16(
         stage.artifact("slim"),
         stage.out() / MODEL_FILE,

@@ -28,7 +28,7 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
     Raises:
         StageError: when there is no such file.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for path in paths:
         if not path.exists():
             raise StageError(

@@ -24,6 +24,7 @@ from stages.models.source import open_model
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze
+from stages.profile_shapes import completed
 from stages.reconversion import Conversion
 from stages.verification_arguments import compare_from_shell
 
@@ -86,17 +87,18 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
 def _conversion(stage: Stage) -> Conversion:
     """How the final file was made."""
     config = stage.config
+    profiles = completed(config.engine.profiles[:1], read_json(stage.artifact("trace", "io_spec.json"))["inputs"])
     return Conversion(
         precision=replace(config.precision, **asdict(config.pins)),
         ranges=read_json(stage.artifact("calibrate", "ranges.json")),
-        input_shapes={name: shapes.opt for name, shapes in config.engine.profiles[0].items()},
+        input_shapes={name: shapes["opt"] for name, shapes in profiles[0].items()},
     )
 
 
 def batch_sizes(config: Config) -> list[int]:
     """1, and the first axes of opt and max of every optimization profile, in ascending order."""
     shapes = [shapes for profile in config.engine.profiles for shapes in profile.values()]
-    return sorted({1, *(shape[0] for each in shapes for shape in (each.opt, each.max))})
+    return sorted({1, *(shape[0] or 1 for each in shapes for shape in (each.opt, each.max))})
 
 
 def _models(root: Path) -> dict[str, Any]:

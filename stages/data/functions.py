@@ -65,7 +65,8 @@ def function_of(name: str, root: Path) -> Callable[..., Any]:
         sys.path.remove(str(root))
     if not callable(found):
         raise StageError(f"data.function: {name!r}: module {module!r} has no function {attribute!r}")
-    return found
+    function: Callable[..., Any] = found
+    return function
 
 
 def _read(name: str, made: Any) -> Picture | Arrays:

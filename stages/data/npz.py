@@ -69,4 +69,6 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except FileNotFoundError as error:
         raise StageError(f"data.file: no such file: {path}; expected an .npz file, or a folder of them") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise StageError(f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})") from error
+        raise StageError(
+            f"data.file: {path}: expected arrays in .npz, got a file that cannot be read ({error})"
+        ) from error

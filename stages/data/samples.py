@@ -112,7 +112,11 @@ def verification_samples(config: Config, root: Path, inputs: Inputs) -> Samples:
 def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
     """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples."""
     data = config.data
-    counts = {"trace": TRACE_SAMPLES, "calibration": data.calibration_samples, "verification": data.verification_samples}
+    counts = {
+        "trace": TRACE_SAMPLES,
+        "calibration": data.calibration_samples,
+        "verification": data.verification_samples,
+    }
     firsts = {"trace": 0, "calibration": TRACE_SAMPLES, "verification": TRACE_SAMPLES + data.calibration_samples}
     return _SOURCES[data.source](config, root, purpose, firsts[purpose], counts[purpose] if count is None else count)
 
@@ -135,7 +139,8 @@ def sample_of(item: Picture | Arrays, inputs: Inputs) -> Sample:
             feeds[entry["name"]] = np.array(_first_size(inputs), entry["dtype"])
         else:
             raise StageError(
-                f"data: input {entry['name']!r} is no picture and no size of one; give arrays: data=npz or data=function"
+                f"data: input {entry['name']!r} is no picture and no size of one; "
+                "give arrays: data=npz or data=function"
             )
     return Sample(item.name, feeds, boxes, item.labels)
 

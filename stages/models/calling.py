@@ -1,7 +1,7 @@
 """Any module as one that takes tensors by position and returns a tuple of tensors.
 
-What detectors return is a tensor, a tuple or list, a dict, or a dataclass (a ModelOutput of `transformers`), and more of
-it than is wanted. Each output is taken by its key, its field or its position, in the order in which it is declared.
+What detectors return is a tensor, a tuple or list, a dict, or a dataclass (a ModelOutput of `transformers`), and more
+of it than is wanted. Each output is taken by its key, its field or its position, in the order in which it is declared.
 """
 
 from __future__ import annotations

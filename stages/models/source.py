@@ -33,7 +33,9 @@ def open_model(config: Config, root: Path) -> Model:
     return opened
 
 
-def io_spec(model: Model, example: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], axes: DynamicAxes) -> dict[str, Any]:
+def io_spec(
+    model: Model, example: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], axes: DynamicAxes
+) -> dict[str, Any]:
     """What goes in and comes out, as traced.
 
     Args:
@@ -49,10 +51,12 @@ def io_spec(model: Model, example: Sequence[torch.Tensor], outputs: Sequence[tor
     Raises:
         StageError: when `axes` names an input or output that there is not, or an axis beyond its rank.
     """
-    names = [each.name for each in (*model.inputs, *model.outputs)]
+    names = [each.name for each in model.inputs] + [each.name for each in model.outputs]
     unknown = [name for name in axes if name not in names]
     if unknown:
-        raise StageError(f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}")
+        raise StageError(
+            f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}"
+        )
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
     return {

@@ -57,7 +57,10 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     if config.decoder.name is DecoderName.none:
         yield "decoder: expected dfine or rtdetrv2, got none"
     if any(side is None or side < 32 or side % 32 for side in model.image_size):
-        yield f"model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got {model.image_size}"
+        yield (
+            "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
+            f"{model.image_size}"
+        )
     if not model.classes:
         yield "model.classes: expected one or more different names, got none"
     if model.inputs is not None or model.outputs is not None or model.drop_outputs:
@@ -75,7 +78,9 @@ def _faults_of_options(options: Options) -> Iterator[str]:
     shape = options.architecture
     for name, widths in (("backbone_widths", shape.backbone_widths), ("backbone_depths", shape.backbone_depths)):
         if len(widths) != 4 or any(value < 1 for value in widths):
-            yield f"model.options.architecture.{name}: expected four positive integers (ConvNeXt's stages), got {widths}"
+            yield (
+                f"model.options.architecture.{name}: expected four positive integers (ConvNeXt's stages), got {widths}"
+            )
     for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries"):
         if getattr(shape, name) < 1:
             yield f"model.options.architecture.{name}: expected 1 or more, got {getattr(shape, name)}"

@@ -1,0 +1,68 @@
+"""Optimization profiles as the I/O spec completes them.
+
+null                             the side that the model fixes
+an input that is left out        its varying sides, where other inputs of the profile have sides of the same names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conf.schema import ProfileShapes
+from stages.io import StageError
+
+KINDS = ("min", "opt", "max")
+Profile = dict[str, dict[str, list[int]]]
+
+
+def completed(profiles: Sequence[Mapping[str, ProfileShapes]], inputs: Sequence[Mapping[str, Any]]) -> list[Profile]:
+    """The profiles of a configuration as numbers.
+
+    Args:
+        inputs: `inputs` of the model's I/O spec.
+
+    Returns:
+        [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
+
+    Raises:
+        StageError: where null stands for a side that varies.
+    """
+    return [_completed(profile, inputs, f"engine.profiles[{number}]") for number, profile in enumerate(profiles)]
+
+
+def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[str, Any]], where: str) -> Profile:
+    sides_of = {entry["name"]: entry["shape"] for entry in inputs}
+    found: Profile = {}
+    for name, shapes in profile.items():
+        given = {kind: getattr(shapes, kind) for kind in KINDS}
+        found[name] = {
+            kind: _numbers(numbers, sides_of.get(name), f"{where}.{name}") for kind, numbers in given.items()
+        }
+    named = _sides_by_name(found, sides_of)
+    for name, sides in sides_of.items():
+        symbols = [side for side in sides if isinstance(side, str)]
+        if name not in found and symbols and all(symbol in named for symbol in symbols):
+            found[name] = {
+                kind: [named[side][kind] if isinstance(side, str) else side for side in sides] for kind in KINDS
+            }
+    return found
+
+
+def _numbers(given: Sequence[int | None], sides: Sequence[int | str] | None, where: str) -> list[int]:
+    numbers = []
+    for axis, number in enumerate(given):
+        side = sides[axis] if sides is not None and axis < len(sides) else None
+        if number is None and not isinstance(side, int):
+            raise StageError(f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null")
+        numbers.append(int(side) if number is None else number)  # type: ignore[arg-type]
+    return numbers
+
+
+def _sides_by_name(found: Profile, sides_of: Mapping[str, Sequence[int | str]]) -> dict[str, dict[str, int]]:
+    named: dict[str, dict[str, int]] = {}
+    for name, shapes in found.items():
+        for axis, side in enumerate(sides_of.get(name, ())):
+            if isinstance(side, str) and axis < len(shapes["opt"]):
+                named.setdefault(side, {kind: shapes[kind][axis] for kind in KINDS})
+    return named
