@@ -135,14 +135,15 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """The embedded detector with its trained weights, on a picture of its data."""
     import torch
 
-    from conf.validate import validate
+    from stages.configuration import validated
     from stages.data.samples import stacked, verification_samples
-    from stages.models.source import open_model
+    from stages.models.source import described_inputs, open_model
     from tests.conftest import composed
 
-    config = validate(composed("model=ltdetr_nano", f"decoder={decoder}"))
-    images = stacked(verification_samples(config, CONF.parent)[:1])["images"]
-    return open_model(config, CONF.parent), torch.from_numpy(images)
+    config = validated(composed("model=ltdetr_nano", f"decoder={decoder}"))
+    model = open_model(config, CONF.parent)
+    samples = verification_samples(config, CONF.parent, described_inputs(model))
+    return model.module, torch.from_numpy(stacked(samples[:1])["images"])
 
 
 # One node of the graph each.

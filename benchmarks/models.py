@@ -32,27 +32,30 @@ _WIDTH = 5632  # 24 * 5632^2 * 4 bytes = 3.05e9
 
 def detector(folder: Path, name: str) -> None:
     """A detector of the chain, traced and slimmed with its own configuration."""
-    from conf.validate import validate
+    from stages.configuration import validated
     from stages.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
-    from stages.models.source import io_spec, open_model
+    from stages.models.source import described_inputs, open_model, spec_of
     from stages.slim import slim
     from stages.trace import trace
 
-    config = validate(_composed(*DETECTORS[name]))
+    config = validated(_composed(*DETECTORS[name]))
     root = CONF.parent
-    traced = trace_samples(config, TRACE_SAMPLES, root)
+    model = open_model(config, root)
+    inputs = described_inputs(model)
+    example = stacked(trace_samples(config, TRACE_SAMPLES, root, inputs)[: config.trace.input_shape[0]])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         trace(
-            open_model(config, root),
-            stacked(traced[: config.trace.input_shape[0]]),
+            model.module,
+            example,
             Path(temporary) / "model.onnx",
-            spec=io_spec(config),
+            spec=spec_of(model, example, config.trace.dynamic_axes),
             exporter=config.trace.exporter.value,
             opset=config.trace.opset,
             dynamic_axes=config.trace.dynamic_axes,
         )
         slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx", repair=())
-    samples = {"": calibration_samples(config, root)[:1], ".check": verification_samples(config, root)[:2]}
+    calibration, verification = calibration_samples(config, root, inputs), verification_samples(config, root, inputs)
+    samples = {"": calibration[:1], ".check": verification[:2]}
     for suffix, chosen in samples.items():
         np.savez(folder / f"{name}{suffix}.npz", images=stacked(chosen)["images"])
 

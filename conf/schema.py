@@ -390,7 +390,7 @@ class VerifyConfig:
 
 @dataclass(frozen=True)
 class ProfileShapes:
-    """One input of one optimization profile: shapes, null where the model fixes the side; of a shape tensor its values."""
+    """One input of one profile: shapes, null where the model fixes the side; of a shape tensor its values."""
 
     min: list[int | None]
     opt: list[int | None]

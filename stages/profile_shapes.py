@@ -26,7 +26,7 @@ def completed(profiles: Sequence[Mapping[str, ProfileShapes]], inputs: Sequence[
         [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
 
     Raises:
-        StageError: where null stands for a side that varies.
+        StageError: where null stands for a side that varies, or a profile names an input that there is not.
     """
     return [_completed(profile, inputs, f"engine.profiles[{number}]") for number, profile in enumerate(profiles)]
 
@@ -34,6 +34,8 @@ def completed(profiles: Sequence[Mapping[str, ProfileShapes]], inputs: Sequence[
 def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[str, Any]], where: str) -> Profile:
     sides_of = {entry["name"]: entry["shape"] for entry in inputs}
     found: Profile = {}
+    if unknown := [name for name in profile if name not in sides_of]:
+        raise StageError(f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}")
     for name, shapes in profile.items():
         given = {kind: getattr(shapes, kind) for kind in KINDS}
         found[name] = {

@@ -19,8 +19,7 @@ from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
 from stages.lint_report import failing, failure, summary
 from stages.models.export import DynamicAxes, evaluation_mode, export
-from stages.models.model import Model
-from stages.models.source import SPEC_KEY, described_inputs, io_spec, open_model
+from stages.models.source import SPEC_KEY, described_inputs, open_model, spec_of
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
@@ -156,7 +155,7 @@ def run(stage: Stage) -> dict[str, Any]:
         model.module,
         example,
         stage.out() / MODEL_FILE,
-        spec=_spec(model, example, config.trace.dynamic_axes),
+        spec=spec_of(model, example, config.trace.dynamic_axes),
         exporter=config.trace.exporter.value,
         opset=config.trace.opset,
         dynamic_axes=config.trace.dynamic_axes,
@@ -169,16 +168,6 @@ def run(stage: Stage) -> dict[str, Any]:
         plugin_ops=config.engine.plugin_ops,
         repair=config.repair.passes,
     )
-
-
-def _spec(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
-    """The I/O spec: what the module makes of the example."""
-    import torch
-
-    tensors = [torch.from_numpy(example[each.name]) for each in model.inputs]
-    with torch.no_grad():
-        outputs = model.module(*tensors)
-    return io_spec(model, tensors, outputs, axes)
 
 
 def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:

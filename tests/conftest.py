@@ -36,6 +36,13 @@ def composed(*overrides: str) -> dict[str, Any]:
     return values
 
 
+# The one input of the embedded detectors, as their I/O spec has it.
+PICTURES = [
+    {
+        **{"name": "images", "dtype": "float32", "shape": ["batch", 3, 128, 128], "kind": "images"},
+        **{"size": [128, 128], "channels": "RGB", "range": [0, 1], "resize": "stretch", "layout": "NCHW"},
+    }
+]
 SAMPLES = "samples: {calibration: 64, verification: 500}"
 FEWER_SAMPLES = "samples: {calibration: 16, verification: 60}"
 

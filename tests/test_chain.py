@@ -184,7 +184,7 @@ def test_overflow_fails_without_pins_at_a_named_place_and_passes_with_our_defaul
 
 def test_weights_of_another_architecture_name_the_tensors(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     workspace, _ = swept
-    done = pipeline(workspace, "decoder=dfine", "model.weights=examples/digits/weights/rtdetrv2.safetensors")
+    done = pipeline(workspace, "decoder=dfine", "model.checkpoint=examples/digits/weights/rtdetrv2.safetensors")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert re.search(r"trace: .*rtdetrv2\.safetensors", done.stderr) and "decoder" in done.stderr
 
@@ -196,7 +196,7 @@ def test_corrupt_weights_are_refused_and_the_last_good_files_stay(
     good = (workspace / "artifacts/trace/model.onnx").read_bytes()
     whole = (workspace / "examples/digits/weights/dfine.safetensors").read_bytes()
     (workspace / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
-    done = pipeline(workspace, "decoder=dfine", "model.weights=cut.safetensors")
+    done = pipeline(workspace, "decoder=dfine", "model.checkpoint=cut.safetensors")
     assert done.returncode == 1 and "Traceback" not in done.stderr and "cut.safetensors" in done.stderr
     assert (workspace / "artifacts/trace/model.onnx").read_bytes() == good
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from conf.schema import Config
 from stages.io import StageError
 from stages.models import sources
@@ -31,6 +33,16 @@ def open_model(config: Config, root: Path) -> Model:
     """
     opened: Model = sources.source(config.model.source).open_model(config, root)
     return opened
+
+
+def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) -> dict[str, Any]:
+    """The I/O spec of a model, which is run on an example: arrays by input name, with their batch axis. See io_spec."""
+    import torch
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
+    with torch.no_grad():
+        outputs = model.module(*tensors)
+    return io_spec(model, tensors, outputs, axes)
 
 
 def io_spec(

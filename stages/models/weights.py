@@ -48,7 +48,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
     if not path.is_file():
         raise StageError(
             f"weights: {path}: no such file; expected a safetensors file "
-            "(set model.weights to its path, or to null for random weights)"
+            "(set model.checkpoint to its path, or to null for random weights)"
         )
     try:
         return load_file(path)

@@ -21,7 +21,12 @@ CHOICES = [
 ]
 
 KINDS = ("op", "node", "scope", "pattern")
-COMPANIONS = {"data=images": ["data.folder=pictures"]}  # what a choice cannot do without
+COMPANIONS = {  # what a choice cannot do without
+    "data=images": ["data.folder=pictures"],
+    "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
+    "data=npz": ["data.file=samples.npz"],
+    "data=function": ["data.function=mine:sample"],
+}
 
 
 def errors_of(*overrides: str, **changes: object) -> list[str]:
@@ -43,9 +48,12 @@ def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -
     validate(composed(f"decoder={decoder}", choice, *COMPANIONS.get(choice, [])))
 
 
-def test_a_folder_of_pictures_needs_its_folder() -> None:
-    (error,) = errors_of("data=images")
-    assert error.startswith("data.folder: ")
+@pytest.mark.parametrize(
+    ("choice", "keys"),
+    [("images", ["folder"]), ("coco", ["annotations", "folder"]), ("npz", ["file"]), ("function", ["function"])],
+)
+def test_data_needs_its_place(choice: str, keys: list[str]) -> None:
+    assert [error.split(":")[0] for error in errors_of(f"data={choice}")] == [f"data.{key}" for key in keys]
 
 
 def test_the_committed_params_yaml_is_the_default_configuration() -> None:
@@ -99,17 +107,6 @@ def test_other_precisions_are_refused_with_the_options(precision: str) -> None:
 )
 def test_profiles_are_checked_against_the_traced_input(shapes: dict[str, list[int]], expected: str) -> None:
     assert any(expected in error for error in errors_of(engine__profiles=[{"images": shapes}]))
-
-
-def test_a_profile_names_the_models_inputs() -> None:
-    shape = {"min": [1, 3, 128, 128], "opt": [1, 3, 128, 128], "max": [1, 3, 128, 128]}
-    errors = errors_of(engine__profiles=[{"image": shape}])
-    assert any("engine.profiles[0].image" in error for error in errors)
-
-
-def test_the_batch_is_dynamic_everywhere_or_nowhere() -> None:
-    (error,) = errors_of("~trace.dynamic_axes.logits")
-    assert "got images: batch, logits: None, boxes: batch" in error
 
 
 def test_block_lists_are_checked() -> None:

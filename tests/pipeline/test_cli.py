@@ -47,9 +47,9 @@ def test_wrong_options_are_refused_and_change_nothing(
 
 
 def test_missing_weights_are_named_and_the_run_is_tracked_as_failed(workspace: Path) -> None:
-    done = pipeline(workspace, "model.weights=nowhere.safetensors")
+    done = pipeline(workspace, "model.checkpoint=nowhere.safetensors")
     assert done.returncode == 1
-    assert "model.weights: no such file" in done.stderr and "nowhere.safetensors" in done.stderr
+    assert "model.checkpoint: no such file" in done.stderr and "nowhere.safetensors" in done.stderr
     assert "logged as a failed run" in done.stdout
 
 

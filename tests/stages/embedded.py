@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from conf.validate import validate
+from stages.configuration import validated
 from stages.data.samples import stacked, verification_samples
 from stages.models.source import open_model
-from tests.conftest import ROOT, composed
+from tests.conftest import PICTURES, ROOT, composed
 
 
 def embedded(path: Path, *overrides: str) -> Path:
@@ -20,11 +20,11 @@ def embedded(path: Path, *overrides: str) -> Path:
     import onnxslim
     import torch
 
-    config = validate(composed(*overrides))
+    config = validated(composed(*overrides))
     names = {"images": {0: "batch"}, "logits": {0: "batch"}, "boxes": {0: "batch"}}
     with torch.no_grad():
         torch.onnx.export(
-            open_model(config, ROOT),
+            open_model(config, ROOT).module,
             (torch.rand(1, 3, *config.model.image_size),),
             path,
             dynamo=False,
@@ -40,5 +40,5 @@ def embedded(path: Path, *overrides: str) -> Path:
 
 def scenes(count: int, *overrides: str) -> dict[str, np.ndarray]:
     """The first pictures of verification: {"images": float32 [count, 3, height, width]}."""
-    samples = verification_samples(validate(composed(*overrides)), ROOT)
+    samples = verification_samples(validated(composed(*overrides)), ROOT, PICTURES)
     return {"images": stacked(samples[:count])["images"]}

@@ -23,7 +23,7 @@ from stages.io import StageError, load_params
 from stages.machine import probe
 from stages.parity.reference import freeze
 from stages.plugin_ops import ASSUMED
-from tests.conftest import ROOT, composed, in_workspace
+from tests.conftest import PICTURES, ROOT, composed, in_workspace
 
 NO_GPU: dict[str, Any] = {
     "gpus": None,
@@ -559,9 +559,9 @@ def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace as verify leaves it, of the embedded FP32 detector, with six samples."""
-    from conf.validate import validate
+    from stages.configuration import validated
     from stages.data.samples import adversarial_samples, verification_samples
-    from stages.models.source import io_spec, open_model
+    from stages.models.source import open_model, spec_of
     from stages.verify import write_reference
     from tests.stages.embedded import embedded
 
@@ -571,14 +571,17 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values["engine"]["latency"] = FEW
     values["engine"]["profiles"][0]["images"]["max"][0] = 4
     (root / "params.yaml").write_text(yaml.safe_dump(values))
-    config = validate(values)
+    config = validated(values)
     for folder in ("artifacts/cast_cleanup", "artifacts/trace", "artifacts/reference", "artifacts/verify", "reports"):
         (root / folder).mkdir(parents=True)
     embedded(root / "artifacts/cast_cleanup/model.onnx")
-    spec, network = io_spec(config), open_model(config, ROOT)
+    model = open_model(config, ROOT)
+    example = {"images": np.zeros((2, 3, 128, 128), np.float32)}
+    spec, network = spec_of(model, example, config.trace.dynamic_axes), model.module
     (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec))
-    reference = freeze(network, verification_samples(config, ROOT), spec, 6)
-    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial_samples(config), spec, 3))
+    samples, adversarial = verification_samples(config, ROOT, PICTURES), adversarial_samples(config, PICTURES)
+    reference = freeze(network, samples, spec, 6)
+    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3))
     (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')
     (root / "reports/probe.json").write_text(json.dumps(probe()))
     return root

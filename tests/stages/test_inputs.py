@@ -6,8 +6,9 @@ import pytest
 from PIL import Image
 
 from conf.validate import validate
-from stages.data.samples import TRACE_SAMPLES, ImageSamples, calibration_samples, verification_samples
-from stages.inputs import fingerprint, fingerprint_rule, fingerprint_samples, fingerprint_weights
+from stages.data.images import FolderPictures
+from stages.data.samples import TRACE_SAMPLES, drawn
+from stages.inputs import fingerprint, fingerprint_files, fingerprint_rule, fingerprint_samples
 from stages.io import StageError
 from tests.conftest import composed
 
@@ -18,8 +19,17 @@ def test_a_fingerprint_follows_the_content(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
     (tmp_path / "b").write_text("two")
     assert fingerprint(tmp_path / "a") != fingerprint(tmp_path / "b")
-    with pytest.raises(StageError, match=r"model\.weights: no such file"):
-        fingerprint_weights(tmp_path / "c")
+    with pytest.raises(StageError, match=r"model\.checkpoint: no such file"):
+        fingerprint_files([tmp_path / "c"], tmp_path)
+
+
+def test_a_folder_is_its_files_by_their_place(tmp_path: Path) -> None:
+    (tmp_path / "model/inner").mkdir(parents=True)
+    (tmp_path / "model/inner/weights").write_text("one")
+    (tmp_path / "model/config").write_text("two")
+    found = fingerprint_files([tmp_path / "model"], tmp_path)
+    assert list(found) == ["model/config", "model/inner/weights"]
+    assert found["model/config"] == fingerprint(tmp_path / "model/config")
 
 
 def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Path) -> None:
@@ -29,11 +39,13 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
     config = validate(composed("data=images", f"data.folder={tmp_path}", *counts))
 
     def fingerprints() -> list[dict]:
-        return [fingerprint_samples(read(config, tmp_path)) for read in (calibration_samples, verification_samples)]
+        return [fingerprint_samples(drawn(config, tmp_path, purpose)) for purpose in ("calibration", "verification")]
 
     before = fingerprints()
     assert before == fingerprints() and [one["samples"] for one in before] == [2, 1]
-    calibration: ImageSamples = calibration_samples(config, tmp_path)  # type: ignore[assignment]
+    calibration = drawn(config, tmp_path, "calibration")
+    assert isinstance(calibration, FolderPictures)
+    assert [entry["file"] for entry in before[0]["files"]] == [path.name for path in calibration.paths]
     Image.new("RGB", (32, 32), (9, 9, 9)).save(calibration.paths[0])
     after = fingerprints()
     assert after[0] != before[0] and after[1] == before[1]
@@ -41,7 +53,7 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
 
 def test_made_samples_need_no_content() -> None:
     config = validate(composed())
-    assert fingerprint_samples(verification_samples(config, Path("unused")))["samples"] == 500
+    assert fingerprint_samples(drawn(config, Path("unused"), "verification"))["samples"] == 500
 
 
 def test_a_custom_rule_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

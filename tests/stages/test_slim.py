@@ -421,7 +421,7 @@ def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_stage_slims_what_trace_wrote(tmp_path: Path) -> None:
-    write_params(tmp_path, "model.weights=null", "data.calibration_samples=2")
+    write_params(tmp_path, "model.checkpoint=null", "data.calibration_samples=2")
     folder = tmp_path / "artifacts" / "trace"
     spec = detectors.spec()
     for tensor in spec["inputs"]:

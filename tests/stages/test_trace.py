@@ -185,7 +185,7 @@ def test_detector_by_dynamo_computes_the_same(decoder: str, tmp_path: Path) -> N
     ids=["default", "overflow"],
 )
 def test_stage_traces_the_configured_model(overrides: list[str], batches: list[int], tmp_path: Path) -> None:
-    write_params(tmp_path, "model.weights=null", *overrides)
+    write_params(tmp_path, "model.checkpoint=null", *overrides)
     stage = Stage("trace", tmp_path)
     report = run(stage)
     assert report["parity"]["batch_sizes"] == batches

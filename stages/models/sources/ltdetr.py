@@ -61,6 +61,12 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
             f"{model.image_size}"
         )
+    for axis in config.trace.dynamic_axes.get("images", {}):
+        if axis:
+            yield (
+                f"trace.dynamic_axes.images: axis {axis} cannot vary: positions and anchors are baked for "
+                "model.image_size; only the batch (axis 0) is dynamic"
+            )
     if not model.classes:
         yield "model.classes: expected one or more different names, got none"
     if model.inputs is not None or model.outputs is not None or model.drop_outputs:

@@ -1,0 +1,50 @@
+"""Profiles with the sides that the I/O spec knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conf.schema import ProfileShapes
+from stages.io import StageError
+from stages.profile_shapes import completed
+
+INPUTS: list[dict[str, Any]] = [
+    {"name": "images", "shape": ["batch", 3, 64, "width"]},
+    {"name": "sizes", "shape": ["batch", 2]},
+    {"name": "anchors", "shape": [100, 4]},
+    {"name": "words", "shape": ["batch", "length"]},
+]
+
+
+def shapes(low: list[int | None], opt: list[int | None], high: list[int | None]) -> ProfileShapes:
+    return ProfileShapes(min=low, opt=opt, max=high)
+
+
+def test_null_is_the_side_that_the_model_fixes() -> None:
+    (profile,) = completed([{"images": shapes([1, 3, None, 32], [1, 3, None, 64], [8, 3, None, 96])}], INPUTS)
+    assert profile["images"] == {"min": [1, 3, 64, 32], "opt": [1, 3, 64, 64], "max": [8, 3, 64, 96]}
+
+
+def test_an_input_varies_with_the_sides_of_others() -> None:
+    (profile,) = completed([{"images": shapes([1, 3, 64, 32], [2, 3, 64, 64], [8, 3, 64, 96])}], INPUTS)
+    assert profile["sizes"] == {"min": [1, 2], "opt": [2, 2], "max": [8, 2]}
+    assert "anchors" not in profile and "words" not in profile  # fixed; and a side that nothing says
+
+
+@pytest.mark.parametrize(
+    ("name", "sides", "said"),
+    [
+        ("images", [1, 3, 64, None], "engine.profiles[0].images: axis 3 varies (width); expected a number, got null"),
+        (
+            "image",
+            [1, 3, 64, 32],
+            "engine.profiles[0]: the model has no input image; it has images, sizes, anchors, words",
+        ),
+    ],
+)
+def test_what_cannot_be_completed(name: str, sides: list[int | None], said: str) -> None:
+    with pytest.raises(StageError) as error:
+        completed([{name: shapes(sides, sides, sides)}], INPUTS)
+    assert str(error.value) == said
