@@ -1,4 +1,4 @@
-"""Weights from a safetensors file into a module: exactly its tensors, or an error that names the difference.
+"""Weights from a file into a module: exactly its tensors, or an error that names the difference.
 
 Tensors that a module ties (several names, one storage) may stand in the file under any of their names, once or more.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages.io import StageError
+from stages.models.checkpoints import read_checkpoint, without_prefix
 
 if TYPE_CHECKING:
     import torch
@@ -17,10 +18,17 @@ if TYPE_CHECKING:
 _NAMED = 5  # mismatching tensors that an error lists, of each kind
 
 
-def load_weights(module: torch.nn.Module, path: Path | str) -> None:
-    """Fill every parameter and persistent buffer of `module` from a safetensors file.
+def load_weights(module: torch.nn.Module, path: Path | str, key: str | None = None, prefix: str = "") -> str:
+    """Fill every parameter and persistent buffer of `module` from a file of weights.
 
     Floating-point tensors are converted to the module's dtype.
+
+    Args:
+        key: where in the file's mapping the state dict is, see stages.models.checkpoints.
+        prefix: taken off every name in the file.
+
+    Returns:
+        a sentence: what was read, and from which key.
 
     Raises:
         StageError: when the file is missing or cannot be read, belongs to another architecture (missing, unexpected or
@@ -28,10 +36,12 @@ def load_weights(module: torch.nn.Module, path: Path | str) -> None:
             unchanged.
     """
     path = Path(path)
-    tensors = _read(path)
+    checkpoint = read_checkpoint(path, key)
+    tensors = without_prefix(checkpoint.tensors, prefix, path) if prefix else checkpoint.tensors
+    taken = "" if checkpoint.key is None else f" (its key {checkpoint.key!r})"
     expected = module.state_dict()
     ties = _ties(expected)
-    _check_architecture(path, expected, ties, tensors)
+    _check_architecture(f"{path}{taken}", expected, ties, tensors)
     _check_values(path, ties, tensors)
     import torch
 
@@ -39,24 +49,8 @@ def load_weights(module: torch.nn.Module, path: Path | str) -> None:
         for names in ties:
             stored = next(name for name in names if name in tensors)
             expected[names[0]].copy_(tensors[stored])
-
-
-def _read(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise StageError(
-            f"weights: {path}: no such file; expected a safetensors file "
-            "(set model.checkpoint to its path, or to null for random weights)"
-        )
-    try:
-        return load_file(path)
-    except (SafetensorError, ValueError, KeyError, OSError) as error:
-        raise StageError(
-            f"weights: {path}: expected a safetensors file, got one that cannot be read, perhaps truncated "
-            f"({path.stat().st_size} bytes): {error}; copy or train it again"
-        ) from error
+    without = f", {prefix!r} taken off every name" if prefix else ""
+    return f"weights: {len(tensors)} tensors of {path.name}{taken}{without}"
 
 
 def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
@@ -69,7 +63,7 @@ def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
 
 
 def _check_architecture(
-    path: Path, expected: Mapping[str, torch.Tensor], ties: list[list[str]], tensors: Mapping[str, torch.Tensor]
+    named: str, expected: Mapping[str, torch.Tensor], ties: list[list[str]], tensors: Mapping[str, torch.Tensor]
 ) -> None:
     missing = [" = ".join(names) for names in ties if not any(name in tensors for name in names)]
     unexpected = [name for name in tensors if name not in expected]
@@ -86,10 +80,24 @@ def _check_architecture(
         ("unexpected in the file", unexpected),
     )
     lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+    if prefix := _prefix(expected, tensors):
+        lines.append(
+            f"  every name in the file begins with {prefix!r}, which the model's do not have; "
+            f"if that is all, take it off: model.options.prefix={prefix} (of source torch)"
+        )
     raise StageError(
-        f"weights: {path} belongs to another architecture; give the file that was trained with this model and "
+        f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
         "decoder, or the model that these weights were trained with\n" + "\n".join(lines)
     )
+
+
+def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """What stands before the first dot of every name in the file, where some name without it is one of the model's."""
+    prefixes = {name.partition(".")[0] + "." for name in tensors if "." in name}
+    if len(prefixes) != 1 or not all("." in name for name in tensors):
+        return None
+    prefix = prefixes.pop()
+    return prefix if any(name.removeprefix(prefix) in expected for name in tensors) else None
 
 
 def _check_values(path: Path, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:

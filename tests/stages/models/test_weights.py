@@ -136,3 +136,29 @@ def test_weights_of_another_width_name_the_first_tensor_with_both_shapes(tmp_pat
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     tensors = {"first.weight": torch.tensor([[1.0, float("nan")], [0.0, 0.0]]), "steps": torch.tensor(3)}
     assert "NaN or Inf in first.weight" in refusal(Tied(), tmp_path / "w.safetensors", tensors)
+
+
+def test_weights_of_torch_say_which_key_was_taken(tmp_path: Path) -> None:
+    state = {"first.weight": torch.full((2, 2), 7.0), "second.weight": torch.full((2, 2), 7.0)}
+    content = {"model": {}, "ema": {"module": state | {"steps": torch.tensor(3)}}, "epoch": 1}
+    torch.save(content, tmp_path / "w.ckpt")
+    module = Tied()
+    assert load_weights(module, tmp_path / "w.ckpt") == "weights: 3 tensors of w.ckpt (its key 'ema.module')"
+    assert (module.second.weight == 7).all()
+    torch.save({"model": {"first.weight": torch.ones(1)}}, tmp_path / "w.ckpt")
+    with pytest.raises(StageError, match=r"w\.ckpt \(its key 'model'\) belongs to another architecture"):
+        load_weights(module, tmp_path / "w.ckpt")
+
+
+def test_a_prefix_is_taken_off_where_it_is_asked_for(tmp_path: Path) -> None:
+    tensors = {"module.first.weight": torch.full((2, 2), 7.0), "module.steps": torch.tensor(3)}
+    message = refusal(Tied(), tmp_path / "w.safetensors", tensors)
+    assert "every name in the file begins with 'module.'" in message and "model.options.prefix=module." in message
+    module = Tied()
+    said = load_weights(module, tmp_path / "w.safetensors", prefix="module.")
+    assert said == "weights: 2 tensors of w.safetensors, 'module.' taken off every name"
+    assert (module.first.weight == 7).all() and module.steps == 3
+
+
+def test_no_prefix_is_offered_that_would_not_help(tmp_path: Path) -> None:
+    assert "begins with" not in refusal(Tied(), tmp_path / "w.safetensors", {"other.weight": torch.ones(1)})
