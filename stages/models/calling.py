@@ -38,9 +38,11 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
     named = named_tensors(returned)
     missing = [take for take in takes if take not in named]
     if missing:
+        there = {str(key): value for key, value in _parts(returned)}
+        inner = [f"{take} is {_kind(there[take])}, no tensor" for take in missing if there.get(take) is not None]
         raise StageError(
-            f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too; "
-            "name the key, field or position of each output in `take`"
+            f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
+            f"{''.join(f' ({said})' for said in inner)}; name the key, field or position of each output in `take`"
         )
     return tuple(named[take] for take in takes)
 
@@ -49,19 +51,81 @@ def named_tensors(returned: Any) -> dict[str, torch.Tensor]:
     """The tensors of what a module returned, by key, field or position; None and what is no tensor are left out."""
     import torch
 
+    return {str(key): value for key, value in _parts(returned) if isinstance(value, torch.Tensor)}
+
+
+def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
+    """Every tensor that a module returned, as outputs: by name, what to take for it.
+
+    Keys and fields are names as they stand, and a position n is called output_n.
+
+    Args:
+        dropped: names, keys or positions of what is left out.
+
+    Raises:
+        StageError: when one of `dropped` is not among what was returned, when nothing is left, or when a part that is
+            left holds tensors inside it (a tuple in a tuple): these have no name of their own.
+    """
+    import torch
+
+    parts: dict[str, tuple[str, Any]] = {}  # by name
+    positions: dict[str, str] = {}
+    for position, (key, value) in enumerate(_parts(returned)):
+        name = f"output_{key}" if isinstance(key, int) else str(key)
+        parts[name] = str(key), value
+        positions[str(position)] = name
+    out = {positions.get(each, each) if each not in parts else each for each in dropped}
+    if unknown := [each for each in dropped if each not in parts and each not in positions]:
+        raise StageError(
+            f"model.drop_outputs: the model returns no {', '.join(unknown)}; it returns "
+            f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})"
+        )
+    left = {name: part for name, part in parts.items() if name not in out}
+    if nested := [name for name, (_, value) in left.items() if _holds_tensors(value)]:
+        raise StageError(
+            f"model.outputs: {', '.join(f'{name} is {_kind(left[name][1])}' for name in nested)} with tensors inside, "
+            "which have no name; an ONNX file has a flat row of outputs: drop it with "
+            f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one"
+        )
+    found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
+    if not found:
+        dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
+        raise StageError(
+            f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"
+        )
+    return found
+
+
+def _parts(returned: Any) -> list[tuple[Any, Any]]:
+    """What a module returned, by key, field or position."""
+    import torch
+
     if isinstance(returned, torch.Tensor):
-        return {"0": returned}
+        return [(0, returned)]
     if isinstance(returned, Mapping):
-        pairs: Sequence[tuple[Any, Any]] = list(returned.items())
-    elif dataclasses.is_dataclass(returned):
-        pairs = [(field.name, getattr(returned, field.name)) for field in dataclasses.fields(returned)]
-    elif hasattr(returned, "_fields"):  # a namedtuple
-        pairs = list(zip(returned._fields, returned, strict=True))
-    elif isinstance(returned, Sequence):
-        pairs = list(enumerate(returned))
-    else:
-        pairs = []
-    return {str(key): value for key, value in pairs if isinstance(value, torch.Tensor)}
+        return [(str(key), value) for key, value in returned.items()]
+    if dataclasses.is_dataclass(returned):
+        return [(field.name, getattr(returned, field.name)) for field in dataclasses.fields(returned)]
+    if hasattr(returned, "_fields"):  # a namedtuple
+        return list(zip(returned._fields, returned, strict=True))
+    if isinstance(returned, Sequence) and not isinstance(returned, str):
+        return list(enumerate(returned))
+    return []
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether there is a tensor in something that is none itself."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return False
+    return any(isinstance(part, torch.Tensor) or _holds_tensors(part) for _, part in _parts(value))
+
+
+def _kind(value: Any) -> str:
+    """As a sentence calls it."""
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
 
 
 def _called_class() -> type[torch.nn.Module]:
