@@ -391,6 +391,7 @@ def test_stage_repairs_without_simplify(tmp_path: Path, monkeypatch: pytest.Monk
     folder = tmp_path / "artifacts" / "trace"
     folder.mkdir(parents=True)
     write_sampled(folder / "model.onnx")
+    (folder / "io_spec.json").write_text('{"inputs": []}')
     stage = Stage("slim", tmp_path)
     report = run(stage)
     assert (report["simplified"], report.get("status")) == (False, None)
