@@ -1,25 +1,37 @@
 """trace: the torch module as an FP32 ONNX file with stable names, known value types and its I/O spec, and the proof
-that ONNX Runtime computes from it what torch computes (stages/parity/tensors.py has the rule).
+that ONNX Runtime computes from it what torch computes (stages/parity/tensors.py has the rule). Where height or width
+vary, also at two sizes that were not traced (stages/models/sizes.py).
+
+A model that is an ONNX file already (source onnx) is checked and passed on, with its I/O spec.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.data.samples import TRACE_SAMPLES, Sample, stacked, trace_samples
+from conf.schema import Config
+from stages.data.picture import Arrays as ArraysOfOne
+from stages.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
 from stages.graph.facts import model_facts
 from stages.graph.lint import RULES, lint
 from stages.graph.lint.ignoring import parse_ignores, split_ignored
+from stages.graph.normalize import infer_types
+from stages.graph.opset import list_weights_apart
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
 from stages.lint_report import failing, failure, summary
 from stages.models.export import DynamicAxes, evaluation_mode, export
-from stages.models.source import SPEC_KEY, described_inputs, open_model, spec_of
+from stages.models.model import Model
+from stages.models.sizes import at_other_sizes, other_axes, refusal, varying_axes
+from stages.models.source import SPEC_KEY, described, dynamic_axes_of, open_model, spec_of
 from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
     import torch
 
 SPEC_FILE = "io_spec.json"
+PASSED_ON = "none: the file is passed on"
 MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
     "reshape-allowzero": "allowzero",
     "if-from-squeeze": "squeeze_if",
@@ -61,6 +74,7 @@ def trace(
     plugins: Sequence[str] = (),
     plugin_ops: Sequence[str] = (),
     repair: Sequence[str] = (),
+    prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> dict[str, Any]:
     """Export a module and compare the file with it. Options left out are those of conf/config.yaml.
 
@@ -72,22 +86,27 @@ def trace(
         exporter: "torchscript" or "dynamo".
         opset: of the default domain.
         dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
-        check_feeds: inputs to compare on, best unlike the example and of other batch sizes.
+        check_feeds: inputs to compare on, best unlike the example and of other batch sizes; of other heights and widths
+            where these vary.
         atol, rtol: of the comparison.
         lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
         lint_fail_on: "never", "error" or "warning": findings that end it.
         plugins, plugin_ops: of the engine; their operators are no findings.
         repair: passes that the file will go through; what one of them mends is reported, and ends nothing here. Before
             it is built, the engine's stage looks at the file once more.
+        prepared: entered around the export alone, see stages.models.model.Model; the comparison is with the module as
+            it is outside.
 
     Returns:
         exporter, opset, warnings {category: count}, parameters, model (facts) and parity: {status: "verified" or
-        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output},
+        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
+        the same of each feed of another height or width, with the shapes of its inputs},
         lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
 
     Raises:
-        StageError: when the exporter fails, the file is not what the spec says, an output of either side is not
-            finite, a trained model's outputs differ, or lint finds what `lint_fail_on` says.
+        StageError: when the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
+            output of either side is not finite, a trained model's outputs differ, or lint finds what `lint_fail_on`
+            says.
     """
     options, lint_options = defaults("config")["trace"], defaults("config")["lint"]
     exporter = exporter or str(options["exporter"])
@@ -98,18 +117,21 @@ def trace(
     inputs = _tensors(spec, example)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
-        warned = export(
-            module,
-            inputs,
-            exported,
-            exporter=exporter,
-            opset=opset,
-            input_names=_names(spec["inputs"]),
-            output_names=_names(spec["outputs"]),
-            dynamic_axes=dynamic_axes,
-        )
+        with prepared():
+            warned = export(
+                module,
+                inputs,
+                exported,
+                exporter=exporter,
+                opset=opset,
+                input_names=_names(spec["inputs"]),
+                output_names=_names(spec["outputs"]),
+                dynamic_axes=dynamic_axes,
+            )
         model = load_model(exported)
-        text = _describe(model, spec)
+        _check_names(model, spec)
+        references = [_reference(module, spec, feed, example) for feed in check_feeds]
+        spec = _describe(model, spec, varying_axes(references))
         linted = _lint(
             model,
             lint_options["ignore"] if lint_ignore is None else lint_ignore,
@@ -119,17 +141,18 @@ def trace(
         )
         save_model(model, described)
         parity = _parity(
-            module,
+            lambda feed: _reference(module, spec, feed, example),
             described,
             spec,
-            check_feeds,
+            list(zip(check_feeds, references, strict=True)),
+            example,
             atol=options["atol"] if atol is None else atol,
             rtol=options["rtol"] if rtol is None else rtol,
         )
         facts = model_facts(model)
         for file in described.parent.iterdir():
             file.replace(out_path.with_name(file.name))
-    write_text(out_path.with_name(SPEC_FILE), text + "\n")
+    write_text(out_path.with_name(SPEC_FILE), _text(spec) + "\n")
     return {
         "exporter": exporter,
         "opset": model.graph.opset_imports[""],
@@ -141,33 +164,128 @@ def trace(
     }
 
 
+def pass_on(
+    model_path: Path | str,
+    out_path: Path | str,
+    *,
+    spec: Mapping[str, Any],
+    check_feeds: Sequence[Arrays] = (),
+    lint_ignore: Sequence[str] | None = None,
+    lint_fail_on: str | None = None,
+    plugins: Sequence[str] = (),
+    plugin_ops: Sequence[str] = (),
+    repair: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check an FP32 ONNX file and write it anew with its I/O spec, weights that lay outside it included.
+
+    Args:
+        model_path: the file; untouched.
+        out_path: of the new file, replaced only when all went well; io_spec.json is written beside it.
+        spec: the I/O spec, see stages.models.source.io_spec.
+        check_feeds: inputs that the new file has to run on.
+        lint_ignore, lint_fail_on, plugins, plugin_ops, repair: as `trace`.
+
+    Returns:
+        as `trace`, with nothing compared: parity is "not verified".
+
+    Raises:
+        StageError: when the file cannot be read, the checker of onnx refuses it, it is not what the spec says, ONNX
+            Runtime cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
+    """
+    out_path, lint_options = Path(out_path), defaults("config")["lint"]
+    out_path.parent.mkdir(parents=True, exist_ok=True)
+    model = load_model(model_path)
+    list_weights_apart(model)
+    infer_types(model)
+    _check_names(model, spec)
+    spec = _describe(model, spec, {})
+    linted = _lint(
+        model,
+        lint_options["ignore"] if lint_ignore is None else lint_ignore,
+        lint_options["fail_on"] if lint_fail_on is None else lint_fail_on,
+        ops_of_plugins(model, plugins, plugin_ops)[0],
+        repair,
+    )
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
+        written = Path(folder) / out_path.name
+        save_model(model, written)
+        session = Session(written)
+        for feed in check_feeds:
+            _check_finite(session.run(feed), Path(model_path))
+        for file in Path(folder).iterdir():
+            file.replace(out_path.with_name(file.name))
+    write_text(out_path.with_name(SPEC_FILE), _text(spec) + "\n")
+    sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
+    return {
+        "exporter": PASSED_ON,
+        "opset": model.graph.opset_imports[""],
+        "warnings": {},
+        "parameters": _floats_stored(model),
+        "parity": {
+            "status": NOT_VERIFIED,
+            "reason": "the model is an ONNX file, so there is no torch module to hold it against; it is the reference",
+            "samples": sum(sizes),
+            "batch_sizes": sorted(set(sizes)),
+            "provider": session.provider,
+        },
+        "lint": linted,
+        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+    }
+
+
 def run(stage: Stage) -> dict[str, Any]:
     config = stage.config
     model = open_model(config, stage.root)
-    batch = config.trace.input_shape[0] or 1
+    axes = dynamic_axes_of(config, model)
+    first = axes.get(model.inputs[0].name, {})
+    batch = model.batch or config.trace.input_shape[0] or 1
     traced = min(batch, TRACE_SAMPLES // 2)
-    samples = trace_samples(config, TRACE_SAMPLES, stage.root, described_inputs(model))
-    varies = 0 in config.trace.dynamic_axes.get(model.inputs[0].name, {})
-    sizes = [size for size in (3, 2, 1) if size != batch][:2] if varies else [batch]
+    samples = trace_samples(config, TRACE_SAMPLES, stage.root, described(model))
+    sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = _batch(samples[:traced], batch)
-    return trace(
+    spec = spec_of(model, example, axes)
+    feeds = [_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)]
+    door: dict[str, Any] = {
+        "lint_ignore": config.lint.ignore,
+        "lint_fail_on": config.lint.fail_on.value,
+        "plugins": config.engine.plugins,
+        "plugin_ops": config.engine.plugin_ops,
+        "repair": config.repair.passes,
+    }
+    if model.file is not None:
+        report = pass_on(model.file, stage.out() / MODEL_FILE, spec=spec, check_feeds=feeds, **door)
+        return report | {"notes": list(model.notes)}
+    resized = _at_other_sizes(config, model, stage.root, axes, batch)
+    report = trace(
         model.module,
         example,
         stage.out() / MODEL_FILE,
-        spec=spec_of(model, example, config.trace.dynamic_axes),
+        spec=spec,
         exporter=config.trace.exporter.value,
         opset=config.trace.opset,
-        dynamic_axes=config.trace.dynamic_axes,
-        check_feeds=[_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)],
+        dynamic_axes=axes,
+        check_feeds=[*feeds, *resized],
         atol=config.trace.atol,
         rtol=config.trace.rtol,
-        lint_ignore=config.lint.ignore,
-        lint_fail_on=config.lint.fail_on.value,
-        plugins=config.engine.plugins,
-        plugin_ops=config.engine.plugin_ops,
-        repair=config.repair.passes,
+        prepared=model.prepared,
+        **door,
     )
+    if not resized and at_other_sizes(model.inputs, axes):
+        reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
+        report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
+    return report | {"notes": list(model.notes)}
+
+
+def _at_other_sizes(
+    config: Config, model: Model, root: Path, axes: DynamicAxes, batch: int
+) -> list[dict[str, np.ndarray]]:
+    """Samples to trace on, at two other sizes where height or width vary; none where the data is no pictures."""
+    others = at_other_sizes(model.inputs, axes)
+    if not others or isinstance(drawn(config, root, "trace", 1)[0], ArraysOfOne):
+        return []
+    rows = [trace_samples(config, 2, root, described(replace(model, inputs=inputs))) for inputs in others]
+    return [_batch(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
 
 
 def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:
@@ -193,8 +311,7 @@ def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
 
 
-def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:
-    """Hold inputs and outputs against the spec and attach it; its JSON text."""
+def _check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected, got = _names(spec[kind]), [str(value.name) for value in values]
         if expected != got:
@@ -203,11 +320,49 @@ def _describe(model: ir.Model, spec: Mapping[str, Any]) -> str:
                 f"trace: expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}"
                 + (lost if set(got) < set(expected) and kind == "inputs" else "")
             )
-        for value, tensor in zip(values, spec[kind], strict=True):
+
+
+def _describe(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Hold inputs and outputs against the spec and attach it.
+
+    Args:
+        varying: by output, axes that were seen to vary; one without a name in the spec keeps the exporter's.
+
+    Returns:
+        the spec with the names of all axes that vary.
+    """
+    outputs = [dict(tensor) for tensor in spec["outputs"]]
+    for value, tensor in zip(model.graph.outputs, outputs, strict=True):
+        tensor["shape"] = _with_names(value, tensor["shape"], varying.get(tensor["name"], ()))
+    complete = {**spec, "outputs": outputs}
+    for values, tensors in ((model.graph.inputs, spec["inputs"]), (model.graph.outputs, outputs)):
+        for value, tensor in zip(values, tensors, strict=True):
             _settle(value, tensor)
-    text = json.dumps(spec, indent=2)
-    model.metadata_props[SPEC_KEY] = text
-    return text
+    model.metadata_props[SPEC_KEY] = _text(complete)
+    return complete
+
+
+def _text(spec: Mapping[str, Any]) -> str:
+    return json.dumps(spec, indent=2)
+
+
+def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[int]) -> list[int | str]:
+    """The shape of an output with names on the axes that vary.
+
+    Raises:
+        StageError: where the exported file fixes one of them.
+    """
+    named = list(shape)
+    for axis in (axis for axis in varying if isinstance(shape[axis], int)):
+        have = value.shape[axis] if value.shape is not None and len(value.shape) == len(shape) else None
+        if isinstance(have, int):
+            raise StageError(
+                f"trace: axis {axis} of {value.name!r} varies with the inputs in torch, and the exported file fixes it "
+                f"at {have}; let forward compute it from tensor.shape, without int() and without numbers kept from "
+                "another call, or take out of trace.dynamic_axes what it follows from"
+            )
+        named[axis] = (None if have is None else have.value) or f"{value.name}_{axis}"
+    return named
 
 
 def _lint(
@@ -246,30 +401,108 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
 
 
 def _parity(
-    module: torch.nn.Module, path: Path, spec: Mapping[str, Any], feeds: Sequence[Arrays], *, atol: float, rtol: float
+    reference: Callable[[Arrays], dict[str, np.ndarray]],
+    path: Path,
+    spec: Mapping[str, Any],
+    pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
+    example: Arrays,
+    *,
+    atol: float,
+    rtol: float,
 ) -> dict[str, Any]:
-    if not feeds:
+    """Outputs of the file against those of torch: feeds like the example all together, those of another size alone."""
+    if not pairs:
         return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
     session = Session(path)
-    runs = [(_reference(module, spec, feed), session.run(feed)) for feed in feeds]
-    try:
-        result = check_runs(runs, spec, atol=atol, rtol=rtol, sides=("torch", "ONNX Runtime"))
-    except StageError as error:
-        raise StageError(
-            f"trace: {error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol to "
-            "the accuracy that you need"
-        ) from error
-    sizes = [len(next(iter(feed.values()))) for feed in feeds]
-    return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider} | result
+
+    def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> dict[str, Any]:
+        found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
+        return check_runs(found, spec, atol=atol, rtol=rtol, sides=("torch", "ONNX Runtime"))
+
+    def fault(feed: Arrays) -> str | None:
+        try:
+            compared([(feed, reference(feed))])
+        except StageError as error:
+            return f"the exported file does not hold: {error}"
+        return None
+
+    alike = [pair for pair in pairs if not other_axes(pair[0], example)]
+    resized = [pair for pair in pairs if other_axes(pair[0], example)]
+    result: dict[str, Any] = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
+    if alike:
+        try:
+            result = compared(alike)
+        except StageError as error:
+            raise StageError(
+                f"trace: {error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
+                "to the accuracy that you need"
+            ) from error
+    at_sizes = []
+    for pair in resized:
+        try:
+            found = compared([pair])
+        except StageError as error:
+            said = f"the exported file does not hold: {error}"
+            raise refusal(pair[0], example, _named_axes(spec), fault, said) from error
+        shapes = {name: list(array.shape) for name, array in pair[0].items()}
+        at_sizes.append({"inputs": shapes} | found)
+        if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
+            result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}
+    sizes = [len(next(iter(feed.values()))) for feed, _ in pairs]
+    counts = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
+    return counts | result | ({"sizes": at_sizes} if at_sizes else {})
 
 
-def _reference(module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays) -> dict[str, np.ndarray]:
+def _reference(
+    module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays, example: Arrays
+) -> dict[str, np.ndarray]:
+    """What torch computes.
+
+    Raises:
+        StageError: when it cannot at a size that is not the example's.
+    """
     import torch
 
-    with evaluation_mode(module), torch.no_grad():
-        outputs = module(*_tensors(spec, feed))
+    def outputs_of(feed: Arrays) -> Any:
+        with evaluation_mode(module), torch.no_grad():
+            return module(*_tensors(spec, feed))
+
+    def fault(feed: Arrays) -> str | None:
+        try:
+            outputs_of(feed)
+        except Exception as error:
+            return _torch_fails(error)
+        return None
+
+    try:
+        outputs = outputs_of(feed)
+    except Exception as error:  # whatever the module raises
+        if not other_axes(feed, example):
+            raise
+        raise refusal(feed, example, _named_axes(spec), fault, _torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(_names(spec["outputs"]), values, strict=True)}
+
+
+def _torch_fails(error: Exception) -> str:
+    said = next(iter(str(error).strip().splitlines()), "no message")
+    return f"the module itself fails in torch: {type(error).__name__}: {said}"
+
+
+def _floats_stored(model: ir.Model) -> int:
+    """Numbers in the weights, as parameters of a module are counted."""
+    weights = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    return sum(tensor.size for tensor in weights if tensor is not None and tensor.dtype.is_floating_point())
+
+
+def _check_finite(outputs: Arrays, path: Path) -> None:
+    for name, array in outputs.items():
+        bad = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else 0
+        if bad:
+            raise StageError(
+                f"trace: {path} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
+                "samples of yours; expected finite values. Check the weights and the inputs"
+            )
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,10 @@ class Model:
         class_names: in the order of the model's classes.
         trained: whether there are weights to trust.
         file: the ONNX file, where there is no module to trace.
+        axes: of a file, the names of the axes that vary, by input and output; else trace.dynamic_axes says them.
+        batch: of a file, the number of samples that its inputs are fixed to, if they are.
         prepared: entered while the module is exported (fused modules, `deploy()`); restores it when left.
+        notes: sentences for trace's report, such as which key of a checkpoint was taken.
     """
 
     module: torch.nn.Module
@@ -71,4 +74,7 @@ class Model:
     class_names: Sequence[str]
     trained: bool
     file: Path | None = None
+    axes: Mapping[str, Mapping[int, str]] | None = None
+    batch: int | None = None
     prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    notes: Sequence[str] = ()

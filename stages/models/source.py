@@ -85,6 +85,19 @@ def io_spec(
     }
 
 
+def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
+    """The axes that vary: of a file its own, else `trace.dynamic_axes`. An input that is not named there has a row for
+    each sample, too, so its first axis is called as that of the first input, where that varies.
+    """
+    if model.axes is not None:
+        return {name: dict(axes) for name, axes in model.axes.items()}
+    axes = {name: dict(axes) for name, axes in config.trace.dynamic_axes.items()}
+    batch = axes.get(model.inputs[0].name, {}).get(0)
+    if batch is None:
+        return axes
+    return {each.name: {0: batch} for each in model.inputs if each.name not in axes} | axes
+
+
 def described_inputs(model: Model) -> list[dict[str, Any]]:
     """The inputs as the I/O spec will have them, as far as they are known before a run: for the samples to trace on."""
     described = []
@@ -95,6 +108,11 @@ def described_inputs(model: Model) -> list[dict[str, Any]]:
             sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
         described.append({"name": each.name, "dtype": each.dtype, "shape": ["batch", *sides]} | _of_input(each))
     return described
+
+
+def described(model: Model) -> dict[str, Any]:
+    """The I/O spec as far as it is known before a run, and as samples need it: inputs and class_names."""
+    return {"inputs": described_inputs(model), "class_names": list(model.class_names)}
 
 
 def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict[str, Any]:

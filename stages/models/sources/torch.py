@@ -1,0 +1,248 @@
+"""Your own torch module, made by a function of yours.
+
+`model.options.factory` is imported from the workspace or from what is installed, because you name it; nothing else is.
+Checkpoints are data: stages/models/checkpoints.py. The outputs are those that the module returns on one sample.
+
+`model.options.prepare`, where you name it, is called with a deep copy of the module before it is exported (`deploy()`,
+fused layers). The module itself stays as it is, and is what the exported file is held against.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from conf.schema import Config, DecoderName
+from stages.io import StageError
+from stages.models.calling import calling
+from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
+from stages.models.model import Input, Model, Output
+from stages.models.weights import load_weights
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Options:
+    """See model/torch.yaml.
+
+    Attributes:
+        factory: "package.module:function", called with `kwargs`; returns the module.
+        prepare: "package.module:function", called with a copy of the module before the export; changes it in place, or
+            returns another.
+        key: where in the checkpoint's mapping the state dict is, such as "ema.module"; null: where it is found.
+        prefix: taken off every name in the checkpoint.
+        trained: whether there are weights to trust; null: whether there is a checkpoint.
+    """
+
+    factory: str | None
+    kwargs: dict[str, Any]
+    prepare: str | None
+    key: str | None
+    prefix: str | None
+    trained: bool | None
+
+
+def faults(config: Config) -> list[str]:
+    """What is wrong with `model.*` beyond types."""
+    return [*_faults_of_keys(config), *faults_of_declared(config)]
+
+
+def _faults_of_keys(config: Config) -> Iterator[str]:
+    model, options = config.model, config.model.options
+    if config.decoder.name is not DecoderName.none:
+        yield f"decoder: the module brings its own; expected none, got {config.decoder.name.value}"
+    if options.factory is None:
+        yield (
+            "model.options.factory: model=torch needs the function that makes your module: "
+            "model.options.factory=my_package.my_module:build"
+        )
+    for key in ("factory", "prepare"):
+        name = getattr(options, key)
+        if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+            yield f"model.options.{key}: expected package.module:function, got {name!r}"
+    if takes_pictures(config) and None in model.image_size:
+        yield f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}"
+    if model.checkpoint is None and (options.key is not None or options.prefix is not None):
+        yield "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """The checkpoint, and the source of what is named: all of its package in the workspace, or its installed file."""
+    options: Options = config.model.options
+    named = [name.partition(":")[0] for name in (options.factory, options.prepare) if name is not None]
+    found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
+    for module in dict.fromkeys(named):
+        found += [path for path in _sources_of(module, root) if path not in found]
+    return found
+
+
+def _sources_of(module: str, root: Path) -> list[Path]:
+    package, *inner = module.split(".")
+    if (root / package).is_dir():
+        return sorted((root / package).rglob("*.py"))
+    if (root / f"{package}.py").is_file():
+        return [root / f"{package}.py"]
+    spec = importlib.util.find_spec(package)  # finds a package without importing it, and not what is inside it
+    if spec is None or spec.origin is None:
+        return []
+    file = Path(spec.origin)
+    if inner:
+        place = file.parent.joinpath(*inner)
+        file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
+    return [file] if file.is_file() else []
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The module that the factory makes, with its weights.
+
+    Raises:
+        StageError: when a function cannot be imported or raises, when the factory makes no module, when the weights do
+            not fit, or when what the module returns cannot be the outputs.
+    """
+    options: Options = config.model.options
+    network = _made(options, config.seed, root)
+    notes = []
+    if config.model.checkpoint is not None:
+        path = root / config.model.checkpoint
+        notes.append(load_weights(network, path, options.key, options.prefix or ""))
+    inputs = declared_inputs(config)
+    outputs, takes = _outputs(network, inputs, config, root)
+    module = calling(network, takes)
+    if options.prepare is not None:
+        notes.append(f"prepare: {options.prepare}, on a copy of the module, for the export alone")
+    return Model(
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        class_names=config.model.classes or [],
+        trained=config.model.checkpoint is not None if options.trained is None else options.trained,
+        prepared=lambda: _prepared(module, options, root),
+        notes=notes,
+    )
+
+
+def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
+    """The module in eval mode, on the CPU, in FP32; random weights follow the seed."""
+    import torch
+
+    assert options.factory is not None, "checked by faults"
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = _called(options.factory, "model.options.factory", root, **options.kwargs)
+    if not isinstance(network, torch.nn.Module):
+        raise StageError(
+            f"model.options.factory: {options.factory} returned a {type(network).__name__}; expected a torch.nn.Module"
+        )
+    return network.to("cpu", torch.float32).eval()
+
+
+def _outputs(
+    network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
+) -> tuple[list[Output], list[str]]:
+    """What the module returns on a sample to trace on, in the batch that is traced."""
+    import torch
+
+    from stages.data.samples import stacked, trace_samples
+    from stages.models.source import described
+
+    declared = config.model.outputs
+    if declared is not None and all(each.take is not None for each in declared):
+        return outputs_of(config, {})
+    batch = config.trace.input_shape[0] or 1
+    sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
+    feeds = stacked([sample] * batch)
+    try:
+        with torch.no_grad():
+            returned = network(*(torch.from_numpy(feeds[each.name]) for each in inputs))
+    except Exception as error:  # whatever the module raises
+        shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
+        raise StageError(
+            f"model.options.factory: the module fails on {shapes}: {type(error).__name__}: {_first_line(error)}; "
+            "model.inputs and model.image_size say what goes in"
+        ) from error
+    outputs, takes = outputs_of(config, returned)
+    names = [each.name for each in inputs]
+    if clashing := [each.name for each in outputs if each.name in names]:
+        raise StageError(
+            f"model.outputs: the module returns {', '.join(clashing)}, and an input has this name; give outputs other "
+            "names in model.outputs, each with `take`"
+        )
+    return outputs, takes
+
+
+@contextlib.contextmanager
+def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
+    """Within, `module` holds a prepared copy of its network."""
+    if options.prepare is None:
+        yield
+        return
+    import torch
+
+    network = module.network
+    try:
+        copied = copy.deepcopy(network)
+    except Exception as error:  # whatever a part of the module raises
+        raise StageError(
+            f"model.options.prepare: the module cannot be copied ({type(error).__name__}: {_first_line(error)}), and "
+            "is not changed itself; prepare it in the factory"
+        ) from error
+    returned = _called(options.prepare, "model.options.prepare", root, copied)
+    if returned is not None and not isinstance(returned, torch.nn.Module):
+        raise StageError(
+            f"model.options.prepare: {options.prepare} returned a {type(returned).__name__}; expected a "
+            "torch.nn.Module, or nothing where it changes the one that it gets"
+        )
+    module.network = (copied if returned is None else returned).eval()
+    try:
+        yield
+    finally:
+        module.network = network
+
+
+def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -> Any:
+    """What the named function returns; the workspace is on the path meanwhile, for what it imports.
+
+    Raises:
+        StageError: when there is no such function, or it raises.
+    """
+    module, _, attribute = name.partition(":")
+    with _importing_from(root):
+        try:
+            function: Callable[..., Any] | None = getattr(importlib.import_module(module), attribute, None)
+        except Exception as error:  # whatever the user's code raises when it is imported
+            raise StageError(
+                f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
+                f"{type(error).__name__}: {_first_line(error)}"
+            ) from error
+        if not callable(function):
+            raise StageError(f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
+        try:
+            return function(*arguments, **keywords)
+        except StageError:
+            raise
+        except Exception as error:
+            raise StageError(f"{key}: {name} raised {type(error).__name__}: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _importing_from(root: Path) -> Iterator[None]:
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the user's code may have taken it off
+            sys.path.remove(str(root))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "no message")

@@ -1,0 +1,390 @@
+"""Modules of the user's own: made by a function that is named, fed and read as declared, and left as they were."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conf.schema import Config
+from conf.validate import ConfigErrors
+from stages.configuration import validated
+from stages.data.samples import trace_samples
+from stages.io import Stage, StageError
+from stages.models.model import Model
+from stages.models.source import described, open_model
+from stages.models.sources.torch import files
+from stages.ort.session import Session
+from stages.trace import run
+from tests.conftest import composed, write_params
+
+DATA = ("data=random", "model.image_size=[32,32]")
+
+NUMBERS = itertools.count()
+CODE = """
+import collections, dataclasses
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=4, form="tensor"):
+        super().__init__()
+        self.form = form
+        self.conv = nn.Conv2d(3, width, 3, stride=4, padding=1)
+        self.norm = nn.BatchNorm2d(width)
+        self.fc = nn.Linear(width, 5)
+
+    def forward(self, images, sizes=None):
+        x = self.norm(self.conv(images)).relu()
+        logits = self.fc(x.mean((2, 3)))
+        if sizes is not None:
+            return {"logits": logits, "scaled": logits * sizes.to(logits.dtype).prod(-1, keepdim=True)}
+        if self.form == "tensor":
+            return logits
+        if self.form == "tuple":
+            return logits, x
+        if self.form == "nested":
+            return logits, (x, x)
+        if self.form == "dict":
+            return {"logits": logits, "features": x, "aux": [{"logits": logits}]}
+        if self.form == "clash":
+            return {"images": logits}
+        if self.form == "namedtuple":
+            return Named(logits, x)
+        return Fields(logits, x, None)
+
+
+Named = collections.namedtuple("Named", ["logits", "features"])
+
+
+@dataclasses.dataclass
+class Fields:
+    logits: torch.Tensor
+    features: torch.Tensor
+    loss: torch.Tensor | None
+
+
+MADE = []
+
+
+def build(**kwargs):
+    net = Net(**kwargs)
+    nn.init.uniform_(net.norm.running_mean)
+    MADE.append(net)
+    return net
+
+
+def fuse(net):
+    net.fc = nn.Sequential(net.conv.__class__(1, 1, 1), net.fc)[1:]
+    torch.nn.utils.fusion.fuse_conv_bn_eval
+    net.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(net.conv, net.norm)
+    net.norm = nn.Identity()
+
+
+def break_it(net):
+    net.fc.bias.data += 1
+    return net
+
+
+def not_a_module(*_):
+    return 3
+
+
+def failing(*_):
+    raise RuntimeError("no weights today\\nsecond line")
+
+
+def with_extra():
+    import extra_of_mine_{number}
+    return extra_of_mine_{number}.build()
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    """A module of the user's in the workspace, called unlike those of other tests."""
+    number = next(NUMBERS)
+    name = f"mine_{number}"
+    (tmp_path / f"{name}.py").write_text(CODE.replace("{number}", str(number)))
+    (tmp_path / f"extra_of_mine_{number}.py").write_text(f"from {name} import build\n")
+    return name
+
+
+def config(mine: str, *overrides: str, factory: str = "build") -> Config:
+    return validated(composed("model=torch", *DATA, f"model.options.factory={mine}:{factory}", *overrides))
+
+
+def called(model: Model, config: Config, root: Path, count: int = 2) -> tuple[torch.Tensor, ...]:
+    samples = trace_samples(config, count, root, described(model))
+    feeds = [np.stack([sample.feeds[each.name] for sample in samples]) for each in model.inputs]
+    with torch.no_grad():
+        return model.module(*(torch.from_numpy(feed) for feed in feeds))
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("tensor", ["output_0"]),
+        ("tuple", ["output_0", "output_1"]),
+        ("dataclass", ["logits", "features"]),
+        ("namedtuple", ["logits", "features"]),
+    ],
+)
+def test_every_tensor_that_it_returns_is_an_output(form: str, names: list[str], mine: str, tmp_path: Path) -> None:
+    configured = config(mine, f"+model.options.kwargs.form={form}")
+    model = open_model(configured, tmp_path)
+    assert [each.name for each in model.inputs] == ["images"]
+    assert [each.name for each in model.outputs] == names
+    assert all(each.kind is None and not each.layout for each in model.outputs)
+    assert [list(tensor.shape) for tensor in called(model, configured, tmp_path)] == [[2, 5], [2, 4, 8, 8]][
+        : len(names)
+    ]
+    assert not any(part.training for part in model.module.modules())
+    assert not model.trained and list(model.class_names) == []
+
+
+def test_auxiliary_outputs_are_dropped(mine: str, tmp_path: Path) -> None:
+    form = "+model.options.kwargs.form=dict"
+    with pytest.raises(StageError, match=r"aux is a list with tensors inside, which have no name"):
+        open_model(config(mine, form), tmp_path)
+    model = open_model(config(mine, form, "model.drop_outputs=[aux,'1']"), tmp_path)
+    assert [each.name for each in model.outputs] == ["logits"]
+    with pytest.raises(StageError, match=r"model.drop_outputs: the model returns no extra; it returns logits, feat"):
+        open_model(config(mine, form, "model.drop_outputs=[extra]"), tmp_path)
+
+
+def test_nested_tuples_and_names_of_inputs_are_refused(mine: str, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"output_1 is a tuple with tensors inside"):
+        open_model(config(mine, "+model.options.kwargs.form=nested"), tmp_path)
+    with pytest.raises(StageError, match=r"the module returns images, and an input has this name"):
+        open_model(config(mine, "+model.options.kwargs.form=clash"), tmp_path)
+
+
+def output(name: str, kind: str = "tensor", **layout: Any) -> dict[str, Any]:
+    keys = ("take", "activation", "format", "normalized", "no_object")
+    return {"name": name, "kind": kind} | dict.fromkeys(keys) | layout
+
+
+def declared(mine: str, inputs: Any = None, outputs: Any = None, *overrides: str, **kwargs: Any) -> Config:
+    values = composed("model=torch", *DATA, f"model.options.factory={mine}:build", *overrides)
+    values["model"]["inputs"], values["model"]["outputs"] = inputs, outputs
+    values["model"]["options"]["kwargs"] = kwargs
+    return validated(values)
+
+
+@pytest.mark.parametrize(
+    ("form", "take"), [("tuple", None), ("tuple", "0"), ("dict", "logits"), ("dataclass", "logits"), ("tensor", None)]
+)
+def test_outputs_are_taken_as_declared(form: str, take: str | None, mine: str, tmp_path: Path) -> None:
+    configured = declared(mine, None, [output("classes", "classes", take=take)], form=form)
+    model = open_model(configured, tmp_path)
+    assert [(each.name, each.kind) for each in model.outputs] == [("classes", "classes")]
+    assert [list(tensor.shape) for tensor in called(model, configured, tmp_path)] == [[2, 5]]
+
+
+def test_outputs_are_found_by_their_names_in_any_order(mine: str, tmp_path: Path) -> None:
+    configured = declared(mine, None, [output("features"), output("logits", "classes")], form="dict")
+    model = open_model(configured, tmp_path)
+    assert [list(tensor.shape) for tensor in called(model, configured, tmp_path)] == [[2, 4, 8, 8], [2, 5]]
+
+
+SIZES = [
+    {"name": "images", "kind": "images", "dtype": "float32", "shape": None},
+    {"name": "orig_target_sizes", "kind": "picture_size", "dtype": "int64", "shape": None},
+]
+
+
+def test_the_size_of_the_picture_is_an_input_of_its_own(mine: str, tmp_path: Path) -> None:
+    configured = declared(mine, SIZES)
+    model = open_model(configured, tmp_path)
+    assert [each.name for each in model.outputs] == ["logits", "scaled"]
+    logits, scaled = called(model, configured, tmp_path)
+    assert torch.equal(scaled, logits * 32 * 32)
+
+
+def test_what_goes_in_is_preprocessed_as_declared(mine: str, tmp_path: Path) -> None:
+    keys = ["range=[0,255]", "channels=BGR", "mean=[1,2,3]", "std=[4,5,6]", "resize=letterbox"]
+    (entry,) = open_model(config(mine, *(f"model.preprocessing.{key}" for key in keys)), tmp_path).inputs
+    assert entry.preprocessing is not None
+    assert entry.preprocessing.as_dict() == {
+        **{"size": [32, 32], "range": [0, 255], "channels": "BGR", "mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]},
+        **{"resize": "letterbox", "layout": "NCHW"},
+    }
+
+
+def test_random_weights_follow_the_seed_and_kwargs_go_to_the_factory(mine: str, tmp_path: Path) -> None:
+    def weight(*overrides: str) -> torch.Tensor:
+        return open_model(config(mine, *overrides), tmp_path).module.get_parameter("network.conv.weight")
+
+    before = torch.random.get_rng_state()
+    assert torch.equal(weight("seed=1"), weight("seed=1")) and not torch.equal(weight("seed=1"), weight("seed=2"))
+    assert weight("+model.options.kwargs.width=7").shape[0] == 7
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_weights_say_which_key_was_taken(mine: str, tmp_path: Path) -> None:
+    state = open_model(config(mine), tmp_path).module.network.state_dict()  # type: ignore[union-attr, operator]
+    state = {f"module.{name}": tensor + 1 for name, tensor in state.items()}  # type: ignore[union-attr, operator]
+    torch.save({"ema": {"module": state}, "epoch": 1}, tmp_path / "w.ckpt")
+    with pytest.raises(StageError, match=r"model\.options\.prefix=module\."):
+        open_model(config(mine, "model.checkpoint=w.ckpt"), tmp_path)
+    model = open_model(config(mine, "model.checkpoint=w.ckpt", "model.options.prefix=module."), tmp_path)
+    assert model.notes == ["weights: 9 tensors of w.ckpt (its key 'ema.module'), 'module.' taken off every name"]
+    assert model.trained
+    assert torch.equal(model.module.get_parameter("network.conv.weight"), state["module.conv.weight"])
+    untrusted = config(mine, "model.checkpoint=w.ckpt", "model.options.prefix=module.", "model.options.trained=false")
+    assert not open_model(untrusted, tmp_path).trained
+    with pytest.raises(StageError, match="expected the key 'model'"):
+        open_model(config(mine, "model.checkpoint=w.ckpt", "model.options.key=model"), tmp_path)
+
+
+def test_the_workspace_is_on_the_path_for_the_import_alone(mine: str, tmp_path: Path) -> None:
+    before = list(sys.path)
+    open_model(config(mine, factory="with_extra"), tmp_path)
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("absent", "has no function 'absent'"),
+        ("MADE", "has no function 'MADE'"),
+        ("not_a_module", "not_a_module returned a int; expected a torch.nn.Module"),
+        ("failing", "failing raised RuntimeError: no weights today"),
+    ],
+)
+def test_factories_that_make_no_module(factory: str, said: str, mine: str, tmp_path: Path) -> None:
+    before = list(sys.path)
+    with pytest.raises(StageError, match=r"^model\.options\.factory: ") as error:
+        open_model(config(mine, factory=factory), tmp_path)
+    assert said in str(error.value) and "second line" not in str(error.value)
+    assert sys.path == before
+
+
+def test_a_module_that_is_not_there_and_one_that_fails_on_its_inputs(mine: str, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"module 'absent_package\.models' cannot be imported from"):
+        open_model(config("absent_package.models"), tmp_path)
+    with pytest.raises(StageError, match=r"the module fails on images float32 \[2, 32, 32, 3\]: RuntimeError"):
+        open_model(config(mine, "model.preprocessing.layout=NHWC"), tmp_path)
+
+
+def made(mine: str) -> Any:
+    return sys.modules[mine].MADE[-1]
+
+
+def test_prepare_is_for_the_export_alone(mine: str, tmp_path: Path) -> None:
+    model = open_model(config(mine, f"model.options.prepare={mine}:fuse"), tmp_path)
+    network, state = made(mine), {name: tensor.clone() for name, tensor in made(mine).state_dict().items()}
+    parts = [type(part) for part in network.modules()]
+    with model.prepared():
+        assert model.module.network is not network
+        assert isinstance(model.module.network.norm, torch.nn.Identity)  # type: ignore[union-attr]
+        assert not any(part.training for part in model.module.modules())
+    assert model.module.network is network
+    assert [type(part) for part in network.modules()] == parts
+    assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
+    assert "on a copy of the module" in model.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        ("not_a_module", "returned a int; expected a torch.nn.Module, or nothing"),
+        ("failing", "failing raised RuntimeError: no weights today"),
+        ("absent", "has no function 'absent'"),
+    ],
+)
+def test_prepare_that_fails_leaves_the_module(prepare: str, said: str, mine: str, tmp_path: Path) -> None:
+    model = open_model(config(mine, f"model.options.prepare={mine}:{prepare}"), tmp_path)
+    with pytest.raises(StageError, match=r"^model\.options\.prepare: ") as error, model.prepared():
+        pass
+    assert said in str(error.value)
+    assert model.module.network is made(mine)
+
+
+def traced(mine: str, folder: Path, *overrides: str, values: dict[str, Any] | None = None) -> tuple[dict, Stage]:
+    write_params(folder, "model=torch", *DATA, f"model.options.factory={mine}:build", *overrides)
+    stage = Stage("trace", folder)
+    return run(stage), stage
+
+
+def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tmp_path: Path) -> None:
+    report, stage = traced(mine, tmp_path, f"model.options.prepare={mine}:fuse", "model.options.trained=true")
+    assert report["parity"]["status"] == "verified"
+    assert "BatchNormalization" not in report["model"]["ops"]
+    assert report["notes"] == [f"prepare: {mine}:fuse, on a copy of the module, for the export alone"]
+    outputs = Session(stage.out() / "model.onnx").run({"images": np.zeros((3, 3, 32, 32), np.float32)})
+    assert outputs["output_0"].shape == (3, 5)
+    with pytest.raises(StageError, match=r"torch and ONNX Runtime agree on 0\.00% of the values"):
+        traced(mine, tmp_path, f"model.options.prepare={mine}:break_it", "model.options.trained=true")
+
+
+def test_files_are_the_weights_and_the_sources(mine: str, tmp_path: Path) -> None:
+    configured = config(mine, "model.checkpoint=w.pt", f"model.options.prepare={mine}:fuse")
+    assert files(configured, tmp_path) == [tmp_path / "w.pt", tmp_path / f"{mine}.py"]
+    (tmp_path / "pack/inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/net.py", "inner/__init__.py", "notes.txt"):
+        (tmp_path / "pack" / name).write_text("")
+    names = ["pack/__init__.py", "pack/inner/__init__.py", "pack/inner/net.py"]
+    assert files(config("pack.inner.net"), tmp_path) == [tmp_path / name for name in names]
+    (installed,) = files(config("email.mime.text"), tmp_path)
+    assert installed.is_file() and installed.parts[-3:] == ("email", "mime", "text.py")
+    assert files(config("absent_package.models"), tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["model.options.factory=null"], "model.options.factory: model=torch needs the function"),
+        (["model.options.factory=mine.build"], "model.options.factory: expected package.module:function, got 'mine.bu"),
+        (["model.options.prepare=3:"], "model.options.prepare: expected package.module:function, got '3:'"),
+        (["decoder=dfine"], "decoder: the module brings its own; expected none, got dfine"),
+        (["model.image_size=[null,null]"], "model.image_size: expected [height, width], which a module does not say"),
+        (["model.options.prefix=module."], "model.options.key, model.options.prefix: of model.checkpoint, which is nu"),
+        (["+model.options.depth=3"], "model.options.depth: unknown key; known here: factory, kwargs"),
+    ],
+)
+def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigErrors) as error:
+        config("mine", *overrides)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "said"),
+    [
+        ([], None, "model.inputs: expected one input or more"),
+        (None, [], "model.outputs: expected one output or more"),
+        ([SIZES[0] | {"shape": [3, 2, 2]}], None, "model.inputs[0].shape: model.image_size says the size of pictures"),
+        ([SIZES[0], SIZES[1] | {"shape": [4]}], None, "model.inputs[1].shape: height and width; expected null or [2]"),
+        ([SIZES[0] | {"kind": "tensor"}], None, "model.inputs[0].shape: expected the sides of one sample"),
+        (
+            [SIZES[0] | {"dtype": "float"}, SIZES[1] | {"dtype": "int65"}],
+            None,
+            "model.inputs[1].dtype: expected a type",
+        ),
+        ([SIZES[0] | {"dtype": "float16"}], None, "model.inputs[0].dtype: the model is run in FP32"),
+        (None, [output("images")], "model.outputs: 'images' is the name of an input, too"),
+        (
+            None,
+            [output("a", "logits")],
+            "model.outputs: output 'a', kind 'logits': expected activation sigmoid or soft",
+        ),
+        (None, [output("a", "labels")], "model.outputs: kinds: expected logits and boxes, or scores, labels and boxes"),
+    ],
+)
+def test_what_cannot_be_declared(inputs: Any, outputs: Any, said: str) -> None:
+    with pytest.raises(ConfigErrors) as error:
+        declared("mine", inputs, outputs)
+    assert said in str(error.value)
+
+
+def test_declared_outputs_leave_nothing_to_drop() -> None:
+    with pytest.raises(ConfigErrors, match=r"model\.drop_outputs: model\.outputs lists those that are kept"):
+        declared("mine", None, [output("a")], "model.drop_outputs=[b]")
