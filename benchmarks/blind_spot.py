@@ -125,13 +125,13 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     from stages.configuration import validated
     from stages.data.samples import calibration_samples, stacked
     from stages.models.ltdetr import scale_attention_values
-    from stages.models.source import described_inputs, open_model
+    from stages.models.source import described, open_model
     from stages.slim import slim
 
     config = validated(_composed(*DETECTORS[name]))
     model = open_model(config, CONF.parent)
     network = model.module
-    feeds = stacked(calibration_samples(config, CONF.parent, described_inputs(model))[:1])
+    feeds = stacked(calibration_samples(config, CONF.parent, described(model))[:1])
     images = torch.from_numpy(feeds["images"])
     names = ["logits", "boxes"]
     assert all(np.isfinite(value).all() for value in _in_half(network, images, block_list)), f"{name} unscaled"

@@ -137,12 +137,12 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
 
     from stages.configuration import validated
     from stages.data.samples import stacked, verification_samples
-    from stages.models.source import described_inputs, open_model
+    from stages.models.source import described, open_model
     from tests.conftest import composed
 
     config = validated(composed("model=ltdetr_nano", f"decoder={decoder}"))
     model = open_model(config, CONF.parent)
-    samples = verification_samples(config, CONF.parent, described_inputs(model))
+    samples = verification_samples(config, CONF.parent, described(model))
     return model.module, torch.from_numpy(stacked(samples[:1])["images"])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,23 @@ _LAYERS = 24
 _WIDTH = 5632  # 24 * 5632^2 * 4 bytes = 3.05e9
 
 
-def detector(folder: Path, name: str) -> None:
-    """A detector of the chain, traced and slimmed with its own configuration."""
+def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
+    """A detector of the chain, traced and slimmed with its own configuration.
+
+    Args:
+        overrides: of the configuration; default: those of DETECTORS.
+    """
     from stages.configuration import validated
     from stages.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
-    from stages.models.source import described_inputs, open_model, spec_of
+    from stages.models.source import described, open_model, spec_of
     from stages.slim import slim
     from stages.trace import trace
 
-    config = validated(_composed(*DETECTORS[name]))
+    config = validated(_composed(*(overrides or DETECTORS[name])))
     root = CONF.parent
     model = open_model(config, root)
-    inputs = described_inputs(model)
-    example = stacked(trace_samples(config, TRACE_SAMPLES, root, inputs)[: config.trace.input_shape[0]])
+    known = described(model)
+    example = stacked(trace_samples(config, TRACE_SAMPLES, root, known)[: config.trace.input_shape[0]])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         trace(
             model.module,
@@ -54,7 +58,7 @@ def detector(folder: Path, name: str) -> None:
             dynamic_axes=config.trace.dynamic_axes,
         )
         slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx", repair=())
-    calibration, verification = calibration_samples(config, root, inputs), verification_samples(config, root, inputs)
+    calibration, verification = calibration_samples(config, root, known), verification_samples(config, root, known)
     samples = {"": calibration[:1], ".check": verification[:2]}
     for suffix, chosen in samples.items():
         np.savez(folder / f"{name}{suffix}.npz", images=stacked(chosen)["images"])

@@ -42,11 +42,12 @@ def not_verified(reports: Reports) -> list[str]:
 
 
 def warnings(reports: Reports) -> list[str]:
-    """What the conversion warns of: entries that match no node (a typo, most likely), opsets, outputs not finite; and
-    what the engine's stage finds odd about the file's precision.
+    """What calibration warns of: samples of noise; the conversion: entries that match no node (a typo, most likely),
+    opsets, outputs not finite; and what the engine's stage finds odd about the file's precision.
     """
+    noise = reports.get("calibrate", {}).get("warnings", [])
     odd = (reports.get("engine", {}).get("precision") or {}).get("warnings", [])
-    return list(reports.get("fp16", {}).get("warnings", [])) + list(odd)
+    return [*noise, *reports.get("fp16", {}).get("warnings", []), *odd]
 
 
 def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from pipeline.caveats import not_verified, parity, unmet, warnings
+from pipeline.data import data_of
 from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
@@ -90,6 +91,7 @@ def content(folder: Path) -> dict[str, Any]:
         "pictures": [_picture(verdict_folder, item) for item in (details or {}).get("pictures", [])],
         "decisions": _decisions(folder, reports.get("fp16")),
         "engine": _engine(engine),
+        "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
         "config": _config(params),
         "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else None,
     }
@@ -108,7 +110,7 @@ def _reports(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str] | 
     report_file = folder / "reports" / f"{crash['stage']}.json"
     if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
         return reports, None  # the stage has run well since
-    stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else STAGES
+    stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else (*STAGES, crash["stage"])
     return {stage: report for stage, report in reports.items() if stage not in stale}, crash
 
 
@@ -124,6 +126,10 @@ def _json(path: Path) -> Any:
     with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
         return json.loads(path.read_text())
     return None
+
+
+def _spec(folder: Path) -> Any:
+    return _json(folder / "artifacts" / "trace" / "io_spec.json")
 
 
 def _svg(path: Path) -> Any:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.data.samples import Sample, calibration_samples
+from conf.schema import DataSource
+from stages.data.noise import WARNING
+from stages.data.samples import Sample, Samples, calibration_samples
 from stages.graph.ready import make_ready
 from stages.io import Stage, read_json, stage_main, write_json
 from stages.onnx_files import load_model
@@ -29,7 +31,7 @@ class SampleFeeds:
 
     def __init__(self, samples: Sequence[Sample], batch: int) -> None:
         self._samples, self._batch = samples, batch
-        self.names = [sample.name for sample in samples]
+        self.names = samples.names if isinstance(samples, Samples) else [sample.name for sample in samples]
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for sample in self._samples:
@@ -45,12 +47,13 @@ def fixed_batch(model: ir.Model) -> int:
 
 def run(stage: Stage) -> dict[str, Any]:
     spec = read_json(stage.artifact("trace", "io_spec.json"))
-    samples = calibration_samples(stage.config, stage.root, spec["inputs"])
+    samples = calibration_samples(stage.config, stage.root, spec)
     model = load_model(stage.artifact("slim"))
     make_ready(model)
     ranges = calibrate(model, SampleFeeds(samples, fixed_batch(model)))
     write_json(stage.out() / "ranges.json", ranges)
-    return report(ranges, model)
+    noise = stage.config.data.source is DataSource.random
+    return report(ranges, model) | ({"warnings": [WARNING]} if noise else {})
 
 
 def report(ranges: Mapping[str, Any], model: ir.Model) -> dict[str, Any]:

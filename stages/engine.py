@@ -208,13 +208,13 @@ def evidence_of(config: Config, root: Path) -> Evidence:
     """
     folder = root / "artifacts" / "reference"
     spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
-    samples = verification_samples(config, root, spec["inputs"])
+    samples = verification_samples(config, root, spec)
     if config.verify.skip_corrupt:
         samples, _ = readable(samples)
     reference = read_reference(folder, "reference", samples, spec)
     if isinstance(reference, str):
         raise StageError(f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
-    adversarial = adversarial_samples(config, spec["inputs"])
+    adversarial = adversarial_samples(config, spec)
     return Evidence(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
 
 

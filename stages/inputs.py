@@ -1,18 +1,25 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, a rule of the user's own), so
-that a changed file re-runs what depends on it, wherever it lies.
+"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own), so that
+a changed file re-runs what depends on it, wherever it lies; and the proof that no sample has two purposes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.data.samples import PURPOSES, Drawn, drawn
+import numpy as np
+
+from conf.schema import Config, DataSource
+from stages.data.functions import file_of
+from stages.data.picture import Arrays, Drawn, Picture
+from stages.data.samples import PURPOSES, drawn
 from stages.io import Stage, StageError, stage_main, write_json
 from stages.models.sources import source
+
+_MADE = 16  # of a function's samples of a purpose are made here and compared
+_SHOWN = 10
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
@@ -23,7 +30,8 @@ def fingerprint(path: Path) -> dict[str, Any]:
 
 
 def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
-    """Fingerprints of the files of a model's source, folders with all that is in them, by their place.
+    """Fingerprints of the files of a model's source, folders with all that is in them, by their place: in the
+    workspace, or beside the file or folder that was named.
 
     Raises:
         StageError: when there is no such file.
@@ -34,58 +42,127 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
             raise StageError(
                 f"model.checkpoint: no such file: {path}; give the path of the weights, or null for random weights"
             )
+        base = root if path.is_relative_to(root) else path.parent
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        found |= {_place(each, root): fingerprint(each) for each in files}
+        found |= {each.relative_to(base).as_posix(): fingerprint(each) for each in files}
     return found
 
 
-def _place(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-
-
-def fingerprint_samples(samples: Drawn) -> dict[str, Any]:
-    """Number of samples, and the files that they come from with SHA-256, in order.
+def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str, Any]:
+    """Number of samples, and the files that they come from with SHA-256: by their place in a folder, in order.
 
     Made samples (digit scenes, noise) are a function of the configuration: there are no files.
     """
     digest, files = hashlib.sha256(), []
-    for path in getattr(samples, "paths", ()):
-        files.append({"file": path.name, "sha256": fingerprint(path)["sha256"]})
-        digest.update(path.name.encode())
+    for path in dict.fromkeys(samples.paths):  # one file may hold many samples
+        inside = folder is not None and path.is_relative_to(folder)
+        name = path.relative_to(folder).as_posix() if inside and folder is not None else path.name
+        files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
+        digest.update(name.encode())
         digest.update(bytes.fromhex(files[-1]["sha256"]))
     return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
 
-def fingerprint_rule(rule: str) -> dict[str, Any]:
-    """Fingerprint of the file that a custom rule, module:function, is defined in.
+def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
+    """Fingerprint of the file that a module:function of the user's is defined in.
+
+    Args:
+        key: of the configuration, for the message.
 
     Raises:
         StageError: when there is no such module.
     """
-    module = rule.partition(":")[0]
-    try:
-        found = importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # a package around it is missing
-        found = None
-    if found is None or found.origin is None or not Path(found.origin).is_file():
+    file = file_of(name, root)
+    if file is None:
         raise StageError(
-            f"precision.custom_rule: {rule!r}: expected a module that can be imported from the workspace or is "
-            f"installed, found no file of {module!r}"
+            f"{key}: {name!r}: expected a module that can be imported from the workspace or is "
+            f"installed, found no file of {name.partition(':')[0]!r}"
         )
-    return fingerprint(Path(found.origin))
+    return fingerprint(file)
+
+
+def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """What is used for each purpose, and what the source holds and nothing uses, with the reasons.
+
+    Raises:
+        StageError: when a sample has two purposes.
+    """
+    samples = {purpose: drawn(config, root, purpose) for purpose in PURPOSES}
+    found = {purpose: fingerprint_samples(each, _folder(config, root)) for purpose, each in samples.items()}
+    if config.data.annotations is not None and config.data.source is DataSource.coco:
+        path = root / config.data.annotations  # labels are read by verification alone
+        found["verification"]["annotations"] = {"file": path.name} | fingerprint(path)
+    if config.data.source is DataSource.npz:
+        _digests({purpose: (each, len(each)) for purpose, each in samples.items()})
+    if config.data.source is DataSource.function:
+        name = str(config.data.function)
+        code = {"function": name} | fingerprint_code("data.function", name, root)
+        made = _digests({purpose: (each, min(_MADE, len(each))) for purpose, each in samples.items()})
+        for purpose in PURPOSES:  # content, too: what the function reads may change while its code does not
+            digest = hashlib.sha256(" ".join(made[purpose]).encode()).hexdigest()
+            found[purpose] |= {"code": code, "made": len(made[purpose]), "sha256": digest}
+    left_out = samples["verification"].left_out
+    return found, {reason: list(names) for reason, names in left_out.items()}
+
+
+def _folder(config: Config, root: Path) -> Path | None:
+    """What file names in reports are relative to."""
+    if config.data.source is DataSource.npz and config.data.file is not None:
+        place = root / config.data.file
+        return place if place.is_dir() else place.parent
+    return None if config.data.folder is None else root / config.data.folder
+
+
+def _digests(samples: Mapping[str, tuple[Drawn, int]]) -> dict[str, list[str]]:
+    """SHA-256 of the first so many samples of each purpose.
+
+    Raises:
+        StageError: when two purposes share one.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    found: dict[str, list[str]] = {}
+    shared: list[str] = []
+    for purpose, (each, count) in samples.items():
+        found[purpose] = [_digest(each[number]) for number in range(count)]
+        for number, digest in enumerate(found[purpose]):
+            earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
+            if earlier != purpose:
+                shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
+    if shared:
+        more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
+        raise StageError(
+            f"data: samples with two purposes: {', '.join(shared[:_SHOWN])}{more}; what was calibrated with proves "
+            "nothing in verification; leave the same samples out, or let data.function return others for each purpose"
+        )
+    return found
+
+
+def _digest(item: Picture | Arrays) -> str:
+    """SHA-256 of a sample's content, without its name."""
+    digest = hashlib.sha256()
+    if isinstance(item, Picture):
+        pixels: dict[str, np.ndarray] = {"image": np.asarray(item.image)}
+    else:
+        pixels = item.arrays
+    for name in sorted(pixels):
+        array = pixels[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def run(stage: Stage) -> dict[str, Any]:
     config, root, out = stage.config, stage.root, stage.out()
     rule, files = config.precision.custom_rule, source(config.model.source).files(config, root)
+    data, left_out = fingerprint_data(config, root)
     used = {
-        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_rule(rule),
+        "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
         "weights": fingerprint_files(files, root),
-        **{purpose: fingerprint_samples(drawn(config, root, purpose)) for purpose in PURPOSES},
+        **data,
     }
     for name, content in used.items():  # a file each, so that a stage depends on what it reads and no more
         write_json(out / f"{name}.json", content)
-    return used
+    return used | {"data": {"source": config.data.source.value, "left_out": left_out}}
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def run(stage: Stage) -> dict[str, Any]:
 
 def _samples(stage: Stage) -> Samples:
     spec = read_json(stage.artifact("trace", "io_spec.json"))
-    return calibration_samples(stage.config, stage.root, spec["inputs"])
+    return calibration_samples(stage.config, stage.root, spec)
 
 
 def _check_feeds(samples: Sequence[Sample], model: ir.Model) -> list[dict[str, np.ndarray]]:

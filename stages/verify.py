@@ -38,7 +38,7 @@ def run(stage: Stage) -> dict[str, Any]:
     config, spec = stage.config, read_json(stage.artifact("trace", "io_spec.json"))
     files = {hop: stage.artifact(hop) for hop in HOPS}
     model = open_model(config, stage.root).module
-    samples = verification_samples(config, stage.root, spec["inputs"])
+    samples = verification_samples(config, stage.root, spec)
     left_out: list[str] = []
     if config.verify.skip_corrupt:
         samples, left_out = readable(samples)
@@ -79,7 +79,7 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
     file.
     """
     try:
-        return freeze(model, adversarial_samples(config, spec["inputs"]), spec, config.verify.batch)
+        return freeze(model, adversarial_samples(config, spec), spec, config.verify.batch)
     except StageError as error:
         return str(error)
 

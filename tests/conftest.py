@@ -43,6 +43,7 @@ PICTURES = [
         **{"size": [128, 128], "channels": "RGB", "range": [0, 1], "resize": "stretch", "layout": "NCHW"},
     }
 ]
+SPEC = {"inputs": PICTURES, "class_names": [str(digit) for digit in range(10)]}
 SAMPLES = "samples: {calibration: 64, verification: 500}"
 FEWER_SAMPLES = "samples: {calibration: 16, verification: 60}"
 

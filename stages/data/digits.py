@@ -9,7 +9,6 @@ The digits are split by sample (four fifths train, one fifth validation), so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from conf.schema import Config
-from stages.data.picture import Picture
+from stages.data.picture import Drawn, Picture
 from stages.io import StageError
 
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -179,28 +178,29 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
 
 
-class DigitPictures(Sequence[Picture]):
-    """Scenes `first` to `first + count - 1` of a split, made when asked for."""
+class DigitPictures(Drawn):
+    """Scenes `first` to `first + count - 1` of a split."""
 
-    def __init__(self, split: str, first: int, count: int, size: int, seed: int) -> None:
-        self._split, self._first, self._count, self._size, self._seed = split, first, count, size, seed
+    def __init__(self, split: str, first: int, count: int, size: int, seed: int, labelled: bool) -> None:
+        super().__init__([f"digits/{split}/{number}" for number in range(first, first + count)])
+        self._split, self._first, self._size, self._seed, self._labelled = split, first, size, seed, labelled
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        number = self._first + range(self._count)[index]
-        made = scene(number, self._split, self._size, self._seed)
-        return Picture.of_array(f"digits/{self._split}/{number}", made.image, made.boxes, made.labels)
+    def item(self, position: int) -> Picture:
+        made = scene(self._first + position, self._split, self._size, self._seed)
+        labels = (made.boxes, made.labels) if self._labelled else (None, None)
+        return Picture.of_array(self.names[position], made.image, *labels)
 
 
 def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> DigitPictures:
     """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
-    validation handwriting.
+    validation handwriting. Without labels where `model.classes` is null: the classes are then not digits.
+
+    Raises:
+        StageError: when `model.image_size` is null.
     """
     size = config.model.image_size[0]
     if size is None:
         raise StageError("data: digit scenes are made in the size of the model; set model.image_size")
     split = "val" if purpose == "verification" else "train"
     start = _CALIBRATION_START if purpose == "calibration" else 0
-    return DigitPictures(split, start, count, size, config.data.seed)
+    return DigitPictures(split, start, count, size, config.data.seed, config.model.classes is not None)

@@ -97,7 +97,8 @@ class _Part:
 def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str]) -> _Part:
     part, counts = _Part(source), {}
     wrong: list[str] = []
-    for name, (shape, dtype) in source.headers.items():
+    for name, header in source.headers.items():
+        shape, dtype = header.shape, header.dtype
         if name not in inputs:
             known = ", ".join(f"{each!r}" for each in inputs) or "none"
             wrong.append(f"{name!r} is no input of the model; it has {known}")
@@ -167,7 +168,14 @@ def _onnx_type_name(dtype: ir.DataType) -> str:
 
 # --- where the arrays are ---------------------------------------------------------------------------------------------
 
-_Header = tuple[tuple[int, ...], np.dtype]
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of an array: its shape, its type, and whether its first axis is the one that varies fastest."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran_order: bool = False
 
 
 class _Source:
@@ -180,7 +188,7 @@ class _Source:
 
     def __init__(self, label: str, arrays: Mapping[str, np.ndarray]) -> None:
         self.label, self._arrays = label, dict(arrays)
-        self.headers: dict[str, _Header] = {name: (array.shape, array.dtype) for name, array in self._arrays.items()}
+        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
 
     def load(self) -> dict[str, np.ndarray]:
         return self._arrays
@@ -192,10 +200,7 @@ class _NpzSource(_Source):
     def __init__(self, path: Path) -> None:
         super().__init__(path.stem, {})
         self._path = path
-        with zipfile.ZipFile(path) as file:
-            for member in file.namelist():
-                with file.open(member) as stream:
-                    self.headers[member.removesuffix(".npy")] = _npy_header(stream, member)
+        self.headers = npz_headers(path)
 
     def load(self) -> dict[str, np.ndarray]:
         try:
@@ -205,16 +210,36 @@ class _NpzSource(_Source):
             raise StageError(f"{self._path}: expected arrays in .npz, got a broken file ({error})") from error
 
 
-def _npy_header(stream: Any, member: str) -> _Header:
+def npz_headers(path: Path) -> dict[str, Header]:
+    """The headers of the arrays in an .npz file, by name; no array is read.
+
+    Raises:
+        ValueError: when a member is no array of numbers.
+        OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error: when the archive cannot be read.
+    """
+    with zipfile.ZipFile(path) as file:
+        headers = {}
+        for member in file.namelist():
+            with file.open(member) as stream:
+                headers[member.removesuffix(".npy")] = npy_header(stream, member)
+    return headers
+
+
+def npy_header(stream: Any, member: str) -> Header:
+    """The header that an .npy stream starts with; the stream is then where the values begin.
+
+    Raises:
+        ValueError: when it is no array of numbers.
+    """
     try:
         version = np.lib.format.read_magic(stream)
         reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = reads(stream)
+        shape, fortran_order, dtype = reads(stream)
     except ValueError as error:
         raise ValueError(f"{member!r} in it is no array") from error
     if dtype.hasobject:
         raise ValueError(f"{member!r} in it is pickled, and unpickling runs code; save it as an array of numbers")
-    return tuple(shape), dtype
+    return Header(tuple(shape), dtype, bool(fortran_order))
 
 
 def _sources(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[_Source]:

@@ -1,41 +1,45 @@
 """Samples of the user's own making: `data.function: module:function`, called as function(purpose, number, seed).
 
-It returns arrays by input name, without the batch axis; or a picture, uint8 [height, width, 3] in RGB, alone or with
-boxes (float [n, 4], xyxy in pixels) and labels (int [n]).
+    purpose   "trace", "calibration" or "verification"
+    number    from 0, below the number of samples of that purpose
+    seed      data.seed
+
+It returns arrays by input name, without the batch axis; or a picture, uint8 [height, width, 3] in RGB, alone or as a
+tuple with boxes (float [n, 4], xyxy in pixels of the picture) and labels (int [n], positions among the model's
+classes). The same arguments must give the same sample: stages make each anew.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from conf.schema import Config
-from stages.data.picture import Arrays, Picture
+from stages.data.picture import Arrays, Drawn, Picture
 from stages.io import StageError
 
 
-class MadeSamples(Sequence[Picture | Arrays]):
-    """What the function returns, when asked for."""
+class MadeSamples(Drawn):
+    """What the function returns."""
 
     def __init__(self, name: str, function: Callable[..., Any], purpose: str, count: int, seed: int) -> None:
-        self._name, self._function = name, function
-        self._purpose, self._count, self._seed = purpose, count, seed
+        super().__init__([f"{name}/{purpose}/{number}" for number in range(count)])
+        self._function, self._purpose, self._seed = function, purpose, seed
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        number = range(self._count)[index]
-        name = f"{self._name}/{self._purpose}/{number}"
+    def item(self, position: int) -> Picture | Arrays:
+        name = self.names[position]
         try:
-            made = self._function(self._purpose, number, self._seed)
+            made = self._function(self._purpose, position, self._seed)
         except Exception as error:  # whatever the user's code raises
-            raise StageError(f"data.function: {name}: {type(error).__name__}: {error}") from error
+            raise StageError(f"data.function: sample {name}: {_said(error)}") from error
         return _read(name, made)
 
 
@@ -53,20 +57,44 @@ def function_of(name: str, root: Path) -> Callable[..., Any]:
     """The function that module:function names, imported from the workspace or from what is installed.
 
     Raises:
-        StageError: when there is none.
+        StageError: when there is none, or its module cannot be imported.
     """
     module, _, attribute = name.partition(":")
-    sys.path.insert(0, str(root))
     try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except ImportError as error:
-        raise StageError(f"data.function: {name!r}: module {module!r} cannot be imported: {error}") from error
-    finally:
-        sys.path.remove(str(root))
+        with _importable(root):
+            found = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # whatever the user's module raises
+        raise StageError(f"data.function: {name!r}: module {module!r} cannot be imported: {_said(error)}") from error
     if not callable(found):
         raise StageError(f"data.function: {name!r}: module {module!r} has no function {attribute!r}")
     function: Callable[..., Any] = found
     return function
+
+
+def file_of(name: str, root: Path) -> Path | None:
+    """The file that the module of module:function lies in; None where there is none."""
+    try:
+        with _importable(root):
+            found = importlib.util.find_spec(name.partition(":")[0])
+    except (ImportError, ValueError):  # a package around it is missing; __main__
+        return None
+    return None if found is None or found.origin is None or not Path(found.origin).is_file() else Path(found.origin)
+
+
+@contextmanager
+def _importable(root: Path) -> Iterator[None]:
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+
+
+def _said(error: Exception) -> str:
+    """The error and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _read(name: str, made: Any) -> Picture | Arrays:
@@ -74,11 +102,28 @@ def _read(name: str, made: Any) -> Picture | Arrays:
         return Arrays(name, {str(key): np.asarray(array) for key, array in made.items()})
     image, boxes, labels = made if isinstance(made, tuple) and len(made) == 3 else (made, None, None)
     pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise StageError(
-            f"data.function: {name}: expected arrays by input name, or a picture as uint8 [height, width, 3], alone or "
-            f"as (picture, boxes, labels), got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}"
+            f"data.function: sample {name}: expected arrays by input name, or a picture as uint8 [height, width, 3], "
+            "alone or as (picture, boxes, labels), "
+            f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}"
         )
-    if boxes is None:
+    if boxes is None and labels is None:
         return Picture.of_array(name, pixels)
-    return Picture.of_array(name, pixels, np.asarray(boxes, np.float32), np.asarray(labels, np.int64))
+    return Picture.of_array(name, pixels, *_labelled(name, boxes, labels))
+
+
+def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    if boxes is None or labels is None:
+        raise StageError(f"data.function: sample {name}: expected boxes and labels, or neither, got one of them")
+    corners, numbers = np.asarray(boxes), np.asarray(labels)
+    if not corners.size and not numbers.size:
+        return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or corners.shape != (len(numbers), 4):
+        raise StageError(
+            f"data.function: sample {name}: expected boxes [n, 4] and integer labels [n], got boxes "
+            f"{corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}"
+        )
+    if not np.isfinite(corners).all() or (corners[:, 2:] <= corners[:, :2]).any():
+        raise StageError(f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1")
+    return corners.astype(np.float32), numbers.astype(np.int64)

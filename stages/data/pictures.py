@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.data.images import SUFFIXES, is_picture, pictures_under, unreadable
+from stages.data.images import expected_files, is_picture, pictures_under, unreadable
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 
@@ -66,7 +66,7 @@ def load_pictures(
     alone = is_picture(source)
     folder, paths = (source.parent, [source]) if alone else (source, pictures_under(source))
     if not paths:
-        raise StageError(f"{folder} holds no picture; expected files ending in {', '.join(SUFFIXES)}")
+        raise StageError(f"{folder} holds no picture; expected {expected_files()}")
     broken = unreadable(paths)
     if broken and not skip_corrupt:
         listed = list(broken.values())

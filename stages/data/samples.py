@@ -15,14 +15,14 @@ import numpy as np
 
 from conf.schema import Config, DataSource
 from stages.data import coco, digits, functions, images, noise, npz
-from stages.data.picture import Arrays, Picture
+from stages.data.picture import Arrays, Drawn, Picture
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 
 PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify
-Inputs = Sequence[Mapping[str, Any]]  # `inputs` of an I/O spec
-Drawn = Sequence[Picture | Arrays]  # what a source of data gives, read or made when it is asked for
+Inputs = Sequence[Mapping[str, Any]]
+Spec = Mapping[str, Any]  # an I/O spec, of which `inputs` and `class_names` are read
 
 # By source: a function (config, root, purpose, first, count) -> Drawn. `first` is where those of the purpose begin in
 # one row of all samples, for sources that have such a row.
@@ -57,12 +57,14 @@ class Samples(Sequence[Sample]):
     """What a source has drawn, made into samples one at a time.
 
     Attributes:
+        names: of the samples, known before they are made.
         paths: of the files they come from, in order; empty where they are made.
     """
 
-    def __init__(self, drawn: Drawn, inputs: Inputs) -> None:
-        self._drawn, self._inputs = drawn, inputs
-        self.paths: Sequence[Path] = getattr(drawn, "paths", ())
+    def __init__(self, drawn: Drawn, spec: Spec) -> None:
+        self._drawn, self._spec = drawn, spec
+        self._classes = _classes(drawn, spec)
+        self.names, self.paths = drawn.names, drawn.paths
 
     def __len__(self) -> int:
         return len(self._drawn)
@@ -70,43 +72,54 @@ class Samples(Sequence[Sample]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return sample_of(self._drawn[index], self._inputs)
+        return sample_of(self._drawn[index], self._spec, self._classes)
 
     def without(self, paths: Collection[Path]) -> Samples:
         """The same samples but those of some files."""
-        kept = [i for i, path in enumerate(self.paths) if path not in paths]
-        return Samples(_Kept(self._drawn, kept, [self.paths[i] for i in kept]), self._inputs)
+        return Samples(self._drawn.only([i for i, path in enumerate(self.paths) if path not in paths]), self._spec)
 
 
-class _Kept(Sequence[Picture | Arrays]):
-    def __init__(self, drawn: Drawn, kept: list[int], paths: list[Path]) -> None:
-        self._drawn, self._kept, self.paths = drawn, kept, paths
+def _classes(drawn: Drawn, spec: Spec) -> np.ndarray | None:
+    """int64: the model's class of each category that labels are positions in; None where labels are classes already.
 
-    def __len__(self) -> int:
-        return len(self._kept)
+    Raises:
+        StageError: when a category is no class of the model.
+    """
+    if drawn.categories is None:
+        return None
+    classes = list(spec["class_names"])
+    unknown = [name for name in drawn.categories if name not in classes]
+    if unknown:
+        raise StageError(
+            f"data: the model has no class named {_some(unknown)}; its classes are {_some(classes)}. Name them alike: "
+            "in the annotations, or by model.classes, in the order of the model's classes"
+        )
+    return np.array([classes.index(name) for name in drawn.categories], np.int64)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self._drawn[self._kept[index]]
+
+def _some(names: Sequence[str], shown: int = 20) -> str:
+    listed = ", ".join(repr(name) for name in names[:shown]) or "none"
+    return listed + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
-# `root` is the workspace: paths in data.* are relative to it. `inputs` are those of the model's I/O spec.
+# `root` is the workspace: paths in data.* are relative to it. `spec` is the model's I/O spec.
 
 
-def trace_samples(config: Config, count: int, root: Path, inputs: Inputs) -> Samples:
+def trace_samples(config: Config, count: int, root: Path, spec: Spec) -> Samples:
     """Samples to trace on and to check the trace with, at most TRACE_SAMPLES."""
     if count > TRACE_SAMPLES:
         raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
-    return Samples(drawn(config, root, "trace", count), inputs)
+    return Samples(drawn(config, root, "trace", count), spec)
 
 
-def calibration_samples(config: Config, root: Path, inputs: Inputs) -> Samples:
+def calibration_samples(config: Config, root: Path, spec: Spec) -> Samples:
     """`data.calibration_samples` samples; also what slim is checked with."""
-    return Samples(drawn(config, root, "calibration"), inputs)
+    return Samples(drawn(config, root, "calibration"), spec)
 
 
-def verification_samples(config: Config, root: Path, inputs: Inputs) -> Samples:
+def verification_samples(config: Config, root: Path, spec: Spec) -> Samples:
     """`data.verification_samples` samples that no other stage has seen."""
-    return Samples(drawn(config, root, "verification"), inputs)
+    return Samples(drawn(config, root, "verification"), spec)
 
 
 def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
@@ -121,12 +134,16 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
     return _SOURCES[data.source](config, root, purpose, firsts[purpose], counts[purpose] if count is None else count)
 
 
-def sample_of(item: Picture | Arrays, inputs: Inputs) -> Sample:
-    """One sample of a model with these inputs.
+def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:
+    """One sample of a model with this I/O spec.
+
+    Args:
+        classes: int64, the model's class of each number that labels may have; None: labels are classes.
 
     Raises:
-        StageError: when arrays do not fit the inputs, or an input cannot be made from a picture.
+        StageError: when arrays do not fit the inputs, an input cannot be made from a picture, or a label is no class.
     """
+    inputs: Inputs = spec["inputs"]
     if isinstance(item, Arrays):
         return Sample(item.name, _checked(item, inputs), None, None)
     feeds, boxes = {}, item.boxes
@@ -142,7 +159,19 @@ def sample_of(item: Picture | Arrays, inputs: Inputs) -> Sample:
                 f"data: input {entry['name']!r} is no picture and no size of one; "
                 "give arrays: data=npz or data=function"
             )
-    return Sample(item.name, feeds, boxes, item.labels)
+    return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes))
+
+
+def _labels(item: Picture, count: int, classes: np.ndarray | None) -> np.ndarray | None:
+    if item.labels is None:
+        return None
+    if classes is not None:
+        mapped: np.ndarray = classes[item.labels]
+        return mapped
+    odd = item.labels[(item.labels < 0) | (item.labels >= count)]
+    if odd.size:
+        raise StageError(f"data: {item.name}: expected labels from 0 to {count - 1}, got {odd[0]}")
+    return item.labels
 
 
 def _preprocessing(entry: Mapping[str, Any]) -> Preprocessing:
@@ -163,7 +192,8 @@ def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
     """The arrays in the order of the inputs, each of its type and shape."""
     names = [entry["name"] for entry in inputs]
     if sorted(names) != sorted(item.arrays):
-        raise StageError(f"data: {item.name}: expected inputs {', '.join(names)}, got {', '.join(item.arrays)}")
+        got = ", ".join(item.arrays) or "none"
+        raise StageError(f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}")
     for entry in inputs:
         array, shape = item.arrays[entry["name"]], entry["shape"][1:]
         fits = len(shape) == array.ndim and all(
@@ -171,8 +201,8 @@ def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
         )
         if array.dtype != entry["dtype"] or not fits:
             raise StageError(
-                f"data: {item.name}: input {entry['name']!r}: expected {entry['dtype']} {shape}, got {array.dtype} "
-                f"{list(array.shape)}"
+                f"data: {item.name}: input {entry['name']!r}: expected {entry['dtype']} {shape}, without the batch "
+                f"axis, got {array.dtype} {list(array.shape)}"
             )
     return {name: item.arrays[name] for name in names}
 
@@ -196,10 +226,11 @@ def readable(samples: Samples) -> tuple[Samples, list[str]]:
     return samples.without(corrupt), list(corrupt.values())
 
 
-def adversarial_samples(config: Config, inputs: Inputs) -> list[Sample]:
-    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but 0 and 1; none for a
+def adversarial_samples(config: Config, spec: Spec) -> list[Sample]:
+    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
     model that takes no pictures.
     """
+    inputs: Inputs = spec["inputs"]
     pictures = [entry for entry in inputs if entry["kind"] == "images"]
     if not pictures or any(entry["kind"] == "tensor" for entry in inputs):
         return []
@@ -207,7 +238,7 @@ def adversarial_samples(config: Config, inputs: Inputs) -> list[Sample]:
     dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
     made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
     return [
-        sample_of(Picture.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), inputs)
+        sample_of(Picture.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), spec)
         for name, pixels in made.items()
     ]
 

@@ -21,6 +21,11 @@ def test_every_stage_is_heard() -> None:
     assert not_verified({}) == ["the final file: verify has not run"] and warnings({}) == []
 
 
+def test_calibration_on_noise_is_warned_of_before_anything_else() -> None:
+    noise = {"calibrate": {"status": "done", "warnings": ["calibrated on noise"]}}
+    assert warnings(REPORTS | noise) == ["calibrated on noise", "node_block_list: x matches no node"]
+
+
 def test_the_table_shows_not_verified_and_never_passed(capsys) -> None:  # type: ignore[no-untyped-def]
     print_summary(composed(), REPORTS, None)
     printed = capsys.readouterr().out

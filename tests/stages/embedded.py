@@ -12,7 +12,7 @@ import onnx
 from stages.configuration import validated
 from stages.data.samples import stacked, verification_samples
 from stages.models.source import open_model
-from tests.conftest import PICTURES, ROOT, composed
+from tests.conftest import ROOT, SPEC, composed
 
 
 def embedded(path: Path, *overrides: str) -> Path:
@@ -40,5 +40,5 @@ def embedded(path: Path, *overrides: str) -> Path:
 
 def scenes(count: int, *overrides: str) -> dict[str, np.ndarray]:
     """The first pictures of verification: {"images": float32 [count, 3, height, width]}."""
-    samples = verification_samples(validated(composed(*overrides)), ROOT, PICTURES)
+    samples = verification_samples(validated(composed(*overrides)), ROOT, SPEC)
     return {"images": stacked(samples[:count])["images"]}

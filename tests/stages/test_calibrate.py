@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.parser
 
-from stages.calibrate import SampleFeeds, fixed_batch, report
+from stages.calibrate import SampleFeeds, fixed_batch, report, run
+from stages.data.noise import WARNING
 from stages.data.samples import Sample
+from stages.io import Stage
 from stages.onnx_files import load_model
 from stages.ort.calibration import calibrate
+from tests.conftest import SPEC, write_params
 
 
 def write(path: Path, text: str) -> Path:
@@ -39,3 +43,16 @@ def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -
     first, second = content["largest"][:2]
     assert first == {"tensor": "b", "node": "millionfold", "sample": "s1", "absmax": 2e6}
     assert (second["node"], second["absmax"]) == ("thousandfold", 2000)
+
+
+def test_calibration_on_noise_says_so(tmp_path: Path) -> None:
+    """And only then: real samples are no reason to warn."""
+    (tmp_path / "artifacts/slim").mkdir(parents=True)
+    (tmp_path / "artifacts/trace").mkdir()
+    write(tmp_path / "artifacts/slim/model.onnx", "g (float[N,3,128,128] images) => (float[M] y) { y = Abs(images) }")
+    (tmp_path / "artifacts/trace/io_spec.json").write_text(json.dumps(SPEC))
+    said = {}
+    for source in ("random", "digits"):
+        write_params(tmp_path, f"data={source}", "data.calibration_samples=2")
+        said[source] = run(Stage("calibrate", tmp_path)).get("warnings")
+    assert said == {"random": [WARNING], "digits": None}

@@ -23,7 +23,7 @@ from stages.io import StageError, load_params
 from stages.machine import probe
 from stages.parity.reference import freeze
 from stages.plugin_ops import ASSUMED
-from tests.conftest import PICTURES, ROOT, composed, in_workspace
+from tests.conftest import ROOT, SPEC, composed, in_workspace
 
 NO_GPU: dict[str, Any] = {
     "gpus": None,
@@ -579,7 +579,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example = {"images": np.zeros((2, 3, 128, 128), np.float32)}
     spec, network = spec_of(model, example, config.trace.dynamic_axes), model.module
     (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec))
-    samples, adversarial = verification_samples(config, ROOT, PICTURES), adversarial_samples(config, PICTURES)
+    samples, adversarial = verification_samples(config, ROOT, SPEC), adversarial_samples(config, SPEC)
     reference = freeze(network, samples, spec, 6)
     write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3))
     (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')

@@ -8,7 +8,7 @@ from PIL import Image
 from conf.validate import validate
 from stages.data.images import FolderPictures
 from stages.data.samples import TRACE_SAMPLES, drawn
-from stages.inputs import fingerprint, fingerprint_files, fingerprint_rule, fingerprint_samples
+from stages.inputs import fingerprint, fingerprint_code, fingerprint_files, fingerprint_samples
 from stages.io import StageError
 from tests.conftest import composed
 
@@ -30,6 +30,16 @@ def test_a_folder_is_its_files_by_their_place(tmp_path: Path) -> None:
     found = fingerprint_files([tmp_path / "model"], tmp_path)
     assert list(found) == ["model/config", "model/inner/weights"]
     assert found["model/config"] == fingerprint(tmp_path / "model/config")
+
+
+def test_files_of_one_name_in_a_folder_elsewhere_are_all_there(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        (tmp_path / "model" / place).mkdir(parents=True)
+        (tmp_path / "model" / place / "weights").write_text(place)
+    found = fingerprint_files([tmp_path / "model"], tmp_path / "workspace")
+    assert (
+        list(found) == ["model/a/weights", "model/b/weights"] and len({each["sha256"] for each in found.values()}) == 2
+    )
 
 
 def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Path) -> None:
@@ -59,8 +69,8 @@ def test_made_samples_need_no_content() -> None:
 def test_a_custom_rule_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return None\n")
-    before = fingerprint_rule("rule_of_mine:keep")
+    before = fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path)
     (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return 'mine'\n")
-    assert fingerprint_rule("rule_of_mine:keep") != before
+    assert fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path) != before
     with pytest.raises(StageError, match=r"precision\.custom_rule: 'no\.such:rule': expected a module"):
-        fingerprint_rule("no.such:rule")
+        fingerprint_code("precision.custom_rule", "no.such:rule", tmp_path)

@@ -1,18 +1,23 @@
 """A folder of pictures: any format, any depth, faults named."""
 
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from stages.data.images import list_images, open_picture, take
+from conf.validate import validate
+from stages.data.images import SAME, drawn, list_images, open_picture, pictures_under, suffixes, take
 from stages.io import StageError
+from tests.conftest import composed
 
 
 def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (20, 10), **options: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, 200 if mode in ("L", "P") else None).save(path, **options)
+    seed = zlib.crc32(path.name.encode())  # each name another picture
+    noise = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(noise).convert(mode).save(path, **options)
     return path
 
 
@@ -59,5 +64,48 @@ def test_faults_are_named(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:40])
     with pytest.raises(StageError, match=r"broken\.png cannot be read as a picture"):
         open_picture(broken)
-    with pytest.raises(StageError, match="holds 1 pictures and calibration ends at number 4"):
+    with pytest.raises(StageError, match="holds 1 different pictures and calibration ends at number 4"):
         take([broken], 0, 4, tmp_path, "calibration")
+
+
+@pytest.mark.parametrize(
+    "suffix", ["jpg", "png", "gif", "bmp", "webp", "tif", "ppm", "tga", "pcx", "sgi", "jp2", "ico", "im", "qoi", "avif"]
+)
+def test_every_format_that_pillow_reads_is_a_picture(tmp_path: Path, suffix: str) -> None:
+    if f".{suffix}" not in suffixes():
+        pytest.skip(f"this Pillow is built without {suffix}")
+    path = picture(tmp_path / f"x.{suffix}", size=(32, 32))
+    assert pictures_under(tmp_path) == [path]
+    read = open_picture(path)
+    assert read.mode == "RGB" and read.size == (32, 32)
+
+
+def test_what_pillow_knows_by_name_alone_or_has_run_by_another_program_is_no_picture(tmp_path: Path) -> None:
+    assert not suffixes() & {".eps", ".ps", ".h5", ".mpg", ".wmf", ".grib", ".pdf", ".txt", ".npz", ".json"}
+    (tmp_path / "program.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    with pytest.raises(StageError, match=r"program\.png cannot be read as a picture .*cannot identify"):
+        open_picture(tmp_path / "program.png")
+
+
+def test_hidden_files_and_folders_are_left_alone(tmp_path: Path) -> None:
+    for name in ("a.png", ".b.png", ".thumbnails/a.png", "deep/.cache/c.png"):
+        picture(tmp_path / name)
+    assert [path.name for path in pictures_under(tmp_path)] == ["a.png"]
+
+
+def test_the_same_bytes_under_another_name_are_never_a_second_picture(tmp_path: Path) -> None:
+    """Else one picture could be both calibrated and verified with."""
+    for number in range(24):
+        picture(tmp_path / f"{number:02}.png")
+    for number in (3, 7):
+        (tmp_path / f"copy of {number}.png").write_bytes((tmp_path / f"{number:02}.png").read_bytes())
+    counts = ["data.calibration_samples=4", "data.verification_samples=4"]
+    config = validate(composed("data=images", "data.folder=.", *counts))
+    found = [
+        drawn(config, tmp_path, *row) for row in (("trace", 0, 16), ("calibration", 16, 4), ("verification", 20, 4))
+    ]
+    names = [name for each in found for name in each.names]
+    assert sorted(names) == [f"{number:02}.png" for number in range(24)]
+    assert found[2].left_out == {SAME: ["copy of 3.png (as 03.png)", "copy of 7.png (as 07.png)"]}
+    with pytest.raises(StageError, match="holds 24 different pictures and verification ends at number 25"):
+        drawn(config, tmp_path, "verification", 20, 5)

@@ -101,3 +101,34 @@ def test_what_an_io_spec_declares() -> None:
     inside = declared_by(entry | {"normalization": statistics | {"where": "inside the graph"}})
     assert inside is not None and inside.mean == (0, 0, 0) and inside.range == (0, 255)
     assert declared_by({"name": "images", "shape": ["n", 3, 8, 16]}) is None
+
+
+@pytest.mark.parametrize(
+    ("picture", "size"), [((20, 10), (16, 16)), ((10, 20), (16, 16)), ((7, 3), (64, 48)), ((333, 500), (128, 96))]
+)
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_boxes_go_where_the_picture_goes_and_back(picture: tuple[int, int], size: tuple[int, int], resize: str) -> None:
+    """The box of the whole picture is what the picture covers, to the pixel; and the way back is exact."""
+    keys = {"size": list(size), "resize": resize, "range": [0, 255]}
+    preprocessing = preprocessing_of(keys)
+    covered = preprocessing.apply(Image.new("RGB", picture, (255, 255, 255)))[0] == 255
+    rows, columns = np.flatnonzero(covered.any(1)), np.flatnonzero(covered.any(0))
+    whole = preprocessing.boxes(np.float32([[0, 0, *picture]]), picture)[0]
+    assert whole.tolist() == [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+    boxes = np.sort(np.random.default_rng(0).uniform(0, min(picture), (9, 2, 2)), axis=1).reshape(9, 4)
+    there = preprocessing.boxes(np.float32(boxes), picture).astype(np.float64)
+    scale = np.tile((whole[2:] - whole[:2]) / np.float64(picture), 2)
+    back = (there - np.tile(whole[:2], 2)) / scale
+    np.testing.assert_allclose(back, boxes, atol=1e-4 * max(1 / scale))  # float32 of coordinates up to 128
+
+
+def test_a_letterboxed_object_lies_in_its_box(tmp_path: Path) -> None:
+    """Twice the size is exact: no pixel of the object outside its box, none of the background inside."""
+    image = Image.new("RGB", (64, 32))
+    image.paste((255, 255, 255), (16, 8, 32, 24))
+    preprocessing = preprocessing_of({"size": [128, 128], "resize": "letterbox", "range": [0, 255]})
+    pixels = preprocessing.apply(image)[0]
+    x0, y0, x1, y1 = preprocessing.boxes(np.float32([[16, 8, 32, 24]]), image.size)[0].astype(int)
+    assert (x0, y0, x1, y1) == (32, 48, 64, 80)
+    assert pixels[y0 + 1 : y1 - 1, x0 + 1 : x1 - 1].min() == 255
+    assert pixels[32:96].sum() - pixels[y0 - 1 : y1 + 1, x0 - 1 : x1 + 1].sum() == 0, "bilinear reaches one pixel far"

@@ -1,0 +1,83 @@
+"""What the report says of the data: how many samples, which files with which hashes, how pictures become inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_PURPOSES = {"trace": "to trace on", "calibration": "to calibrate with", "verification": "to verify with"}
+_FIRST = 3
+_LISTED = 2000  # files of a purpose on the page; all of them stand in reports/inputs.json
+_RESIZED = {"stretch": "stretched", "letterbox": "letterboxed"}
+
+
+def data_of(inputs: Mapping[str, Any] | None, spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """{source, rows, files, left_out, preprocessing} for the page; None where the stage inputs has not run.
+
+    Args:
+        inputs: reports/inputs.json.
+        spec: the model's I/O spec, where trace has run.
+    """
+    purposes = [purpose for purpose in _PURPOSES if inputs and isinstance(inputs.get(purpose), dict)]
+    if not inputs or not purposes:
+        return None
+    said = inputs.get("data", {})
+    return {
+        "source": said.get("source", ""),
+        "rows": [_row(purpose, inputs[purpose]) for purpose in purposes],
+        "files": [_files(purpose, inputs[purpose]) for purpose in purposes if inputs[purpose].get("files")],
+        "left_out": [
+            {"reason": reason, "count": len(names), "names": _first(names)}
+            for reason, names in said.get("left_out", {}).items()
+        ],
+        "preprocessing": [
+            {"input": entry["name"], "said": _preprocessing(entry)}
+            for entry in (spec or {}).get("inputs", [])
+            if entry.get("kind") == "images"
+        ],
+    }
+
+
+def _row(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
+    files, labels, code = used.get("files", []), used.get("annotations"), used.get("code")
+    names = _first([entry["file"] for entry in files]) or ("" if code else "made, not read")
+    if labels:
+        names += f"; labels from {labels['file']} ({labels['sha256'][:12]})"
+    if code:
+        names = f"made by {code['function']} ({code['sha256'][:12]}); the digest is of the first {used.get('made')}"
+    known = files or code
+    return {
+        "purpose": _PURPOSES[purpose],
+        "samples": used.get("samples"),
+        "files": len(files) if files else None,
+        "sha256": str(used.get("sha256", ""))[:12] if known else "–",
+        "names": names,
+    }
+
+
+def _files(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
+    files = used["files"]
+    return {
+        "purpose": _PURPOSES[purpose],
+        "count": len(files),
+        "rows": files[:_LISTED],
+        "omitted": max(0, len(files) - _LISTED),
+    }
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FIRST} more" if len(names) > _FIRST else ""
+    return ", ".join(names[:_FIRST]) + more
+
+
+def _preprocessing(entry: Mapping[str, Any]) -> str:
+    """Of an input of kind images in an I/O spec."""
+    height, width = entry.get("size") or entry["shape"][2:4]
+    low, high = entry.get("range") or (0, 1)
+    words = [f"{height} × {width} pixels", _RESIZED.get(str(entry.get("resize")), str(entry.get("resize")))]
+    words += [str(entry.get("channels")), f"{low} to {high}", str(entry.get("layout"))]
+    normalization = entry.get("normalization")
+    if normalization:
+        mean, std = (", ".join(f"{value:g}" for value in normalization[key]) for key in ("mean", "std"))
+        words.append(f"mean {mean}, std {std} {normalization.get('where', '')}".rstrip())
+    return "; ".join(words)

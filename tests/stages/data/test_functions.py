@@ -1,0 +1,106 @@
+"""data.function: what it returns is a sample; what it raises is said with the sample and the line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conf.schema import Config
+from conf.validate import validate
+from stages.data.functions import function_of
+from stages.data.samples import calibration_samples, verification_samples
+from stages.inputs import fingerprint_data
+from stages.io import StageError
+from tests.conftest import SPEC, composed
+
+HEAD = "import numpy as np\nPURPOSES = ('trace', 'calibration', 'verification')\n"
+OWN = "np.full((20, 10, 3), 50 * PURPOSES.index(purpose) + number, np.uint8)"
+
+
+def config_of(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch, module: str = "my_data") -> Config:
+    (folder / f"{module}.py").write_text(f"{HEAD}def sample(purpose, number, seed):\n    {body}\n")
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a changed file of the same second is read anew
+    counts = ["data.calibration_samples=3", "data.verification_samples=4", "data.seed=5"]
+    return validate(composed("data=function", f"data.function={module}:sample", *counts))
+
+
+def test_a_picture_with_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, f"return {OWN}, [[0, 0, 5, 10]], [7]", monkeypatch)
+    samples = verification_samples(config, tmp_path, SPEC)
+    assert [sample.name for sample in samples] == [f"my_data:sample/verification/{n}" for n in range(4)]
+    sample = samples[1]
+    assert sample.feeds["images"].shape == (3, 128, 128)
+    np.testing.assert_allclose(sample.feeds["images"], 101 / 255, rtol=1e-6)
+    assert sample.boxes is not None and sample.boxes.tolist() == [[0, 0, 64, 64]]
+    assert sample.labels is not None and sample.labels.tolist() == [7]
+
+
+def test_a_picture_alone_and_one_on_which_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = calibration_samples(config_of(tmp_path, f"return {OWN}", monkeypatch), tmp_path, SPEC)[0]
+    assert alone.boxes is None and alone.labels is None
+    empty = calibration_samples(config_of(tmp_path, f"return {OWN}, [], []", monkeypatch), tmp_path, SPEC)[0]
+    assert empty.boxes is not None and empty.boxes.shape == (0, 4)
+
+
+def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "return {'images': np.full((3, 128, 128), seed + number, np.float32)}"
+    sample = calibration_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)[2]
+    assert (sample.feeds["images"] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return 1 / 0", r"ZeroDivisionError: division by zero \(.*my_data\.py, line 4\)"),
+        ("return np.zeros((3, 9, 9), np.uint8)", r"expected arrays by input name, or a picture as uint8.*got ndarray"),
+        ("return np.zeros((9, 9, 3))", r"got ndarray float64 \[9, 9, 3\]"),
+        ("return None", "got NoneType"),
+        (f"return {OWN}, [[0, 0, 5, 5]], None", "expected boxes and labels, or neither"),
+        (f"return {OWN}, [[0, 0, 5, 5]], [1, 2]", r"boxes \[n, 4\] and integer labels \[n\], got boxes int64 \[1, 4\]"),
+        (f"return {OWN}, [[0, 0, 5, 5]], [1.5]", "labels float64"),
+        (f"return {OWN}, [[5, 0, 5, 5]], [1]", "with x0 < x1 and y0 < y1"),
+        (f"return {OWN}, [[0, 0, 5, 5]], [10]", "expected labels from 0 to 9, got 10"),
+        ("return {'pixels': np.zeros(3)}", "expected arrays for the inputs images, got pixels"),
+    ],
+)
+def test_faults_name_the_sample(body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = verification_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)
+    with pytest.raises(StageError, match=said) as error:
+        samples[3]
+    assert "my_data:sample/verification/3" in str(error.value)
+
+
+def test_modules_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StageError, match=r"data\.function: 'no_such_module:f': .*cannot be imported"):
+        function_of("no_such_module:f", tmp_path)
+    config_of(tmp_path, "pass", monkeypatch)
+    with pytest.raises(StageError, match="module 'my_data' has no function 'other'"):
+        function_of("my_data:other", tmp_path)
+    (tmp_path / "broken_data.py").write_text("x = 1\nraise KeyError('path')\n")
+    with pytest.raises(StageError, match=r"broken_data.*KeyError: 'path' \(.*broken_data\.py, line 2\)"):
+        function_of("broken_data:f", tmp_path)
+    assert str(tmp_path) not in sys.path
+
+
+def test_a_function_that_ignores_the_purpose_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, "return np.full((9, 9, 3), number, np.uint8)", monkeypatch)
+    with pytest.raises(StageError, match=r"my_data:sample/calibration/0 \(calibration\) is my_data:sample/trace/0"):
+        fingerprint_data(config, tmp_path)
+
+
+def test_fingerprints_follow_the_code_and_what_it_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = f"return {OWN} + len(open({str(tmp_path / 'data.txt')!r}).read())"
+    (tmp_path / "data.txt").write_text("a")
+    before, _ = fingerprint_data(config_of(tmp_path, reads, monkeypatch), tmp_path)
+    assert before["verification"]["code"]["function"] == "my_data:sample"
+    assert before["verification"]["made"] == 4
+    (tmp_path / "data.txt").write_text("ab")
+    other, _ = fingerprint_data(config_of(tmp_path, reads, monkeypatch), tmp_path)
+    assert other["verification"]["code"] == before["verification"]["code"]
+    assert other["verification"]["sha256"] != before["verification"]["sha256"]
+    longer, _ = fingerprint_data(config_of(tmp_path, f"{reads}  # longer", monkeypatch), tmp_path)
+    assert longer["verification"]["code"]["sha256"] != before["verification"]["code"]["sha256"]
