@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stages.graph.lint.base import Rule
 from stages.graph.lint.finding import Finding, link_to
 from stages.io import StageError
+from stages.models.lint.dtype_constants import DTYPE_CONSTANT
 from stages.models.lint.expressions import Frame, is_tensor_annotation
 from stages.models.lint.functions import definition, entry
 from stages.models.lint.hooks import hooked
@@ -38,6 +39,7 @@ RULES: dict[str, Rule] = {
         Rule("py-item", "warning", "a number read out of a tensor: .item(), int(tensor)", _GUIDANCE),
         Rule("py-builtin-min-max", "warning", "python's own min, max, sum or sorted on tensors", _GUIDANCE),
         Rule("py-data-dependent-loop", "warning", "a loop that runs as often as a tensor says", _GUIDANCE),
+        Rule(DTYPE_CONSTANT, "warning", "a constant with a floating type of its own meets the module's", "torch"),
         Rule("py-not-followed", "info", "calls with tensors whose source is not read", "what this reader can follow"),
     )
 }
@@ -78,6 +80,10 @@ _SAYS = {  # rule: why, what to write instead
     "py-data-dependent-loop": (
         "the loop runs as often as it did on the traced example",
         "vectorise it, or run it as often as can be needed and let the rounds beyond the count change nothing",
+    ),
+    DTYPE_CONSTANT: (
+        "the constant has a type of its own; in half precision torch refuses its product with the module's tensors",
+        "dtype=x.dtype, of the tensor that it meets; or register it as a buffer",
     ),
 }
 

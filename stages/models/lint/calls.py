@@ -10,7 +10,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from stages.models.lint import tensor_methods
+from stages.models.lint import dtype_constants, tensor_methods
 from stages.models.lint.builtin_calls import builtin
 from stages.models.lint.functions import definition, entry, may_read, python_function
 from stages.models.lint.hooks import hooked
@@ -60,7 +60,7 @@ def call(reader: Reader, node: ast.Call) -> Value:
     if isinstance(function, ast.Attribute):
         owner = reader.value(function.value)
         if owner.is_tensor:
-            return _tensor_method(reader, node, function, args, kwargs)
+            return _tensor_method(reader, node, function, owner, args, kwargs)
         if owner.kind == "shape" and function.attr == "numel":
             return SIZE
         if owner.kind == "mapping":
@@ -99,7 +99,7 @@ def _positional(reader: Reader, node: ast.Call) -> tuple[list[Value], bool]:
 
 
 def _tensor_method(
-    reader: Reader, node: ast.Call, function: ast.Attribute, args: list[Value], kwargs: Arguments
+    reader: Reader, node: ast.Call, function: ast.Attribute, owner: Value, args: list[Value], kwargs: Arguments
 ) -> Value:
     name = function.attr
     if name in tensor_methods.READ_OUT:
@@ -107,7 +107,8 @@ def _tensor_method(
         return SIZE if name == "item" else UNKNOWN
     if name.endswith("_") and not name.endswith("__"):  # in place
         reader.written(function.value)
-    return tensor_methods.method(name, args, kwargs)
+    result = tensor_methods.method(name, args, kwargs)
+    return dtype_constants.typed(reader, node, name, result, [owner, *args], kwargs)
 
 
 def _container_method(reader: Reader, function: ast.Attribute, owner: Value, args: list[Value]) -> Value:
@@ -202,7 +203,8 @@ def _function(
         return TENSOR if tensors and top == "torch" else UNKNOWN
     of_torch = top == "torch" or getattr(torch, name, None) is function or getattr(torch.Tensor, name, None) is function
     if of_torch or getattr(torch.nn.functional, name, None) is function:
-        return tensor_methods.function(name, args, kwargs)
+        result = tensor_methods.function(name, args, kwargs)
+        return dtype_constants.typed(reader, node, name, result, args, kwargs)
     if tensors and top in _LIKE_TORCH:
         return TENSOR
     if tensors and top not in ("numpy", "math", "warnings", "logging"):
@@ -273,7 +275,8 @@ def _forward(reader: Reader, node: ast.AST, module: Any, args: list[Value], kwar
             value = _module(reader, node, part, [value], {})
         return value
     if type(module).__module__.partition(".")[0] == "torch" or forward is None:
-        return tensor_methods.module(type(module).__name__)
+        result = tensor_methods.module(type(module).__name__)
+        return dtype_constants.of_module(reader, module, result, [*args, *kwargs.values()])
     if definition(forward) is None:
         reader.not_followed(node)
         return UNKNOWN

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from stages.models.lint import calls
+from stages.models.lint import calls, dtype_constants
 from stages.models.lint.functions import global_value, may_read, python_function, shown_file, updated_attributes
 from stages.models.lint.local_functions import Local, changed_mapping, local
 from stages.models.lint.tensor_methods import attribute
@@ -25,6 +25,7 @@ from stages.models.lint.values import (
     TEXT,
     TRUE,
     UNKNOWN,
+    Place,
     Value,
     elements,
     is_number,
@@ -32,6 +33,7 @@ from stages.models.lint.values import (
     join_all,
     known,
     listed,
+    made_in,
     record,
     sequence,
 )
@@ -102,9 +104,13 @@ class Reader(abc.ABC):
         self.unread[file, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)] = None
 
     def report(self, rule: str, node: ast.AST) -> None:
-        frame = self.frame
-        file = shown_file(frame.function.__code__.co_filename)
-        self.found[rule, frame.scope, file, getattr(node, "lineno", 0)] = None
+        self.report_at(rule, self.place(node))
+
+    def report_at(self, rule: str, place: Place) -> None:
+        self.found[(rule, *place)] = None
+
+    def place(self, node: ast.AST) -> Place:
+        return self.frame.scope, shown_file(self.frame.function.__code__.co_filename), getattr(node, "lineno", 0)
 
     def narrow(self, test: ast.expr, holds: bool) -> None:
         """What a test says about a name: `x is None`, `x`, `isinstance(x, Tensor)`, and these under not and and."""
@@ -267,7 +273,10 @@ class Reader(abc.ABC):
             case ast.Compare():
                 return self.compare(node)
             case ast.BinOp():
-                return arithmetic(node.op, self.value(node.left), self.value(node.right))
+                left, right = self.value(node.left), self.value(node.right)
+                if isinstance(node.op, ast.MatMult):
+                    dtype_constants.met(self, [left, right])
+                return arithmetic(node.op, left, right)
             case ast.UnaryOp() if isinstance(node.op, ast.Not):
                 held = self.truth(node)
                 return UNKNOWN if held is None else known(held)
@@ -392,7 +401,7 @@ class Reader(abc.ABC):
         base, index = self.value(node.value), self.value(node.slice)
         position = index.known if index.kind == "known" and isinstance(index.known, (int, str)) else None
         if base.is_tensor:
-            return TENSOR
+            return dataclasses.replace(TENSOR, made=base.made)
         if base.kind == "shape":
             return SHAPE if isinstance(node.slice, ast.Slice) else SIZE
         if base.kind == "mapping":
@@ -446,7 +455,7 @@ class Reader(abc.ABC):
 
 def arithmetic(op: ast.operator, a: Value, b: Value) -> Value:
     if a.is_tensor or b.is_tensor:
-        return TENSOR
+        return dataclasses.replace(TENSOR, made=made_in(a, b))
     if a.kind == b.kind == "known" and type(op) in _ARITHMETIC:
         plain = (int, float, str, list, tuple)
         if (

@@ -1,6 +1,6 @@
 """What is known about a value while a module's source is read: a tensor, a size, an object at hand, or nothing.
 
-tensor      a torch.Tensor whose numbers come with the call
+tensor      a torch.Tensor whose numbers come with the call; `made` where its floating type is that of a constant
 maybe       a tensor or None, and which of them may change from call to call
 optional    a tensor or None, decided by the configuration
 text        a string that may change from call to call
@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from typing import Any
 
 PARTS = 64  # longest list that is followed item by item
+Place = tuple[str, str, int]  # scope, file, line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Value:
     known: Any = None
     items: tuple[Value, ...] = ()
     names: tuple[str, ...] = ()
+    made: tuple[Place, ...] = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -44,7 +46,7 @@ class Value:
         """Equal for values of which the same is known; objects at hand by identity, as most cannot be compared."""
         plain = isinstance(self.known, (int, float, str, type(None)))
         known = (type(self.known).__name__, self.known) if plain else id(self.known)
-        return self.kind, known, tuple(item.key() for item in self.items), self.names
+        return self.kind, known, tuple(item.key() for item in self.items), self.names, self.made
 
     def same(self, other: Value) -> bool:
         return bool(self.key() == other.key())
@@ -91,7 +93,8 @@ def join(a: Value, b: Value) -> Value:
         return a
     kinds = {a.kind, b.kind}
     if kinds <= {"tensor", "maybe", "optional"}:
-        return MAYBE if "maybe" in kinds else OPTIONAL
+        kind = "tensor" if kinds == {"tensor"} else "maybe" if "maybe" in kinds else "optional"
+        return Value(kind, made=made_in(a, b))
     for one, other in ((a, b), (b, a)):
         if one.is_tensor and other.same(NONE):
             return MAYBE if one.kind == "maybe" else OPTIONAL
@@ -108,6 +111,11 @@ def join(a: Value, b: Value) -> Value:
     if is_number(a) and is_number(b):
         return SIZE
     return UNKNOWN
+
+
+def made_in(*values: Value) -> tuple[Place, ...]:
+    """Where the constants were made whose type these values have, each place once."""
+    return tuple(dict.fromkeys(place for value in values for place in value.made))
 
 
 def join_all(values: Iterable[Value]) -> Value:
