@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
 import io
 import logging
 import re
@@ -171,7 +172,7 @@ def _export_dynamo(
         )
     with _len_is_shape(module):
         program = torch.export.export(
-            module, inputs, dynamic_shapes=_dynamic_shapes(input_names, dynamic_axes), strict=False
+            module, inputs, dynamic_shapes=_dynamic_shapes(module, input_names, dynamic_axes), strict=False
         )
     written = torch.onnx.export(
         program,
@@ -190,15 +191,17 @@ def _export_dynamo(
     ir.save(written.model, path)
 
 
-def _dynamic_shapes(input_names: Sequence[str], dynamic_axes: DynamicAxes) -> tuple[dict[int, Any], ...]:
-    """Axes of one symbol are one dimension."""
+def _dynamic_shapes(module: torch.nn.Module, input_names: Sequence[str], dynamic_axes: DynamicAxes) -> tuple[Any, ...]:
+    """Axes of one symbol are one dimension; what forward(*inputs) takes is one tuple."""
     import torch
 
     symbols = {symbol for name in input_names for symbol in dynamic_axes.get(name, {}).values()}
     dimensions = {symbol: torch.export.Dim(symbol, min=1) for symbol in symbols}
-    return tuple(
+    shapes = tuple(
         {axis: dimensions[symbol] for axis, symbol in dynamic_axes.get(name, {}).items()} for name in input_names
     )
+    first = next(iter(inspect.signature(module.forward).parameters.values()))
+    return (shapes,) if first.kind is inspect.Parameter.VAR_POSITIONAL else shapes
 
 
 def _is_all_true(self: Any) -> Any:
