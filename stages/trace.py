@@ -244,7 +244,7 @@ def run(stage: Stage) -> dict[str, Any]:
     sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = _batch(samples[:traced], batch)
-    spec = spec_of(model, example, axes)
+    spec = _spec_of(model, example, axes)
     feeds = [_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)]
     door: dict[str, Any] = {
         "lint_ignore": config.lint.ignore,
@@ -275,6 +275,15 @@ def run(stage: Stage) -> dict[str, Any]:
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
     return report | {"notes": list(model.notes)}
+
+
+def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
+    try:
+        return spec_of(model, example, axes)
+    except StageError:
+        raise
+    except Exception as error:  # whatever the module raises
+        raise StageError(f"trace: {_torch_fails(error)} on {_shapes(example)}") from error
 
 
 def _at_other_sizes(
@@ -459,7 +468,7 @@ def _reference(
     """What torch computes.
 
     Raises:
-        StageError: when it cannot at a size that is not the example's.
+        StageError: when it cannot, naming the axes where the size is not the example's.
     """
     import torch
 
@@ -478,7 +487,7 @@ def _reference(
         outputs = outputs_of(feed)
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
-            raise
+            raise StageError(f"trace: {_torch_fails(error)} on {_shapes(feed)}") from error
         raise refusal(feed, example, _named_axes(spec), fault, _torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(_names(spec["outputs"]), values, strict=True)}
@@ -487,6 +496,10 @@ def _reference(
 def _torch_fails(error: Exception) -> str:
     said = next(iter(str(error).strip().splitlines()), "no message")
     return f"the module itself fails in torch: {type(error).__name__}: {said}"
+
+
+def _shapes(feed: Arrays) -> str:
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in feed.items())
 
 
 def _floats_stored(model: ir.Model) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import yaml
 
 from conf.schema import REPAIR_PASSES
 from stages.graph.lint import RULES
@@ -240,3 +241,259 @@ def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
     example = feeds(1, 2) | {"scale": np.ones(1, np.float32)}
     with pytest.raises(StageError, match="baked-item"):
         trace(Baked(), example, tmp_path / "m.onnx", spec=spec)
+
+
+class Convolved(torch.nn.Module):
+    """Of any size: a map of features, and their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, stride=4, padding=1)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features = self.conv(images).relu()
+        return features, features.mean((2, 3))
+
+
+class FixedHeight(Convolved):
+    """Keeps its height in a buffer; the exporters only see that the sizes fit at the traced one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.linspace(0, 1, 16)[:, None])
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features, _ = super().forward(images)
+        features = features + self.rows
+        return features, features.mean((2, 3))
+
+
+class BakedWidth(Convolved):
+    """torch itself takes any size; int() writes the traced width into the graph."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features, _ = super().forward(images)
+        return features / int(images.shape[3]), features.mean((2, 3)) * 3
+
+
+class BakedReshape(Convolved):
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features, _ = super().forward(images)
+        return features.reshape(-1, 4, int(features.shape[2]), int(features.shape[3])), features.mean((2, 3))
+
+
+PICTURES = {"name": "images", "dtype": "float32", "shape": ["batch", 3, "height", "width"], "kind": "images"}
+FEATURES: dict[str, Any] = {
+    "inputs": [PICTURES],
+    "outputs": [
+        {"name": "features", "dtype": "float32", "shape": ["batch", 4, 16, 16]},
+        {"name": "mean", "dtype": "float32", "shape": ["batch", 4]},
+    ],
+    "trained": True,
+}
+
+
+def sized(*sizes: tuple[int, int], batch: int = 2) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [{"images": rng.random((batch, 3, *size), np.float32)} for size in sizes]
+
+
+def traced_at_sizes(module: torch.nn.Module, path: Path, **options: Any) -> dict[str, Any]:
+    feeds = sized((64, 64), (32, 96), (96, 32))
+    return trace(
+        module.eval(), sized((64, 64))[0], path, spec=options.pop("spec", FEATURES), check_feeds=feeds, **options
+    )
+
+
+def test_height_and_width_may_vary(tmp_path: Path) -> None:
+    report = traced_at_sizes(Convolved(), tmp_path / "m.onnx")
+    assert report["parity"]["status"] == "verified"
+    assert [entry["inputs"] for entry in report["parity"]["sizes"]] == [
+        {"images": [2, 3, 32, 96]},
+        {"images": [2, 3, 96, 32]},
+    ]
+    assert all(entry["share"] == 1.0 and entry["max_abs"]["features"] < 1e-5 for entry in report["parity"]["sizes"])
+    spec = json.loads((tmp_path / "io_spec.json").read_text())
+    features, mean = (entry["shape"] for entry in spec["outputs"])
+    assert features[:2] == ["batch", 4] and mean == ["batch", 4]
+    assert all(isinstance(side, str) and side for side in features[2:])
+    model = load_model(tmp_path / "m.onnx")
+    assert [str(side) for side in model.graph.outputs[0].shape or ()] == [str(side) for side in features]
+    found = Session(tmp_path / "m.onnx").run(sized((128, 40), batch=1)[0])["features"]
+    assert found.shape == (1, 4, 32, 10)
+
+
+def test_declared_names_of_output_axes_go_before_the_exporters(tmp_path: Path) -> None:
+    shape = ["batch", 4, "rows", "columns"]
+    spec = FEATURES | {"outputs": [FEATURES["outputs"][0] | {"shape": shape}, FEATURES["outputs"][1]]}
+    traced_at_sizes(Convolved(), tmp_path / "m.onnx", spec=spec)
+    assert json.loads((tmp_path / "io_spec.json").read_text())["outputs"][0]["shape"] == shape
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (
+            FixedHeight(),
+            "axis 2 of 'images' (height) cannot vary: at images [2, 3, 32, 64] (traced at [2, 3, 64, 64]), the module "
+            "itself fails in torch: RuntimeError",
+        ),
+        (
+            BakedWidth(),
+            "axis 3 of 'images' (width) cannot vary: at images [2, 3, 64, 96] (traced at [2, 3, 64, 64]), the exported "
+            "file does not hold: torch and ONNX Runtime agree on ",
+        ),
+        (BakedReshape(), "axis 2 of 'features' varies with the inputs in torch, and the exported file fixes it at 16"),
+    ],
+)
+def test_an_axis_that_cannot_vary_is_named(module: torch.nn.Module, said: str, tmp_path: Path) -> None:
+    with pytest.raises(StageError) as error:
+        traced_at_sizes(module, tmp_path / "m.onnx")
+    assert said in str(error.value) and "take" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_untrained_weights_that_differ_at_another_size_are_not_verified(tmp_path: Path) -> None:
+    parity = traced_at_sizes(BakedWidth(), tmp_path / "m.onnx", spec=FEATURES | {"trained": False})["parity"]
+    assert parity["status"] == "not verified" and parity["reason"].startswith(
+        "at {'images': [2, 3, 32, 96]}: torch and"
+    )
+    assert [entry["status"] for entry in parity["sizes"]] == ["not verified"] * 2
+
+
+class Counting(Convolved):
+    """With all that an export may not touch: modes, a type of its own, hooks, frozen parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = torch.nn.Dropout()
+        self.calls = 0
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+        self.conv.weight.requires_grad_(False)
+        self.conv.register_forward_hook(self.count)
+
+    def count(self, *_: Any) -> None:
+        self.calls += 1
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_the_module_is_left_as_it_was(exporter: str, tmp_path: Path) -> None:
+    module = Counting().train()
+    module.drop.eval()
+
+    def state() -> Any:
+        tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return (
+            {name: (id(part), type(part), part.training) for name, part in module.named_modules()},
+            {name: (id(part), part._forward_hooks.copy()) for name, part in module.named_modules()},
+            {name: (id(t), t.dtype, t.device, t.requires_grad, t.clone().tolist()) for name, t in tensors.items()},
+            sorted(vars(module)),
+            torch.is_grad_enabled(),
+            module.forward,
+        )
+
+    before = state()
+    options: dict[str, Any] = {"check_feeds": sized((64, 64), (32, 96)), "spec": FEATURES}
+    if exporter == "dynamo":
+        fixed = FEATURES | {"inputs": [PICTURES | {"shape": ["batch", 3, 64, 64]}]}
+        options = {"check_feeds": sized((64, 64)), "spec": fixed, "exporter": "dynamo", "opset": 18}
+    trace(module, sized((64, 64))[0], tmp_path / "m.onnx", **options)
+    assert state() == before
+    assert module.calls, "its hooks ran"
+
+
+class Even(Head):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.reshape(2, -1, 4)).flatten(0, 1)
+
+
+def test_a_module_that_fails_on_what_it_is_compared_on_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"the module itself fails in torch: RuntimeError: .* on x \[3, 4\]"):
+        traced(Even(), tmp_path / "m.onnx")
+
+
+def test_prepared_is_entered_for_the_export_alone(tmp_path: Path) -> None:
+    module, log = Head(), []
+
+    class Prepared:
+        def __enter__(self) -> None:
+            module.fc.bias.data += 1
+            log.append("in")
+
+        def __exit__(self, *_: object) -> None:
+            module.fc.bias.data -= 1
+            log.append("out")
+
+    with pytest.raises(StageError, match="torch and ONNX Runtime agree on"):
+        traced(module, tmp_path / "m.onnx", prepared=Prepared)
+    assert log == ["in", "out"]
+
+
+MODULE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, stride=8, padding=1)
+
+    def forward(self, images, orig_target_sizes):
+        features = self.conv(images).relu()
+        scores = features.flatten(2).mean(-1).sigmoid()
+        boxes = scores[..., None] * orig_target_sizes[:, None].repeat(1, 1, 2)
+        return {"scores": scores, "boxes": boxes, "aux": [scores]}
+
+
+def build():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize("vary", [False, True])
+def test_stage_traces_a_module_of_two_inputs_at_sizes_that_vary(vary: bool, tmp_path: Path) -> None:
+    (tmp_path / "two_inputs_of_mine.py").write_text(MODULE)
+    overrides = ["model=torch", "data=random", "model.image_size=[64,96]", "model.drop_outputs=[aux]"]
+    overrides += ["model.options.factory=two_inputs_of_mine:build", "model.options.trained=true"]
+    write_params(tmp_path, *overrides, *(["++trace.dynamic_axes.images={0:batch,2:height,3:width}"] if vary else []))
+    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    values["model"]["inputs"] = [
+        {"name": "images", "kind": "images", "dtype": "float32", "shape": None},
+        {"name": "orig_target_sizes", "kind": "picture_size", "dtype": "int64", "shape": None},
+    ]
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    stage = Stage("trace", tmp_path)
+    report = run(stage)
+    assert report["parity"]["status"] == "verified" and report["parity"]["batch_sizes"] == (
+        [1, 2, 3] if vary else [1, 3]
+    )
+    sizes = [entry["inputs"]["images"] for entry in report["parity"].get("sizes", [])]
+    assert sizes == ([[2, 3, 32, 128], [2, 3, 96, 64]] if vary else [])
+    spec = json.loads((stage.out() / "io_spec.json").read_text())
+    sides = ["height", "width"] if vary else [64, 96]
+    assert [entry["shape"] for entry in spec["inputs"]] == [["batch", 3, *sides], ["batch", 2]]
+    assert [(entry["name"], entry["shape"]) for entry in spec["outputs"]] == [
+        ("scores", ["batch", 4]),
+        ("boxes", ["batch", 4, 4]),
+    ]
+    size = np.array([[64, 96]] * 5, np.int64)
+    found = Session(stage.out() / "model.onnx").run(
+        {"images": sized((64, 96), batch=5)[0]["images"], "orig_target_sizes": size}
+    )
+    assert found["boxes"].shape == (5, 4, 4)
+
+
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_a_detector_makes_its_anchors_for_the_size_that_comes(decoder: str, tmp_path: Path) -> None:
+    spec = detectors.spec()
+    spec["inputs"][0]["shape"] = ["batch", 3, "height", "width"]
+    feeds = [detectors.pictures(2), *sized((96, 64), (32, 160))]
+    detector = detectors.detector(decoder)
+    parity = trace(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", spec=spec, check_feeds=feeds)["parity"]
+    assert parity["status"] == "verified"
+    assert [entry["matched_queries"] for entry in parity["sizes"]] == [1.0, 1.0]
+    described = json.loads((tmp_path / "io_spec.json").read_text())["outputs"]
+    assert [entry["shape"] for entry in described] == [
+        ["batch", detectors.QUERIES, 10],
+        ["batch", detectors.QUERIES, 4],
+    ]
