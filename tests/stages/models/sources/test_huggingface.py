@@ -1,0 +1,506 @@
+"""Detectors and classifiers of `transformers`, each at its smallest, from folders and from a cache, without a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conf.schema import Config
+from conf.validate import ConfigErrors
+from stages.configuration import validated
+from stages.data.preprocessing import Preprocessing
+from stages.io import StageError
+from stages.models.export import export
+from stages.models.model import Model
+from stages.models.source import open_model, spec_of
+from stages.models.sources.huggingface import LOGITS, files
+from stages.ort.session import Session
+from tests.conftest import composed
+from tests.stages.models.sources.hf_families import (
+    CLASSIFIERS,
+    DETECTORS,
+    NAMES,
+    PROCESSOR,
+    configuration,
+    saved,
+    write_processor,
+)
+
+SIGMOID, SOFTMAX = {"activation": "sigmoid"}, {"activation": "softmax", "no_object": True}
+SOFTMAX_FAMILIES = {"detr", "table-transformer", "yolos"}
+SLOW_IN_DYNAMO = set(DETECTORS) - {"yolos", "detr"}  # of the others each takes seconds
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def config(identity: Path | str, *overrides: str, model: str = "huggingface") -> Config:
+    return validated(composed(f"model={model}", "data.folder=pictures", f"model.options.id={identity}", *overrides))
+
+
+def opened(folder: Path, *overrides: str, model: str = "huggingface") -> Model:
+    return open_model(config(folder, *overrides, model=model), folder)
+
+
+def choice_of(model_type: str) -> str:
+    return "huggingface" if model_type in DETECTORS else "huggingface_classifier"
+
+
+def pictures(count: int, size: int = 64) -> torch.Tensor:
+    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(count))
+
+
+def refusal(folder: Path, *overrides: str, model: str = "huggingface") -> str:
+    with pytest.raises(StageError) as error:
+        opened(folder, *overrides, model=model)
+    return str(error.value)
+
+
+@pytest.fixture
+def yolos(tmp_path: Path) -> Path:
+    """The family that is made and run fastest."""
+    saved(tmp_path / "yolos", "yolos")
+    return tmp_path / "yolos"
+
+
+# --- every family -----------------------------------------------------------------------------------------------------
+
+
+def test_every_family_whose_logits_are_known_is_tried() -> None:
+    assert set(LOGITS) == set(DETECTORS)
+
+
+@pytest.mark.parametrize("model_type", [*DETECTORS, *CLASSIFIERS])
+def test_a_family_opens_says_what_it_is_and_traces(model_type: str, tmp_path: Path) -> None:
+    theirs = saved(tmp_path, model_type)
+    model = opened(tmp_path, model=choice_of(model_type))
+    images = pictures(2)
+    with torch.no_grad():
+        expected = theirs(pixel_values=images)
+        outputs = model.module(images)
+    assert torch.equal(outputs[0], expected.logits)
+    spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}})
+    assert spec["class_names"] == list(NAMES.values()) and spec["trained"] is True and model.notes == []
+    if model_type in CLASSIFIERS:
+        assert [(each["name"], each["kind"]) for each in spec["outputs"]] == [("logits", "classes")]
+    else:
+        assert torch.equal(outputs[1], expected.pred_boxes) and len(outputs) == 2
+        meaning = SOFTMAX if model_type in SOFTMAX_FAMILIES else SIGMOID
+        assert [(each.name, each.layout) for each in model.outputs] == [
+            ("logits", meaning),
+            ("boxes", {"format": "cxcywh", "normalized": True}),
+        ]
+        assert spec["outputs"][0]["shape"] == ["batch", 10, 5 + bool(meaning.get("no_object"))]
+        assert spec["outputs"][1]["shape"] == ["batch", 10, 4]
+    _same_in_onnx(model, tmp_path, "torchscript", 17)
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_IN_DYNAMO else [])
+        for name in (*DETECTORS, *CLASSIFIERS)
+    ],
+)
+def test_a_family_exports_with_dynamo(model_type: str, tmp_path: Path) -> None:
+    saved(tmp_path, model_type)
+    _same_in_onnx(opened(tmp_path, model=choice_of(model_type)), tmp_path, "dynamo", 18)
+
+
+def _same_in_onnx(model: Model, folder: Path, exporter: str, opset: int) -> None:
+    """The exported file is the module, on a batch that was traced and on others, once it is no longer prepared."""
+    names = [each.name for each in model.outputs]
+    axes = {name: {0: "batch"} for name in ("images", *names)}
+    keywords: dict[str, Any] = {"input_names": ["images"], "output_names": names, "dynamic_axes": axes}
+    with model.prepared():
+        export(model.module, [pictures(2)], folder / "model.onnx", exporter=exporter, opset=opset, **keywords)
+    session = Session(folder / "model.onnx")
+    for count in (1, 2, 3):
+        images = pictures(count)
+        with torch.no_grad():
+            expected = model.module(images)
+        got = session.run({"images": images.numpy()})
+        for name, tensor in zip(names, expected, strict=True):
+            # float32, other orders of summation, logits up to 5; Deformable DETR by TorchScript is farthest, 5e-5
+            np.testing.assert_allclose(got[name], tensor.numpy(), atol=2e-4, rtol=0)
+
+
+def test_the_module_is_as_it_was_after_it_was_prepared(tmp_path: Path) -> None:
+    saved(tmp_path, "rf_detr")
+    model = opened(tmp_path)
+    (part,) = [part for part in model.module.modules() if hasattr(part, "interpolate_pos_encoding")]
+    before = part.interpolate_pos_encoding
+    with model.prepared():
+        assert part.interpolate_pos_encoding != before
+        constant = part.interpolate_pos_encoding(None, 64, 64)
+    assert part.interpolate_pos_encoding == before
+    assert torch.equal(constant, part.position_embeddings) and not constant.requires_grad
+    varies = opened(tmp_path, "++trace.dynamic_axes.images={0:batch,2:height}")
+    (part,) = [part for part in varies.module.modules() if hasattr(part, "interpolate_pos_encoding")]
+    before = part.interpolate_pos_encoding
+    with varies.prepared():
+        assert part.interpolate_pos_encoding == before
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def test_random_weights_follow_the_seed_and_need_the_configurations_alone(tmp_path: Path) -> None:
+    configuration("rt_detr").save_pretrained(tmp_path)
+    write_processor(tmp_path)
+
+    def logits(seed: int) -> torch.Tensor:
+        model = opened(tmp_path, "model.options.random=true", f"seed={seed}")
+        assert model.trained is False and "seeded random weights" in model.notes[0]
+        with torch.no_grad():
+            return model.module(pictures(1))[0]
+
+    state = torch.random.get_rng_state()
+    assert torch.equal(logits(1), logits(1)) and not torch.equal(logits(1), logits(2))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    best = logits(1).max(dim=2).values[0].sort().values
+    assert (best.diff() > 1e-4).all()  # which queries are taken is not chance
+    assert "expected model.safetensors (or model.safetensors.index.json" in refusal(tmp_path)
+
+
+def test_pickles_are_refused_with_a_conversion_that_works(yolos: Path) -> None:
+    from safetensors.torch import load_file
+
+    with torch.no_grad():
+        expected = opened(yolos).module(pictures(1))
+    torch.save(load_file(yolos / "model.safetensors"), yolos / "pytorch_model.bin")
+    (yolos / "model.safetensors").unlink()
+    said = refusal(yolos)
+    assert "expected model.safetensors, got pytorch_model.bin: a pickle, which may run code when it is read" in said
+    command = said[said.index("python -c") :].replace("python", sys.executable, 1)
+    subprocess.run(command, shell=True, check=True)
+    with torch.no_grad():
+        assert torch.equal(opened(yolos).module(pictures(1))[0], expected[0])
+
+
+def test_weights_in_parts_are_all_needed(tmp_path: Path) -> None:
+    theirs = saved(tmp_path, "yolos")
+    (tmp_path / "model.safetensors").unlink()
+    theirs.save_pretrained(tmp_path, max_shard_size="100KB")
+    parts = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(parts) > 1
+    listed = ["config.json", "preprocessor_config.json", *(part.name for part in parts), "model.safetensors.index.json"]
+    assert [path.name for path in files(config(tmp_path), tmp_path)] == listed
+    with torch.no_grad():
+        assert torch.equal(opened(tmp_path).module(pictures(1))[0], theirs(pictures(1)).logits)
+    parts[0].unlink()
+    assert "and all the files that it names" in refusal(tmp_path)
+
+
+def test_weights_of_another_model_are_refused_by_name(yolos: Path) -> None:
+    shape = json.loads((yolos / "config.json").read_text())
+    shape["intermediate_size"] = 48
+    (yolos / "config.json").write_text(json.dumps(shape))
+    said = refusal(yolos)
+    assert "the weights are not of the model that config.json describes" in said
+    assert "6 of another shape" in said and ": expected [48], got [32]" in said
+
+
+def test_weights_without_a_head_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "vit").vit.save_pretrained(tmp_path)
+    shape = json.loads((tmp_path / "config.json").read_text())
+    assert shape["model_type"] == "vit"
+    said = refusal(tmp_path, model="huggingface_classifier")
+    assert "2 missing in the files: classifier.bias; classifier.weight" in said
+
+
+def test_tensors_that_are_not_used_are_noted(yolos: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(yolos / "model.safetensors")
+    save_file(tensors | {"more": torch.zeros(2)}, yolos / "model.safetensors", {"format": "pt"})
+    assert opened(yolos).notes == [f"{yolos}: 1 tensors are not used: more"]
+
+
+def test_weights_are_fp32_whatever_the_files_hold(tmp_path: Path) -> None:
+    saved(tmp_path, "vit").half().save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "float16"
+    module = opened(tmp_path, model="huggingface_classifier").module
+    assert {str(tensor.dtype) for tensor in module.parameters()} == {"torch.float32"}
+
+
+# --- what a model is --------------------------------------------------------------------------------------------------
+
+
+def test_the_task_is_the_models(tmp_path: Path) -> None:
+    saved(tmp_path, "vit")
+    said = refusal(tmp_path)
+    assert "has no detection of model_type 'vit'" in said and "model.options.task=classification" in said
+
+
+def test_code_beside_a_model_is_not_run(yolos: Path) -> None:
+    shape = json.loads((yolos / "config.json").read_text())
+    (yolos / "mine.py").write_text(f"open({str(yolos / 'ran')!r}, 'w')\nclass MyConfig: pass\nclass Mine: pass\n")
+    shape |= {"auto_map": {"AutoConfig": "mine.MyConfig", "AutoModelForObjectDetection": "mine.Mine"}}
+    (yolos / "config.json").write_text(json.dumps(shape))
+    opened(yolos)  # a type that transformers has itself
+    (yolos / "config.json").write_text(json.dumps(shape | {"model_type": "mine"}))
+    said = refusal(yolos)
+    assert "has no model_type 'mine'" in said and "code that lies beside a model is never run" in said
+    assert not (yolos / "ran").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is not None, reason="timm is installed: nothing is missing")
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    import transformers
+
+    transformers.DetrConfig().save_pretrained(tmp_path)
+    write_processor(tmp_path)
+    said = refusal(tmp_path, "model.options.random=true")
+    assert "this model needs the package timm, which is not installed: pip install timm" in said
+
+
+def test_logits_that_are_not_known_are_declared(tmp_path: Path) -> None:
+    saved(tmp_path, "rt_detr")
+    shape = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(shape | {"use_focal_loss": False}))
+    said = refusal(tmp_path)
+    assert "the logits of model_type 'rt_detr' trained without focal loss mean is not known here" in said
+    declared = re.search(r"model\.outputs=\[.*\]", said)
+    assert declared is not None
+    model = opened(tmp_path, declared[0].replace("sigmoid", "softmax"))
+    assert [(each.name, each.kind, each.layout) for each in model.outputs] == [
+        ("logits", "logits", {"activation": "softmax"}),
+        ("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
+    ]
+    assert [list(tensor.shape) for tensor in model.module(pictures(1))] == [[1, 10, 5], [1, 10, 4]]
+
+
+def test_class_names_can_be_given_as_many_as_there_are(yolos: Path) -> None:
+    assert opened(yolos, "model.classes=[a,b,c,d,e]").class_names == ["a", "b", "c", "d", "e"]
+    said = refusal(yolos, "model.classes=[a,b]")
+    assert "expected 5 names, as many as output 'logits' has classes, got 2" in said
+
+
+def test_a_size_that_the_model_does_not_take(tmp_path: Path) -> None:
+    saved(tmp_path, "vit")
+    said = refusal(tmp_path, "model.image_size=[32,32]", model="huggingface_classifier")
+    assert "model.image_size: the model (vit) fails on pictures of [32, 32]: ValueError" in said
+
+
+# --- preprocessing ----------------------------------------------------------------------------------------------------
+
+
+def preprocessed(folder: Path, *overrides: str) -> np.ndarray:
+    """[3, height, width] of a picture of one size with the model."""
+    (declared,) = opened(folder, *overrides).inputs
+    assert declared.preprocessing is not None
+    return declared.preprocessing.apply(picture())
+
+
+def picture() -> Image.Image:
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"do_normalize": False},
+        {"do_rescale": False},
+        {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0]},
+        {"do_pad": True, "pad_size": {"height": 64, "width": 64}},
+        {"do_flip_channel_order": True, "do_normalize": False},
+        {"rescale_factor": None, "do_rescale": None},
+    ],
+)
+def test_pixels_are_what_the_processor_makes_of_them(changes: dict[str, Any], yolos: Path) -> None:
+    write_processor(yolos, **changes)
+    said = {key: value for key, value in (PROCESSOR | changes).items() if value is not None}
+    expected = np.asarray(picture(), np.float64)
+    if said.get("do_rescale", True):
+        expected = expected * said.get("rescale_factor", 1 / 255)
+    if said["do_normalize"]:
+        expected = (expected - said["image_mean"]) / said["image_std"]
+    if said.get("do_flip_channel_order"):
+        expected = expected[..., ::-1]
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(preprocessed(yolos), expected.transpose(2, 0, 1), atol=1e-6 * largest, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"size": {"shortest_edge": 800, "longest_edge": 1333}},
+            "shortest_edge 800, longest_edge 1333 keeps the aspect",
+        ),
+        ({"size": {"max_height": 64, "max_width": 64}}, "max_height 64, max_width 64 keeps the aspect"),
+        ({"size": 224}, "224 alone is a square's side or the shortest edge"),
+        ({"size": None}, "the processor does not say it"),
+        ({"do_resize": False}, "the processor does not resize"),
+        (
+            {"do_center_crop": True, "crop_size": {"height": 48, "width": 48}},
+            "cuts height 48, width 48 out of the middle",
+        ),
+        ({"do_pad": True, "pad_size": {"height": 96, "width": 96}}, "pads to height 96, width 96"),
+    ],
+)
+def test_a_processor_without_a_size_of_ours_asks_for_one(changes: dict[str, Any], said: str, yolos: Path) -> None:
+    write_processor(yolos, **changes)
+    refused = refusal(yolos)
+    assert said in refused and "set model.image_size=[height, width]" in refused
+    (declared,) = opened(yolos, "model.image_size=[64,96]", "model.preprocessing.resize=letterbox").inputs
+    assert declared.preprocessing is not None
+    assert (declared.preprocessing.size, declared.preprocessing.resize) == ([64, 96], "letterbox")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"do_normalize": None}, "do_normalize: expected true or false, got None"),
+        ({"image_mean": None}, "image_mean: expected three numbers"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "image_std: expected three numbers, of std none 0, got [0.5, 0.0, 0.5]"),
+        ({"rescale_offset": True}, "rescale_offset: the processor subtracts 1"),
+        ({"rescale_factor": 0}, "rescale_factor: expected a number above 0, got 0"),
+    ],
+)
+def test_pixels_that_ours_cannot_be_are_refused_until_they_are_given(
+    changes: dict[str, Any], said: str, yolos: Path
+) -> None:
+    write_processor(yolos, **changes)
+    refused = refusal(yolos)
+    assert said in refused and "set model.preprocessing.range, model.preprocessing.mean, model.preprocessing" in refused
+    given = ("range=[0,255]", "mean=[1,2,3]", "std=[4,5,6]")
+    got = preprocessed(yolos, *(f"model.preprocessing.{each}" for each in given))
+    expected = (np.asarray(picture(), np.float32) - [1, 2, 3]) / [4, 5, 6]
+    np.testing.assert_allclose(got, expected.transpose(2, 0, 1), atol=1e-4)
+
+
+def test_without_a_processor_everything_is_given(yolos: Path) -> None:
+    (yolos / "preprocessor_config.json").unlink()
+    refused = refusal(yolos)
+    assert "size: there is no such file" in refused and "range, mean, std: there is no such file" in refused
+    given = [
+        "image_size=[64,64]",
+        *(f"preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")),
+    ]
+    assert len(opened(yolos, *(f"model.{each}" for each in given)).inputs) == 1
+
+
+# --- the hub ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache, empty; and no network."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def fill(cache: Path, folder: Path, tag: str) -> Path:
+    """As `hf download me/tiny --revision tag` leaves it; returns the snapshot."""
+    model = cache / "models--me--tiny"
+    snapshot = shutil.copytree(folder, model / "snapshots" / COMMIT)
+    (model / "refs").mkdir()
+    (model / "refs" / tag).write_text(COMMIT)
+    return Path(snapshot)
+
+
+@pytest.mark.parametrize("revision", [COMMIT, "v1"])
+def test_a_cached_model_opens_without_a_network(revision: str, cache: Path, yolos: Path, tmp_path: Path) -> None:
+    fill(cache, yolos, "v1")
+    mine = config("me/tiny", f"model.options.revision={revision}")
+    assert files(mine, tmp_path) == []
+    with torch.no_grad():
+        got = open_model(mine, tmp_path).module(pictures(1))
+        assert torch.equal(got[0], opened(yolos).module(pictures(1))[0])
+
+
+def test_without_network_and_cache_it_is_said_what_to_download_and_where_to(cache: Path, tmp_path: Path) -> None:
+    for random, wanted in (("false", "--include 'model.safetensors'"), ("true", "'preprocessor_config.json';")):
+        mine = config("me/tiny", f"model.options.revision={COMMIT}", f"model.options.random={random}")
+        with pytest.raises(StageError) as error:
+            open_model(mine, tmp_path)
+        said = str(error.value)
+        assert f"model.options.id: me/tiny at revision {COMMIT}: the cache ({cache}; HF_HOME moves it)" in said
+        assert f"hf download me/tiny --revision {COMMIT} --include 'config.json'" in said and wanted in said
+        assert "model.options.id=./mine model.options.revision=null" in said
+        assert ("safetensors" in said) == (random == "false")
+
+
+def test_a_cache_that_is_not_complete(cache: Path, yolos: Path, tmp_path: Path) -> None:
+    snapshot = fill(cache, yolos, "v1")
+    (snapshot / "model.safetensors").unlink()
+    mine = config("me/tiny", "model.options.revision=v1")
+    with pytest.raises(StageError) as error:
+        open_model(mine, tmp_path)
+    assert "expected model.safetensors" in str(error.value) and "either the cache is incomplete, or" in str(error.value)
+    random = config("me/tiny", "model.options.revision=v1", "model.options.random=true")
+    assert open_model(random, tmp_path).trained is False
+    (snapshot / "config.json").unlink()
+    with pytest.raises(StageError) as error:
+        open_model(random, tmp_path)
+    assert "has no config.json" in str(error.value) and "hf download me/tiny --revision v1" in str(error.value)
+
+
+def test_a_branch_is_refused_with_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    branches = [SimpleNamespace(name="main", target_commit="1" * 40), SimpleNamespace(name="dev", target_commit=COMMIT)]
+    refs = SimpleNamespace(branches=branches, tags=[])
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_refs", lambda self, identity: refs)
+    with pytest.raises(StageError) as error:
+        open_model(config("me/tiny", "model.options.revision=dev"), tmp_path)
+    assert "'dev' is a branch of me/tiny, which moves" in str(error.value)
+    assert f"model.options.revision={COMMIT}" in str(error.value)
+
+
+# --- the configuration ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("identity", "overrides", "said"),
+    [
+        ("null", [], "model.options.id: this model needs an id of the Hugging Face hub or a folder"),
+        ("me/tiny", [], "model.options.revision: 'me/tiny' is an id of the hub, where a model may change any day"),
+        ("me/tiny", ["model.options.revision=main"], "model.options.revision: 'main' moves, and the model with it"),
+        ("me/tiny", ["model.options.revision=refs/pr/3"], "'refs/pr/3' moves, and the model with it"),
+        ("./mine", ["model.options.revision=v1"], "model.options.revision: a folder has none; expected null, got 'v1'"),
+        ("./mine", ["model.checkpoint=w.safetensors"], "model.checkpoint: weights are those beside"),
+        ("./mine", ["model.image_size=[64,null]"], "model.image_size: expected [height, width], or [null, null]"),
+        ("./mine", ["model.preprocessing.layout=NHWC"], "model.preprocessing.layout: models of transformers take NCHW"),
+        ("./mine", ["model.drop_outputs=[boxes]"], "model.drop_outputs: of this source there are logits"),
+        ("./mine", ["decoder=dfine"], "decoder: the model brings its own; expected none, got dfine"),
+        ("./mine", ["model.inputs=[{name: x, kind: images, dtype: float32, shape: null}]"], "model.inputs: one of"),
+        (
+            "./mine",
+            ["model.options.task=segmentation"],
+            "model.options.task: expected one of detection",
+        ),
+        ("./mine", ["+model.options.trust_remote_code=true"], "model.options.trust_remote_code: unknown key"),
+    ],
+)
+def test_what_it_does_not_take(identity: str, overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigErrors) as error:
+        config(identity, *overrides)
+    assert said in str(error.value)
+
+
+def test_a_folder_is_sought_in_the_workspace(yolos: Path, tmp_path: Path) -> None:
+    mine = config("./yolos")
+    listed = ["config.json", "preprocessor_config.json", "model.safetensors"]
+    assert files(mine, tmp_path) == [tmp_path / "yolos" / name for name in listed]
+    assert files(config("./yolos", "model.options.random=true"), tmp_path) == [yolos / name for name in listed[:2]]
+    assert open_model(mine, tmp_path).trained is True
+    with pytest.raises(StageError) as error:
+        open_model(config("./other"), tmp_path)
+    assert f"{tmp_path}/other: expected a folder with config.json" in str(error.value)
