@@ -211,13 +211,14 @@ def _by_kind(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def picture_size(spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """Height and width of the model's input in pixels: `size`, or those of the spec's first input; None where neither
-    says them.
+    """Height and width of the model's input in pixels: `size`, or those of the spec's first input, where they vary the
+    size that its samples have; None where neither says them.
     """
     shape = _first_shape(spec)
     sides = shape[1:3] if _first_input(spec).get("layout") == "NHWC" else shape[2:4]
-    declared = (sides[0], sides[1]) if len(sides) == 2 and all(isinstance(side, int) for side in sides) else None
-    return size or declared
+    fixed = len(sides) == 2 and all(isinstance(side, int) for side in sides)
+    known = sides if fixed else _first_input(spec).get("size")
+    return size or (None if known is None else (known[0], known[1]))
 
 
 def _first_input(spec: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from stages.io import StageError
-from stages.parity.outputs import check_spec, check_values, classes_of, confident_queries, detections_of, task_of
+from stages.parity.outputs import (
+    check_spec,
+    check_values,
+    classes_of,
+    confident_queries,
+    detections_of,
+    picture_size,
+    task_of,
+)
 
 HEIGHT, WIDTH = 100, 200
 IMAGES = {"name": "images", "shape": ["batch", 3, HEIGHT, WIDTH]}
@@ -108,6 +116,14 @@ def test_the_size_may_come_with_the_outputs_and_is_needed_for_normalised_boxes()
         detections_of(outputs, declared)
     declared["outputs"][1]["normalized"] = False
     assert detections_of({"l": outputs["l"], "b": XYXY}, declared)[0].boxes[0].tolist() == XYXY[0, 1].tolist()
+
+
+def test_where_height_and_width_vary_the_size_is_that_of_the_samples() -> None:
+    entry = {"name": "images", "shape": ["batch", 3, "height", "width"]}
+    assert picture_size({"inputs": [entry]}) is None
+    assert picture_size({"inputs": [entry | {"size": [64, 96]}]}) == (64, 96)
+    assert picture_size({"inputs": [entry | {"size": [64, 96]}]}, (32, 32)) == (32, 32)
+    assert picture_size({"inputs": [entry | {"shape": ["batch", 3, 48, 80], "size": None}]}) == (48, 80)
 
 
 def test_nhwc_inputs_name_their_size_elsewhere() -> None:
