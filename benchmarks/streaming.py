@@ -2,7 +2,7 @@
 
     python -m benchmarks.streaming
 
-Pictures of 640 x 480 as JPEG are made in a temporary folder (650 MB at 10,000), half of them to calibrate and half to
+Pictures of 640 x 480 as JPEG are made in a temporary folder, half of them to calibrate and half to
 verify with, preprocessed to 640 x 640. Each count runs in a process of its own, by `inputs` (every file hashed) and by
 the samples of calibration and verification. Writes results/streaming.json, the figures of docs/data.md.
 """

@@ -1,7 +1,8 @@
 """Pictures with COCO's annotations: boxes as labels, so that average precision is measured against the truth.
 
-A category of the annotations is the model's class of the same name; its id means nothing. Crowds (iscrowd) and boxes
-without an area are no labels; a picture without annotations is one on which nothing is to be found.
+A category of the annotations is the model's class of the same name; its id means nothing. In a crowd (iscrowd)
+detections are not judged, as COCO does it. Boxes without an area are no labels; a picture without annotations is one on
+which nothing is to be found.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from stages.data.images import left_out, open_picture, same_content, take
 from stages.data.picture import Drawn, Picture
 from stages.io import StageError
 
-CROWDS = "annotations of crowds, which are no labels"
 EMPTY = "boxes without an area"
 STRAY = "annotations of pictures that the file does not list"
 _SHOWN = 10
@@ -29,11 +29,14 @@ _SHOWN = 10
 
 @dataclass
 class _Entry:
-    """A picture of the annotations: width and height where they tell them, boxes xyxy, and a category's name each."""
+    """A picture of the annotations: width and height where they tell them, boxes xyxy, and of each its category's name
+    and whether it holds a crowd.
+    """
 
     size: tuple[int, int] | None
     boxes: list[list[float]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    crowds: list[bool] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class CocoPictures(Drawn):
         boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
         assert self.categories is not None
         labels = np.array([self.categories.index(name) for name in entry.names], np.int64)
-        return Picture(self.names[position], image, boxes, labels)
+        return Picture(self.names[position], image, boxes, labels, np.array(entry.crowds, bool))
 
 
 def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> CocoPictures:
@@ -123,13 +126,12 @@ def read_annotations(path: Path) -> _Annotations:
         x, y, width, height = map(float, annotation["bbox"])
         if picture is None:
             unused.setdefault(STRAY, []).append(where)
-        elif annotation.get("iscrowd"):
-            unused.setdefault(CROWDS, []).append(f"{where} of {picture}")
         elif width <= 0 or height <= 0:
             unused.setdefault(EMPTY, []).append(f"{where} of {picture}")
         else:
             pictures[picture].boxes.append([x, y, x + width, y + height])
             pictures[picture].names.append(str(categories[annotation["category_id"]]["name"]))
+            pictures[picture].crowds.append(bool(annotation.get("iscrowd")))
     if faults:
         more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         lines = "\n".join(f"  - {fault}" for fault in faults[:_SHOWN] + more)

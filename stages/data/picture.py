@@ -22,12 +22,14 @@ class Picture:
         image: RGB, of any size.
         boxes: float32 [n, 4] xyxy in pixels of the picture, or None.
         labels: int64 [n], or None: positions in `categories` of what was drawn, or the model's classes.
+        crowds: bool [n], which boxes hold a crowd, where detections are not judged; None: none does.
     """
 
     name: str
     image: Image.Image
     boxes: np.ndarray | None = None
     labels: np.ndarray | None = None
+    crowds: np.ndarray | None = None
 
     @classmethod
     def of_array(

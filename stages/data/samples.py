@@ -45,12 +45,14 @@ class Sample:
         feeds: array per model input, without the batch axis.
         boxes: float32 [n, 4] xyxy in pixels of the model's input, or None.
         labels: int64 [n], or None.
+        crowds: bool [n], which boxes hold a crowd; None: none does.
     """
 
     name: str
     feeds: dict[str, np.ndarray]
     boxes: np.ndarray | None
     labels: np.ndarray | None
+    crowds: np.ndarray | None = None
 
 
 class Samples(Sequence[Sample]):
@@ -159,7 +161,7 @@ def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = N
                 f"data: input {entry['name']!r} is no picture and no size of one; "
                 "give arrays: data=npz or data=function"
             )
-    return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes))
+    return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes), item.crowds)
 
 
 def _labels(item: Picture, count: int, classes: np.ndarray | None) -> np.ndarray | None:

@@ -17,26 +17,27 @@ def average_precision(
 
     Args:
         found: detections per picture.
-        truth: true boxes per picture, in the same order.
+        truth: true boxes per picture, in the same order; what lies in a crowd (score 0) is neither right nor wrong.
         num_classes: labels are 0 to num_classes - 1.
         max_per_image: COCO's maxDets.
 
     Raises:
-        ValueError: when the numbers of pictures differ, or the truth holds no box at all (AP is undefined there).
+        ValueError: when the numbers of pictures differ, or the truth holds no box at all but crowds (AP is undefined
+            there).
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
     if len(found) != len(truth):
         raise ValueError(f"average_precision: {len(found)} pictures with detections, {len(truth)} with true boxes")
-    if not any(len(t.labels) for t in truth):
+    if not any((t.scores > 0).any() for t in truth):
         raise ValueError("average_precision: the true labels hold no box, so average precision is undefined")
     annotations: list[dict[str, Any]] = []
     for image_id, picture in enumerate(truth):
-        for box, label in zip(picture.boxes, picture.labels, strict=True):
+        for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True):
             x, y, w, h = _xywh(box)
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": image_id, "category_id": int(label), "bbox": [x, y, w, h]}
-                | {"area": w * h, "iscrowd": 0}
+                | {"area": w * h, "iscrowd": int(score == 0)}
             )
     labelled = COCO(
         {
@@ -82,7 +83,7 @@ def self_ap(
     """
     kept = [each.scores >= score_threshold for each in reference_found]
     labels = [
-        Detections(each.boxes[keep], each.labels[keep], each.scores[keep])
+        Detections(each.boxes[keep], each.labels[keep], np.ones(int(keep.sum()), np.float32))
         for each, keep in zip(reference_found, kept, strict=True)
     ]
     return {

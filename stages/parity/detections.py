@@ -32,7 +32,7 @@ class Detections:
     Attributes:
         boxes: float32 [n, 4], xyxy in pixels.
         labels: int64 [n].
-        scores: float32 [n], 0 to 1; all ones for true labels.
+        scores: float32 [n], 0 to 1. Of true labels: 1, and 0 of a crowd, in which detections are not judged.
     """
 
     boxes: np.ndarray

@@ -232,7 +232,7 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     if reference.truth is None:
         return nothing, "the samples have no labels"
     truth = reference.truth[: len(found)]
-    if not any(len(boxes.labels) for boxes in truth):
+    if not any((boxes.scores > 0).any() for boxes in truth):
         return nothing, "the true labels hold no box"
     return {**average_precision(found, truth, len(reference.spec["class_names"]))}, None
 

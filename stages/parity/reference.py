@@ -1,4 +1,6 @@
-"""The frozen reference: outputs of the FP32 torch model on the verification samples, made once, for every file."""
+"""The frozen reference: outputs of the FP32 model (torch, or ONNX Runtime where it is a file) on the verification
+samples, made once, for every file.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Reference:
     Attributes:
         samples: the verification samples.
         names, sha256: of each sample its name and the SHA-256 of its inputs.
-        outputs: of the FP32 torch model, float32 [samples, ...] by name.
+        outputs: of the FP32 model, float32 [samples, ...] by name.
         spec: the I/O spec.
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
@@ -66,14 +68,14 @@ class Reference:
 
 
 def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str, Any], batch: int) -> Reference:
-    """Run the FP32 torch module on all samples.
+    """Run the FP32 model on all samples.
 
     Args:
         model: in eval mode; takes the inputs of `spec` in order and returns its outputs in order.
         batch: samples in memory at a time.
 
     Raises:
-        StageError: when an output is not finite: such a model is no reference.
+        StageError: when it fails, or an output is not finite: such a model is no reference.
     """
     import torch
 
@@ -83,8 +85,17 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
     truth: list[Detections | None] = []
     for group in track(batches(samples, batch), "verify: FP32 reference", groups(samples, batch)):
         feeds = stacked(group)
-        with torch.no_grad():
-            values = model(*(torch.from_numpy(feeds[item["name"]]) for item in spec["inputs"]))
+        try:
+            with torch.no_grad():
+                values = model(*(torch.from_numpy(feeds[item["name"]]) for item in spec["inputs"]))
+        except StageError:
+            raise
+        except Exception as error:  # whatever a module of the user's raises
+            said = next(iter(str(error).strip().splitlines()), "no message")
+            raise StageError(
+                f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {type(error).__name__}: "
+                f"{said}; if it takes no other batch than the traced one, set verify.batch to that"
+            ) from error
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
         parts.append({name: value.float().numpy() for name, value in named})
         for name, value in parts[-1].items():
@@ -164,7 +175,7 @@ def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> 
         bad = int((~np.isfinite(one)).sum())
         if bad:
             raise StageError(
-                f"the FP32 torch model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
+                f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
                 f"sample {sample.name}; expected finite values. Check the weights and the inputs"
             )
 
@@ -179,4 +190,5 @@ def _fingerprint(sample: Sample) -> str:
 def _truth(sample: Sample) -> Detections | None:
     if sample.boxes is None or sample.labels is None:
         return None
-    return Detections(sample.boxes, sample.labels, np.ones(len(sample.labels), np.float32))
+    crowds = np.zeros(len(sample.labels), bool) if sample.crowds is None else sample.crowds
+    return Detections(sample.boxes, sample.labels, (~crowds).astype(np.float32))

@@ -75,23 +75,30 @@ def test_a_class_that_the_model_has_not_is_named_when_a_box_has_it(tmp_path: Pat
         trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC)
 
 
-def test_crowds_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -> None:
+def test_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -> None:
     annotations = content()
-    annotations["annotations"][0]["iscrowd"] = 1
     annotations["annotations"][1]["bbox"] = [5, 5, 0, 9]
     annotations["annotations"][2]["image_id"] = 12345
     annotations["annotations"].append({"image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4]})
     config = written(tmp_path, annotations)
     found = by_name(config, tmp_path)
-    assert found["0/0.png"].boxes.tolist() == [[1, 2, 4, 6]]
+    assert found["0/0.png"].boxes.tolist() == [[10, 4, 30, 12], [1, 2, 4, 6]]
     for empty in ("1/1.png", "0/2.png"):
         assert found[empty].boxes.shape == (0, 4) and found[empty].labels.shape == (0,)
     _, left_out = fingerprint_data(config, tmp_path)
     assert left_out == {
-        coco.CROWDS: ["annotations[0] of 0/0.png"],
         coco.EMPTY: ["annotations[1] of 1/1.png"],
         coco.STRAY: ["annotations[2]"],
     }
+
+
+def test_crowds_are_marked(tmp_path: Path) -> None:
+    annotations = content()
+    annotations["annotations"].append({"image_id": 0, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1})
+    config = written(tmp_path, annotations)
+    assert by_name(config, tmp_path)["0/0.png"].crowds.tolist() == [False, True]
+    sample = next(s for s in trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC) if s.name != "0/0.png")
+    assert sample.crowds is not None and sample.crowds.tolist() == [False]
 
 
 def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> None:

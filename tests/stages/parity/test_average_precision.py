@@ -24,6 +24,17 @@ def test_average_precision_counts_overlap():
     assert ap["ap50"] == pytest.approx(1.0) and ap["ap50_95"] == pytest.approx(0.5)
 
 
+def test_what_lies_in_a_crowd_is_neither_right_nor_wrong():
+    """As COCO does it: the second detection would be a false alarm of higher score than the hit."""
+    found = detections((0, 0, 40, 40, 0, 0.8), (55, 5, 85, 35, 0, 0.9))
+    crowded = detections((0, 0, 40, 40, 0, 1), (50, 0, 90, 40, 0, 0))
+    assert average_precision([found], [crowded], num_classes=1)["ap50"] == pytest.approx(1)
+    alone = detections((0, 0, 40, 40, 0, 1))
+    assert average_precision([found], [alone], num_classes=1)["ap50"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="no box"):
+        average_precision([found], [detections((50, 0, 90, 40, 0, 0))], num_classes=1)
+
+
 def test_self_ap_takes_the_reference_as_labels():
     assert self_ap([REFERENCE], [REFERENCE], 8, 0.5) == {
         "self_ap50_95": pytest.approx(1),
