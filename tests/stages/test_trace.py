@@ -483,6 +483,20 @@ def test_stage_traces_a_module_of_two_inputs_at_sizes_that_vary(vary: bool, tmp_
     assert found["boxes"].shape == (5, 4, 4)
 
 
+def test_arrays_cannot_be_resized_so_other_sizes_are_not_verified(tmp_path: Path) -> None:
+    (tmp_path / "one_input_of_mine.py").write_text(
+        "import torch\n\n\ndef build():\n    return torch.nn.Conv2d(3, 4, 3, stride=8, padding=1)\n"
+    )
+    np.savez(tmp_path / "samples.npz", images=np.random.default_rng(0).random((32, 3, 64, 64), np.float32))
+    overrides = ["model=torch", "data=npz", "data.file=samples.npz", "model.image_size=[64,64]"]
+    overrides += ["data.calibration_samples=8", "data.verification_samples=8", "model.options.trained=true"]
+    overrides += ["model.options.factory=one_input_of_mine:build", "++trace.dynamic_axes.images={0:batch,2:height}"]
+    write_params(tmp_path, *overrides)
+    parity = run(Stage("trace", tmp_path))["parity"]
+    assert parity["status"] == "not verified" and parity["share"] == 1.0 and "sizes" not in parity
+    assert parity["reason"] == "height and width vary, and data=npz gives arrays, which cannot be resized"
+
+
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
 def test_a_detector_makes_its_anchors_for_the_size_that_comes(decoder: str, tmp_path: Path) -> None:
     spec = detectors.spec()

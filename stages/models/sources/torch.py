@@ -136,7 +136,7 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
     import torch
 
     assert options.factory is not None, "checked by faults"
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
         torch.manual_seed(seed)
         network = _called(options.factory, "model.options.factory", root, **options.kwargs)
     if not isinstance(network, torch.nn.Module):

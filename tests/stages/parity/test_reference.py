@@ -84,6 +84,17 @@ def test_one_that_is_not_finite_is_an_error_at_once() -> None:
         freeze(broken, small_detector.unlabelled(), small_detector.SPEC, 5)
 
 
+def test_a_module_that_fails_is_named_with_the_samples() -> None:
+    class Even(Network):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x.reshape(2, -1)[:, 0, None])
+
+    with pytest.raises(
+        StageError, match=r"the FP32 model fails on 1 samples from s/2 on: RuntimeError: shape '\[2, -1"
+    ):
+        freeze(Even(), SAMPLES, SPEC, 2)
+
+
 def test_its_index_tells_samples_apart() -> None:
     frozen = [freeze(small_detector.Detector(), small_detector.unlabelled(3), small_detector.SPEC, n) for n in (2, 3)]
     index = frozen[0].index
