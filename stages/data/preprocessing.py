@@ -72,6 +72,13 @@ class Preprocessing:
             values = np.clip(np.rint(values), 0, 255)
         return np.ascontiguousarray(values, dtype)
 
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """What `apply` has made, as a picture again: float32 [3, height, width], RGB in 0..1."""
+        pixels = values if self.layout == "NHWC" else values.transpose(1, 2, 0)
+        pixels = pixels * np.array(self.std, np.float32) + np.array(self.mean, np.float32)
+        rgb = pixels[..., ::-1] if self.channels == "BGR" else pixels
+        return np.asarray(rgb.transpose(2, 0, 1) / np.float32(self.range[1]), np.float32)
+
     def boxes(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         """Boxes of a picture as boxes of the sample that `apply` makes of it.
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from conf.schema import Evaluation, VerifyConfig
+from stages.data.preprocessing import declared_by
 from stages.data.samples import stacked
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import load_model
@@ -234,7 +235,7 @@ def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, An
     for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.png"
         plots.boxes_over_picture(
-            reference.samples[i].feeds[reference.spec["inputs"][0]["name"]],
+            _picture(reference.samples[i].feeds, reference.spec["inputs"][0]),
             reference.truth[i] if reference.truth else None,
             _confident(reference.found[i], options.score_threshold),
             _confident(final.found[i], options.score_threshold),
@@ -243,6 +244,13 @@ def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, An
         )
         pictures.append({"file": f"plots/{file.name}"} | rows[i])
     return pictures
+
+
+def _picture(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
+    """The picture that went in: float32 [3, H, W], RGB in 0..1."""
+    preprocessing = declared_by(entry)
+    values = feeds[entry["name"]]
+    return values if preprocessing is None else preprocessing.shown(values)
 
 
 def _confident(found: Detections, threshold: float) -> Detections:

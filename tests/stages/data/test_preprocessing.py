@@ -122,6 +122,17 @@ def test_boxes_go_where_the_picture_goes_and_back(picture: tuple[int, int], size
     np.testing.assert_allclose(back, boxes, atol=1e-4 * max(1 / scale))  # float32 of coordinates up to 128
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("channels", ["RGB", "BGR"])
+@pytest.mark.parametrize("pixel_range", [[0, 1], [0, 255]])
+def test_what_went_in_can_be_shown(layout: str, channels: str, pixel_range: list[int], red: Path) -> None:
+    keys = {"size": [8, 16], "layout": layout, "channels": channels, "range": pixel_range}
+    preprocessing = preprocessing_of(keys | {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]})
+    shown = preprocessing.shown(preprocessing.read(red))
+    assert shown.shape == (3, 8, 16) and shown.dtype == np.float32
+    np.testing.assert_allclose(shown[:, 3, 4], [1, 0.2, 0], atol=1e-6)
+
+
 def test_a_letterboxed_object_lies_in_its_box(tmp_path: Path) -> None:
     """Twice the size is exact: no pixel of the object outside its box, none of the background inside."""
     image = Image.new("RGB", (64, 32))
