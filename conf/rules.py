@@ -6,9 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from typing import Any
+
+import yaml
 
 from conf.schema import (
     ASKS_NOTHING,
+    CONF,
     FP16_MAX,
     MEMORY_POOLS,
     PROVIDER_TAKES,
@@ -20,6 +24,7 @@ from conf.schema import (
     EngineConfig,
     Exporter,
     HardwareCompatibility,
+    Method,
     Pins,
     PrecisionConfig,
     PrecisionName,
@@ -37,6 +42,37 @@ def _rules_of_precision(c: Config) -> Iterator[str]:
             "simplify: precision=fp16 needs simplify=true: unfolded constants (positions, anchors, masks) would be "
             "rounded one operation at a time; set simplify=true or precision=fp32"
         )
+
+
+# Keys of `precision` that method=convert alone reads; half and autocast leave the decisions to torch.
+OF_CONVERT_ALONE = (
+    *("placement", "fp16_ops", "op_block_list", "node_block_list", "scope_block_list", "pattern_block_list"),
+    *("op_include_list", "node_include_list", "scope_include_list", "pattern_include_list", "strict_selectors"),
+    *("rules", "safety_factor", "data_max", "data_max_share", "init_max", "init_overflow", "inner", "integers"),
+    *("masks", "underflow_share_max", "reduction_depth_max", "custom_rule"),
+)
+
+
+def _rules_of_method(c: Config) -> Iterator[str]:
+    method = c.precision.method
+    if c.precision.dtype is not PrecisionName.fp16 or method is Method.convert:
+        return
+    remedy = f"it has no effect under precision.method={method.value}; leave it out, or set precision.method=convert"
+    for name, default in yaml.safe_load((CONF / "precision" / "fp16.yaml").read_text()).items():
+        given = _plain(getattr(c.precision, name))
+        if name in OF_CONVERT_ALONE and given != default:
+            yield f"precision.{name}: expected {_shown(default)}, its default, got {_shown(given)}: {remedy}"
+    if c.verify.suggest:
+        yield f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}"
+    if c.model.source == "onnx":
+        yield (
+            f"precision.method: {method.value} traces a torch module, and model.source=onnx is a file; "
+            "set precision.method=convert"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
 
 
 def _bounds(c: Config) -> Iterator[str]:
@@ -380,6 +416,7 @@ def _listed(sides: Iterable[int | None]) -> str:
 RULES = (
     _bounds,
     _rules_of_precision,
+    _rules_of_method,
     _rules_of_lists,
     _rules_of_model,
     _rules_of_data,

@@ -238,7 +238,8 @@ def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
         fp16 = reports.get("fp16", {})
         if fp16.get("fp16_arithmetic"):
             note = f"{percent(fp16['fp16_arithmetic'])} of the arithmetic; {note}"
-            note += f", placed naively {count(fp16['costs']['naive']['casts'])} casts"
+            if "costs" in fp16:  # of a conversion; a trace places nothing
+                note += f", placed naively {count(fp16['costs']['naive']['casts'])} casts"
         found.append({"name": "Nodes in FP16", "value": percent(after["fp16_fraction"]), "note": note})
     if after.get("size_mb") is not None:
         note = f"before {number(before['size_mb'])} MB" if "size_mb" in before else ""
@@ -371,6 +372,8 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     rules = ", ".join([str(dtype.get("rules", "")), *limits])
     stays = f"; rules: {rules}; pinned: {', '.join(lists) or 'nothing'}"
     stays += f"; wanted: {', '.join(included)}" if included else ""
+    if dtype.get("method", "convert") != "convert":  # traced in FP16: neither rules nor lists were asked
+        stays = f"; traced: {dtype['method']}"
     calibrated, verified = data.get("calibration_samples"), data.get("verification_samples")
     return [
         ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),

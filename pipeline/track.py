@@ -18,10 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conf.rules import OF_CONVERT_ALONE
+from conf.schema import Method
 from pipeline.caveats import unmet
 from pipeline.engine import engine_hop, engine_metrics
 from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root, write_text
 
+CONVERT = Method.convert.value
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 _VERIFY_METRICS = (
@@ -144,11 +147,15 @@ def _outcome(status: str, run_id: str, params: dict[str, Any], message: str) -> 
 
 
 def run_name(params: dict[str, Any]) -> str:
-    return f"{params['model']['name']}-{params['decoder']['name']}-{params['precision']['dtype']}"
+    """Model, decoder and precision; of an FP16 that was traced, how."""
+    precision = params["precision"]
+    traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
+    names = [params["model"]["name"], params["decoder"]["name"], precision["dtype"]]
+    return "-".join([*names, *([precision["method"]] if traced else [])])
 
 
 def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
-    """Dotted keys; lists as JSON. In an FP32 run the keys without effect there say so, to compare well."""
+    """Dotted keys; lists as JSON. Keys without effect (in FP32, or traced in FP16) say so, to compare well."""
     flat: dict[str, str] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -159,9 +166,14 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
     walk("", {key: value for key, value in params.items() if key != "tracking"})
-    if params["precision"]["dtype"] == "fp32":
-        flat |= {f"precision.{key}": "no effect" for key in params["precision"] if key != "dtype"}
-    return flat
+    precision = params["precision"]
+    idle: list[str] = []
+    if precision["dtype"] == "fp32":
+        idle = [f"precision.{key}" for key in precision if key != "dtype"]
+    elif precision.get("method", CONVERT) != CONVERT:
+        idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if key in precision]
+        idle += [key for key in flat if key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
+    return flat | dict.fromkeys(idle, "no effect")
 
 
 def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
@@ -200,6 +212,7 @@ def tags(
         "model": params["model"]["name"],
         "decoder": params["decoder"]["name"],
         "precision": params["precision"]["dtype"],
+        "method": params["precision"].get("method", CONVERT) if params["precision"]["dtype"] == "fp16" else "none",
         "git_commit": _git(folder, "rev-parse", "HEAD") or "none",
         "git_dirty": str(bool(_git(folder, "status", "--porcelain", "--", "conf", "pipeline", "stages"))).lower(),
         "verdict": "crashed" if failed_stage else str(verify.get("verdict", "not verified")),

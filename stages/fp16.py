@@ -2,6 +2,8 @@
 
 python -m stages.fp16                     the stage: artifacts/slim, artifacts/calibrate -> artifacts/fp16
 python -m stages.fp16 in.onnx out.onnx --calibration samples.npz --op-block-list Softmax
+
+Under precision.method=half and autocast the stage traces the torch module in FP16 instead (stages/half_trace.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.schema import Method
 from stages.conversion_arguments import arguments
 from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
@@ -276,6 +279,8 @@ def run(stage: Stage) -> dict[str, Any]:
         return _pass_on(stage)
     spec = read_json(stage.artifact("trace", "io_spec.json"))
     opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles[:1], spec["inputs"])[0].items()}
+    if config.precision.method is not Method.convert:
+        return _trace(stage, spec, opt)
     return to_fp16(
         stage.artifact("slim"),
         stage.out() / MODEL_FILE,
@@ -284,6 +289,45 @@ def run(stage: Stage) -> dict[str, Any]:
         decisions_path=stage.out() / "decisions.json",
         **keywords_of(config.precision) | asdict(config.pins),
     )
+
+
+def _trace(stage: Stage, spec: Mapping[str, Any], opt: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The other two routes: the module itself in FP16, traced and slimmed."""
+    from stages.half_trace import trace_in_fp16
+    from stages.models.source import open_model
+
+    config = stage.config
+    report, rows = trace_in_fp16(
+        open_model(config, stage.root),
+        _example(stage, spec),
+        stage.out() / MODEL_FILE,
+        method=config.precision.method.value,
+        spec=spec,
+        exporter=config.trace.exporter.value,
+        opset=config.trace.opset,
+        dynamic_axes=config.trace.dynamic_axes,
+        keep_io_types=config.precision.keep_io_types,
+        raise_opset=config.precision.opset,
+        skip_patterns=config.slim.skip_patterns,
+        repair=config.repair.passes,
+        input_shapes=opt,
+    )
+    write_json(stage.out() / "decisions.json", rows)
+    if pinned := [f"{name}={entries}" for name, entries in asdict(config.pins).items() if entries]:
+        report["not_done"].append(
+            f"pins of the model and its decoder, without effect under precision.method={report['method']}: "
+            f"{', '.join(pinned)}"
+        )
+    return report
+
+
+def _example(stage: Stage, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of the samples that trace has traced on."""
+    from stages.data.samples import TRACE_SAMPLES, stacked, trace_samples
+
+    batch = stage.config.trace.input_shape[0] or 1
+    samples = trace_samples(stage.config, min(batch, TRACE_SAMPLES // 2), stage.root, spec)
+    return stacked([samples[i % len(samples)] for i in range(batch)])
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conf.rules import _faults_of_lists
+from conf.rules import OF_CONVERT_ALONE, _faults_of_lists
 from conf.schema import CONF, REPAIR_PASSES, Pins
 from conf.validate import ConfigErrors, check_engine, check_precision, validate
 from stages.graph.selectors import Lists, selectors
@@ -26,6 +26,8 @@ COMPANIONS = {  # what a choice cannot do without
     "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
     "data=npz": ["data.file=samples.npz"],
     "data=function": ["data.function=mine:sample"],
+    "model=torch": ["data.folder=pictures"],
+    "model=onnx": ["data.folder=pictures"],
 }
 
 
@@ -65,6 +67,29 @@ def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
     (error,) = errors_of("simplify=false")
     assert "needs simplify=true" in error and "constants" in error
     validate(composed("simplify=false", "precision=fp32"))
+
+
+@pytest.mark.parametrize("method", ["half", "autocast"])
+def test_what_only_a_conversion_reads_is_refused_where_fp16_is_traced(method: str) -> None:
+    asked = ("precision.op_block_list=[Softmax]", "precision.data_max=null", "verify.suggest=true")
+    errors = errors_of(f"precision.method={method}", *asked)
+    assert [error.split(":")[0] for error in errors] == [
+        "precision.op_block_list",
+        "precision.data_max",
+        "verify.suggest",
+    ]
+    assert f"expected [], its default, got [Softmax]: it has no effect under precision.method={method}" in errors[0]
+    (error,) = errors_of(f"precision.method={method}", model__source="onnx")
+    assert error.startswith(f"precision.method: {method} traces a torch module")
+    validate(composed(f"precision.method={method}", "precision.keep_io_types=false", "precision.opset=19"))
+    validate(composed(f"precision.method={method}", "precision=fp32", "precision.op_block_list=[Softmax]"))
+
+
+def test_the_keys_of_a_conversion_are_keys_and_the_others_are_read_by_every_route() -> None:
+    names = set(composed()["precision"])
+    assert set(OF_CONVERT_ALONE) <= names
+    others = {"dtype", "method", "keep_io_types", "opset", "init_conversion_max_bytes", "strict_clean_up"}
+    assert names - set(OF_CONVERT_ALONE) == others
 
 
 def test_all_errors_come_at_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.track import flat_params, metrics, track
+from pipeline.track import flat_params, metrics, run_name, track
 from tests.conftest import composed
 from tests.pipeline.test_engine import BUILT
 
@@ -75,6 +75,16 @@ def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:
     b = flat_params(composed("precision=fp32"))
     assert a == b and a["precision.data_max"] == "no effect"
     assert flat_params(composed())["precision.data_max"] == "512.0"
+
+
+def test_what_only_a_conversion_reads_has_no_effect_where_fp16_is_traced() -> None:
+    params = composed("precision.method=half")
+    flat = flat_params(params)
+    for key in ("precision.data_max", "precision.op_block_list", "model.fp32_pins.op_block_list"):
+        assert flat[key] == "no effect", key
+    assert flat["precision.keep_io_types"] == "true" and flat["precision.method"] == "half"
+    assert run_name(params) == f"{run_name(composed())}-half"
+    assert run_name(composed("precision.method=half", "precision=fp32")) == run_name(composed("precision=fp32"))
 
 
 def test_metric_names_are_stable_and_missing_numbers_are_left_out() -> None:
