@@ -377,7 +377,7 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     calibrated, verified = data.get("calibration_samples"), data.get("verification_samples")
     return [
         ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),
-        ("weights", str(model.get("weights") or "random, seeded")),
+        ("checkpoint", str(model.get("checkpoint") or "none: weights of the source, or random, seeded")),
         ("decoder", str(params.get("decoder", {}).get("name"))),
         ("precision", f"{dtype.get('dtype')}{stays if dtype.get('dtype') == 'fp16' else ''}"),
         ("exporter", f"{trace.get('exporter')}, opset {trace.get('opset')}"),
