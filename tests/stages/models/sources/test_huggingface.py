@@ -1,4 +1,4 @@
-"""Detectors and classifiers of `transformers`, each at its smallest, from folders and from a cache, without a network."""
+"""Detectors and classifiers of `transformers`, each at its smallest, from folders and a cache, without a network."""
 
 from __future__ import annotations
 
@@ -386,11 +386,9 @@ def test_without_a_processor_everything_is_given(yolos: Path) -> None:
     (yolos / "preprocessor_config.json").unlink()
     refused = refusal(yolos)
     assert "size: there is no such file" in refused and "range, mean, std: there is no such file" in refused
-    given = [
-        "image_size=[64,64]",
-        *(f"preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")),
-    ]
-    assert len(opened(yolos, *(f"model.{each}" for each in given)).inputs) == 1
+    given = [f"model.preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")]
+    (declared,) = opened(yolos, "model.image_size=[64,64]", *given).inputs
+    assert declared.preprocessing == Preprocessing(size=[64, 64])
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------
