@@ -28,6 +28,8 @@ COMPANIONS = {  # what a choice cannot do without
     "data=function": ["data.function=mine:sample"],
     "model=torch": ["data.folder=pictures"],
     "model=onnx": ["data.folder=pictures"],
+    "model=huggingface": ["data.folder=pictures"],
+    "model=huggingface_classifier": ["data.folder=pictures"],
 }
 
 
