@@ -242,6 +242,7 @@ def workspace(folder: Path, *overrides: str) -> Path:
     pictures = TEXT.replace('float["n", 2]', 'float["n", 3, "h", "w"]')  # the rank that engine.profiles state
     saved(folder, pictures).rename(folder / "artifacts/slim/model.onnx")
     write_json(folder / "artifacts/calibrate/ranges.json", measured(a=1.0, b=600.0, logits=1.0))
+    write_json(folder / "artifacts/trace/io_spec.json", {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]})
     return folder
 
 
