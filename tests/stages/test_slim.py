@@ -18,7 +18,7 @@ from stages.io import Stage, StageError, defaults
 from stages.onnx_files import load_model
 from stages.slim import at_fault, run, slim
 from stages.trace import trace
-from tests.conftest import PICTURES, write_params
+from tests.conftest import SPEC, write_params
 from tests.stages.models import detectors
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
@@ -425,7 +425,7 @@ def test_stage_slims_what_trace_wrote(tmp_path: Path) -> None:
     write_params(tmp_path, "model.checkpoint=null", "data.calibration_samples=2")
     folder = tmp_path / "artifacts" / "trace"
     spec = detectors.spec()
-    spec["inputs"] = PICTURES
+    spec |= SPEC
     pictures = {"images": np.repeat(np.repeat(detectors.pictures(0, 1)["images"], 2, axis=2), 2, axis=3)}
     trace(detectors.detector("dfine"), pictures, folder / "model.onnx", spec=spec)
     report = run(Stage("slim", tmp_path))
