@@ -72,8 +72,19 @@ def fingerprint_rule(rule: str) -> dict[str, Any]:
     return fingerprint(Path(found.origin))
 
 
+def check_plugins(plugins: Sequence[str], root: Path) -> None:
+    """Find out before the work that the engine's plugins are not where the configuration says.
+
+    Raises:
+        StageError: naming every one that is missing.
+    """
+    if missing := [plugin for plugin in plugins if not (root / plugin).is_file()]:
+        raise StageError(f"engine.plugins: no such file: {', '.join(missing)}; give paths from the workspace")
+
+
 def run(stage: Stage) -> dict[str, Any]:
     config, out = stage.config, stage.out()
+    check_plugins(config.engine.plugins, stage.root)
     weights, rule = config.model.weights, config.precision.custom_rule
     used = {
         "custom_rule": None if rule is None else {"rule": rule} | fingerprint_rule(rule),
