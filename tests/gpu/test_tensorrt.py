@@ -39,10 +39,15 @@ CONVOLUTION = """g ({t}[N,3,16,16] images) => ({t}[N,8] scores) {{
 
 @pytest.fixture(autouse=True, scope="module")
 def trt() -> Any:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("torch sees no CUDA device")
-    return pytest.importorskip("tensorrt", exc_type=ImportError)
+    """Asked for on a GPU, these tests run or fail: what they need and is missing is no reason to skip them."""
+    import torch
+
+    assert torch.cuda.is_available(), "there is a GPU and torch sees no CUDA device: install torch's CUDA build"
+    try:
+        import tensorrt
+    except ImportError as error:
+        pytest.fail(f"there is a GPU and no TensorRT ({error}): pip install 'truehalf[tensorrt]'")
+    return tensorrt
 
 
 def saved(folder: Path, text: str, name: str = "model", **weights: np.ndarray) -> Path:
