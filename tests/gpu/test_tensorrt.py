@@ -18,9 +18,10 @@ import pytest
 
 from stages.io import StageError, defaults
 from stages.ort.emulated import EmulatedSession
-from stages.trt.build import BuildError, build, precision_doubt, precision_fault, precision_unknown, version_of
+from stages.trt.build import BuildError, build, version_of
 from stages.trt.latency import measure
 from stages.trt.plan import make_plan, write_plan
+from stages.trt.proof import precision_doubt, precision_fault, precision_unknown
 from stages.trt.run import Engine
 from tests.stages.trt.recording import VERSIONS, names
 from tests.stages.trt.resolving import uses

@@ -71,3 +71,7 @@ def plan(tmp_path: Path) -> Planner:
         return make_plan(path, names=(str(path), "model.engine"), options=wanted, profiles=profiles, declared="fp16")
 
     return planned
+
+
+def typed(text: str | None, count: int = 1, **more: Any) -> list[dict[str, Any]]:
+    return [{"Name": f"{text}_{i}", "Outputs": [{"Format/Datatype": text, "Name": "t"}], **more} for i in range(count)]
