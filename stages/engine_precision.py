@@ -6,7 +6,7 @@ With F the float nodes of the file (Cast and Constant aside) and H those whose f
 
 A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
 whose declared precision is what reports call the file's. A small share is more often a slip (a wide pin, another file),
-so it is said and refuses nothing. What the engine made of it is held against |H| / |F| (stages.trt.build).
+so it is said and refuses nothing. What the engine made of it is judged by stages.trt.proof.
 """
 
 from __future__ import annotations

@@ -19,15 +19,8 @@ from stages.ort.session import runtime_version
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.engine_parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from stages.plugin_ops import ASSUMED, ops_of_plugins
-from stages.trt.build import (
-    NO_LAYERS,
-    BuildError,
-    build,
-    precision_doubt,
-    precision_fault,
-    precision_unknown,
-    unavailable_reason,
-)
+from stages.trt.build import BuildError, build, unavailable_reason
+from stages.trt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -40,7 +40,7 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
     for path in paths:
         if not path.exists():
             raise StageError(
-                f"model.checkpoint: no such file: {path}; give the path of the weights, or null for random weights"
+                f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
             )
         base = root if path.is_relative_to(root) else path.parent
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
@@ -151,8 +151,19 @@ def _digest(item: Picture | Arrays) -> str:
     return digest.hexdigest()
 
 
+def check_plugins(plugins: Sequence[str], root: Path) -> None:
+    """Find out before the work that the engine's plugins are not where the configuration says.
+
+    Raises:
+        StageError: naming every one that is missing.
+    """
+    if missing := [plugin for plugin in plugins if not (root / plugin).is_file()]:
+        raise StageError(f"engine.plugins: no such file: {', '.join(missing)}; give paths from the workspace")
+
+
 def run(stage: Stage) -> dict[str, Any]:
     config, root, out = stage.config, stage.root, stage.out()
+    check_plugins(config.engine.plugins, root)
     rule, files = config.precision.custom_rule, source(config.model.source).files(config, root)
     data, left_out = fingerprint_data(config, root)
     used = {

@@ -244,7 +244,7 @@ class Deployed:
         return [] if self._name == CPU else self._observed.cpu_nodes or []
 
     def facts(self) -> dict[str, Any]:
-        """What ran, in the shape of stages.trt.build.engine_facts; of the first run.
+        """What ran, in the shape of stages.trt.proof.engine_facts; of the first run.
 
         Raises:
             StageError: when nothing has run yet, or no node ran on the provider.

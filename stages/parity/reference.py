@@ -104,17 +104,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         digests += [_fingerprint(sample) for sample in group]
         truth += [_truth(sample) for sample in group]
     outputs = joined(parts)
-    labelled = [boxes for boxes in truth if boxes is not None]
-    return Reference(
-        samples=samples,
-        names=names,
-        sha256=digests,
-        outputs=outputs,
-        spec=spec,
-        found=detections_of(outputs, spec),
-        truth=labelled if len(labelled) == len(samples) else None,
-        unusable=None if spec.get("trained", True) else UNTRAINED,
-    )
+    return _reference(samples, names, digests, outputs, truth, spec)
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:
@@ -147,6 +137,28 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Map
         truth.append(_truth(sample))
     with np.load(folder / f"{name}.npz") as stored:
         outputs = {key: np.asarray(stored[key], np.float32) for key in stored.files}
+    return _reference(samples, names, digests, outputs, truth, spec)
+
+
+def groups(samples: Sequence[Sample], batch: int) -> int:
+    """Number of batches."""
+    return -(-len(samples) // batch)
+
+
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """Outputs of consecutive batches as one."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _reference(
+    samples: Sequence[Sample],
+    names: list[str],
+    digests: list[str],
+    outputs: Outputs,
+    truth: Sequence[Detections | None],
+    spec: Mapping[str, Any],
+) -> Reference:
+    """What was frozen, with what follows from it; labels count where every sample has them."""
     labelled = [boxes for boxes in truth if boxes is not None]
     return Reference(
         samples=samples,
@@ -158,16 +170,6 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Map
         truth=labelled if len(labelled) == len(samples) else None,
         unusable=None if spec.get("trained", True) else UNTRAINED,
     )
-
-
-def groups(samples: Sequence[Sample], batch: int) -> int:
-    """Number of batches."""
-    return -(-len(samples) // batch)
-
-
-def joined(parts: Sequence[Outputs]) -> Outputs:
-    """Outputs of consecutive batches as one."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:

@@ -1,12 +1,12 @@
 """Everything that building an engine takes, as plain data that somebody can carry to a GPU's host, and as files.
 
-The files: plan.json, build_engine.py (a copy of build.py, which needs tensorrt and numpy only), README.txt.
+The files: plan.json, build_engine.py (build.py and proof.py in one, which needs tensorrt and numpy only), README.txt.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from stages.engine_profiles import check_profiles, profiled_inputs, shape_inputs
 from stages.io import StageError, write_json, write_text
 from stages.onnx_files import external_files, load_model
 from stages.trt import build as builder
+from stages.trt import proof
 
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
@@ -99,8 +100,17 @@ def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / PLAN_FILE, plan)
-    shutil.copyfile(str(builder.__file__), folder / SCRIPT_FILE)
+    write_text(folder / SCRIPT_FILE, script())
     write_text(folder / README_FILE, _readme(plan))
+
+
+def script() -> str:
+    """build.py with proof.py where it imports it."""
+    text, part = (Path(str(module.__file__)).read_text() for module in (builder, proof))
+    _, _, part = part.partition("from __future__ import annotations\n")
+    whole, places = re.subn(r"^from stages\.trt\.proof import \([^)]*\)\n", lambda _: part, text, flags=re.MULTILINE)
+    assert places == 1, "build.py imports proof.py once"
+    return whole
 
 
 def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:

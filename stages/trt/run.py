@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stages.io import StageError
-from stages.trt.build import BuildError, load_plugins, message_log, profile_values
+from stages.trt.build import BuildError, load_plugins, message_log
+from stages.trt.proof import profile_values
 
 if TYPE_CHECKING:
     import torch

@@ -18,9 +18,10 @@ import pytest
 
 from stages.io import StageError, defaults
 from stages.ort.emulated import EmulatedSession
-from stages.trt.build import BuildError, build, precision_doubt, precision_fault, precision_unknown, version_of
+from stages.trt.build import BuildError, build, version_of
 from stages.trt.latency import measure
 from stages.trt.plan import make_plan, write_plan
+from stages.trt.proof import precision_doubt, precision_fault, precision_unknown
 from stages.trt.run import Engine
 from tests.stages.trt.recording import VERSIONS, names
 from tests.stages.trt.resolving import uses
@@ -39,10 +40,15 @@ CONVOLUTION = """g ({t}[N,3,16,16] images) => ({t}[N,8] scores) {{
 
 @pytest.fixture(autouse=True, scope="module")
 def trt() -> Any:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("torch sees no CUDA device")
-    return pytest.importorskip("tensorrt", exc_type=ImportError)
+    """Asked for on a GPU, these tests run or fail: what they need and is missing is no reason to skip them."""
+    import torch
+
+    assert torch.cuda.is_available(), "there is a GPU and torch sees no CUDA device: install torch's CUDA build"
+    try:
+        import tensorrt
+    except ImportError as error:
+        pytest.fail(f"there is a GPU and no TensorRT ({error}): pip install 'truehalf[tensorrt]'")
+    return tensorrt
 
 
 def saved(folder: Path, text: str, name: str = "model", **weights: np.ndarray) -> Path:

@@ -406,9 +406,10 @@ def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_pat
     assert any(item.startswith("the engine's outputs: ") for item in written["not_verified"])
 
 
-def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(models: dict[str, Path], tmp_path: Path) -> None:
-    if probe()["gpus"]:
-        pytest.skip("this machine has a GPU")
+def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.engine.probe_machine", lambda plugins: NO_GPU)
     report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
     assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
     demanded = execute_plan(carried(models, tmp_path / "demanded", provider="cuda", when_unavailable="fail"))
@@ -649,8 +650,8 @@ def test_the_evidence_is_that_of_verify(detector: Path) -> None:
 
 @pytest.mark.gpu
 def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], tmp_path: Path) -> None:
-    if not (machine := probe())["tensorrt"]:
-        pytest.skip("TensorRT cannot be imported here")
+    machine = probe()
+    assert machine["tensorrt"], "there is a GPU and TensorRT cannot be imported: pip install 'truehalf[tensorrt]'"
     report = build_engine(models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=machine)
     assert report["status"] == "built", report
     assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
@@ -659,8 +660,8 @@ def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], 
 
 @pytest.mark.gpu
 def test_on_cuda_the_kernels_are_half(models: dict[str, Path], tmp_path: Path) -> None:
-    if "CUDAExecutionProvider" not in (machine := probe())["onnxruntime_providers"]:
-        pytest.skip("ONNX Runtime's CUDA provider does not load here")
+    machine = probe()
+    assert "CUDAExecutionProvider" in machine["onnxruntime_providers"], "there is a GPU and the provider does not load"
     options = {"backend": "onnxruntime", "provider": "cuda", "latency": FEW}
     out = tmp_path / "out"
     report = build_engine(models["fp16"], out, profiles=PROFILES, declared="fp16", probe=machine, **options)

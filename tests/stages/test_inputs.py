@@ -8,7 +8,7 @@ from PIL import Image
 from conf.validate import validate
 from stages.data.images import FolderPictures
 from stages.data.samples import TRACE_SAMPLES, drawn
-from stages.inputs import fingerprint, fingerprint_code, fingerprint_files, fingerprint_samples
+from stages.inputs import check_plugins, fingerprint, fingerprint_code, fingerprint_files, fingerprint_samples
 from stages.io import StageError
 from tests.conftest import composed
 
@@ -64,6 +64,13 @@ def test_pictures_share_one_fingerprint_that_follows_their_content(tmp_path: Pat
 def test_made_samples_need_no_content() -> None:
     config = validate(composed())
     assert fingerprint_samples(drawn(config, Path("unused"), "verification"))["samples"] == 500
+
+
+def test_plugins_are_missed_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "here.so").touch()
+    check_plugins(["here.so"], tmp_path)
+    with pytest.raises(StageError, match=r"engine\.plugins: no such file: gone\.so, away\.so"):
+        check_plugins(["gone.so", "here.so", "away.so"], tmp_path)
 
 
 def test_a_custom_rule_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import pytest
 from stages.restore import restore_outs
 
 DVC = [sys.executable, "-m", "dvc"]
-CHAIN = """
+CHAIN = f"""
 stages:
   make:
-    cmd: python make.py
+    cmd: {sys.executable} make.py
     deps: [make.py]
     outs: [artifacts/make]
     metrics: [reports/make.json]

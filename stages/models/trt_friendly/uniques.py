@@ -46,13 +46,14 @@ def unique(
             many distinct values there are.
 
     Raises:
-        ValueError: when size is below 1.
-        NotImplementedError: when an inverse or an axis is asked for.
+        ValueError: when size is below 1, or an inverse or an axis is asked for.
     """
     import torch
 
     if return_inverse or dim is not None:
-        raise NotImplementedError("unique: return_inverse and dim are torch's own; expected all elements, no inverse")
+        raise ValueError(
+            f"unique: expected return_inverse=False and dim=None, got {return_inverse} and {dim}; torch's own has them"
+        )
     if input.dtype == torch.bool:  # ONNX sorts no booleans
         found = unique(input.int(), return_counts=return_counts, size=size)
         if not isinstance(found, tuple):

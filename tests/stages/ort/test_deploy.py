@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,10 +196,9 @@ def test_no_other_compatibility_is_handed_over_as_ampere_plus() -> None:
 def test_the_installed_provider_knows_the_options(name: str) -> None:
     import onnxruntime as ort
 
-    library = Path(ort.__file__).parent / "capi/libonnxruntime_providers_tensorrt.so"
-    if not library.exists():
-        pytest.skip("this ONNX Runtime is built without TensorRT's provider")
-    content = library.read_bytes()
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("elsewhere ONNX Runtime is installed without TensorRT's provider")
+    content = (Path(ort.__file__).parent / "capi/libonnxruntime_providers_tensorrt.so").read_bytes()
     told = provider_options(OPTIONS | {"provider": "tensorrt", "plugins": ["a.so"]}, PROFILES, "fp16")
     assert name in told and all(option.encode() in content for option in told)
 

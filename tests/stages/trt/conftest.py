@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ def parsed(text: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
 
 
+@pytest.fixture(autouse=True)
+def _in_the_foreground() -> Iterator[None]:
+    """Ctrl-C as in a terminal: of a job in the background a shell lets it be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(params=["10.16", "11.4"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> World:
     """TensorRT 10 and then 11, as a stand-in that answers for one dynamic input and records what is called."""
@@ -62,3 +71,7 @@ def plan(tmp_path: Path) -> Planner:
         return make_plan(path, names=(str(path), "model.engine"), options=wanted, profiles=profiles, declared="fp16")
 
     return planned
+
+
+def typed(text: str | None, count: int = 1, **more: Any) -> list[dict[str, Any]]:
+    return [{"Name": f"{text}_{i}", "Outputs": [{"Format/Datatype": text, "Name": "t"}], **more} for i in range(count)]

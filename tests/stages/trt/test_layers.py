@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from stages.trt.build import VERSIONS, build, engine_facts, layer_facts
+from stages.trt.build import VERSIONS, build
+from stages.trt.proof import engine_facts, layer_facts
 from tests.stages.trt.conftest import Planner
 from tests.stages.trt.recording import Tensor, World, module
 
@@ -74,7 +75,7 @@ def apart(described: Any) -> Any:
 
 @pytest.mark.parametrize(("major", "described"), [(10, OLD), (11, apart(OLD)), (11, OLD)])
 def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, Any]) -> None:
-    facts = layer_facts(json.dumps(described), VERSIONS[major])
+    facts = layer_facts(json.dumps(described), VERSIONS[major].inspector_dtype)
     rows = [
         (one["type"], one["inputs"], one["outputs"], one["weights"], one["onnx_nodes"]) for one in facts["layer_table"]
     ]
@@ -95,7 +96,7 @@ def test_layers_types_and_onnx_nodes_are_read(major: int, described: dict[str, A
 )
 @pytest.mark.parametrize("major", [10, 11])
 def test_unknown_types_are_not_called_fp32(layers: list[Any], major: int) -> None:
-    facts = layer_facts(json.dumps({"Layers": layers}), VERSIONS[major])
+    facts = layer_facts(json.dumps({"Layers": layers}), VERSIONS[major].inspector_dtype)
     assert facts["layers"] == len(layers)
     assert facts["half_layers"] is facts["half_layers_fraction"] is facts["half_io_fraction"] is None
 
@@ -124,7 +125,9 @@ def test_unknown_types_are_not_called_fp32(layers: list[Any], major: int) -> Non
 )
 def test_the_words_for_types(text: str, dtype: str | None) -> None:
     layer = {"Name": "a", "Outputs": [{"Format/Datatype": text}]}
-    assert layer_facts(json.dumps({"Layers": [layer]}), VERSIONS[10])["layer_table"][0]["outputs"] == [dtype]
+    assert layer_facts(json.dumps({"Layers": [layer]}), VERSIONS[10].inspector_dtype)["layer_table"][0]["outputs"] == [
+        dtype
+    ]
 
 
 @pytest.mark.parametrize("kind", ["signal", "Wait", "TrainStation", "kgen"])
@@ -132,10 +135,10 @@ def test_layers_without_outputs_compute_nothing(kind: str) -> None:
     """Streams that wait for one another are layers, too, with neither types nor outputs."""
     waiting = [{"Name": f"{kind} {i}", "LayerType": kind, "Inputs": [], "Outputs": []} for i in range(9)]
     half = {"Name": "a", "Outputs": [{"DataType": "Half"}]}
-    facts = layer_facts(json.dumps({"Layers": [*waiting, half]}), VERSIONS[11])
+    facts = layer_facts(json.dumps({"Layers": [*waiting, half]}), VERSIONS[11].inspector_dtype)
     assert (facts["layers"], facts["half_layers"], facts["untyped_layers"]) == (10, 1, 0)
     told = {"Name": "b", "LayerType": kind, "Outputs": [{"DataType": "?"}]}
-    facts = layer_facts(json.dumps({"Layers": [told, half]}), VERSIONS[11])
+    facts = layer_facts(json.dumps({"Layers": [told, half]}), VERSIONS[11].inspector_dtype)
     assert facts["untyped_layers"] == (1 if kind == "kgen" else 0)
 
 
@@ -158,19 +161,22 @@ def test_no_context_is_no_fault(world: World) -> None:
     world.contexts = False
     trt = module(world)
     engine = trt.Runtime(object()).deserialize_cuda_engine(b"")
-    assert engine_facts(trt, engine)["layers"] == 0
+    assert engine_facts(trt, engine, VERSIONS[11].inspector_dtype)["layers"] == 0
     assert "set EngineInspector.execution_context" not in world.called()
 
 
 def test_a_shape_tensor_without_values_is_no_fault(world: World) -> None:
     world.inputs = [Tensor("size", "INT64", (2,), values=())]
     trt = module(world)
-    assert engine_facts(trt, trt.Runtime(object()).deserialize_cuda_engine(b""))["layers"] == 0
+    assert (
+        engine_facts(trt, trt.Runtime(object()).deserialize_cuda_engine(b""), VERSIONS[11].inspector_dtype)["layers"]
+        == 0
+    )
     assert "set EngineInspector.execution_context" not in world.called()
 
 
 def test_a_fixed_input_s_shape_is_not_set(world: World) -> None:
     world.inputs = [Tensor("images", shape=(1, 3, 8, 8))]
     trt = module(world)
-    engine_facts(trt, trt.Runtime(object()).deserialize_cuda_engine(b""))
+    engine_facts(trt, trt.Runtime(object()).deserialize_cuda_engine(b""), VERSIONS[11].inspector_dtype)
     assert "IExecutionContext.set_input_shape" not in world.called()

@@ -18,7 +18,8 @@ import pytest
 
 from stages.io import StageError, defaults
 from stages.trt import build as builder
-from stages.trt.plan import OPTIONS, make_plan, write_plan
+from stages.trt import proof
+from stages.trt.plan import OPTIONS, make_plan, script, write_plan
 from tests.stages.trt.conftest import MODEL, PROFILE, Planner, parsed
 from tests.stages.trt.conftest import OPTIONS as GIVEN
 from tests.stages.trt.recording import Tensor, World
@@ -157,7 +158,7 @@ def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
     first = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert sorted(first) == ["README.txt", "build_engine.py", "plan.json"]
     assert json.loads(first["plan.json"]) == made
-    assert first["build_engine.py"] == Path(str(builder.__file__)).read_bytes()
+    assert first["build_engine.py"].decode() == script()
     readme = first["README.txt"].decode()
     assert made["trtexec"] in readme and made["trtexec_10"] in readme and "model.onnx, plan.json" in readme
     assert "no flag for: editable_timing_cache" in readme
@@ -167,12 +168,23 @@ def test_the_files_of_a_plan(plan: Planner, tmp_path: Path) -> None:
 
 def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> None:
     imported = set()
-    for node in ast.walk(ast.parse(Path(str(builder.__file__)).read_text())):
+    for node in ast.walk(ast.parse(script())):
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}
+
+
+def test_the_script_is_the_two_files_and_nothing_else() -> None:
+    def definitions(text: str) -> list[str]:
+        body = ast.parse(text).body
+        ours = [node for node in body if not (isinstance(node, ast.ImportFrom) and "stages" in str(node.module))]
+        return sorted(ast.unparse(node) for node in ours if not isinstance(node, (ast.Import, ast.ImportFrom)))
+
+    parts = [Path(str(module.__file__)).read_text() for module in (builder, proof)]
+    proofs_docstring = ast.unparse(ast.parse(parts[1]).body[0])
+    assert definitions(script()) == sorted({one for part in parts for one in definitions(part)} - {proofs_docstring})
 
 
 def test_a_model_of_fixed_shapes_needs_no_flags_for_them(tmp_path: Path) -> None:
