@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu lint ui report clean bench bench-peers bench-lightly
+.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -25,6 +25,21 @@ test: setup ## run the test suite
 test-gpu: setup ## run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu
 
+LIGHTLY := .venv-lightly
+SOURCES := tests/stages/models/sources
+
+test-lightly: $(LIGHTLY)/.installed ## the tests of the sources lightly_train, torchvision and timm, in .venv-lightly (6 GB)
+	$(LIGHTLY)/bin/python -m pytest $(SOURCES)/test_lightly_train.py $(SOURCES)/test_torchvision.py $(SOURCES)/test_timm.py tests/lightly
+
+# "===" refuses a build with a local label, such as 2.13.0+cpu: torchvision is compiled against the plain build, and its
+# operators cannot be loaded beside another one ("operator torchvision::nms does not exist").
+TORCH = torch=$(shell sed -n 's/^torch==/==/p' constraints.txt)
+
+$(LIGHTLY)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(LIGHTLY)
+	$(LIGHTLY)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt '$(TORCH)' --editable '.[dev,lightly,timm,torchvision]'
+	@touch $@
+
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -39,7 +54,7 @@ VERIFICATION ?= # options, as in make bench VERIFICATION="--faults-in nano_dfine
 
 bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about four hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)
-	.venv-lightly/bin/python -P benchmarks/lightly.py $(MODELS)
+	$(LIGHTLY)/bin/python -P benchmarks/lightly.py $(MODELS)
 	$(BIN)/python -m benchmarks.converters $(MODELS) --rounds 3
 	$(BIN)/python -m benchmarks.backend_nodes
 	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
@@ -49,11 +64,11 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with
 
-bench-lightly: .venv-lightly/.installed ## make .venv-lightly with lightly-train, whose own export benchmarks/ convert (6 GB)
+bench-lightly: $(LIGHTLY)/.installed ## make .venv-lightly with lightly-train, whose own export benchmarks/ convert (6 GB)
 
-.venv-peers/.installed .venv-lightly/.installed: .venv-%/.installed: benchmarks/%.txt
-	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/pip install --quiet --disable-pip-version-check --requirement benchmarks/$*.txt
+.venv-peers/.installed: benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
 clean: ## remove artifacts, reports and caches; keep the environment and MLflow's runs
