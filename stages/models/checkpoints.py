@@ -26,6 +26,10 @@ KEYS = (  # where training scripts put the state dict, in the order in which the
 )
 _NAMED = 5  # names that an error lists
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
+_CONVERSION = (
+    "content = torch.load('{name}', weights_only=False); torch.save(state, 'weights.pt') with "
+    "state = content['model'] or where its state dict is (module.state_dict() of a whole module)"
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
         return Checkpoint(_safetensors(path))
     if path.suffix not in PICKLED:
         raise StageError(f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}")
-    content = _pickled(path)
+    content = read_pickle(path)
     return _at(content, key, path) if key is not None else _found(content, path)
 
 
@@ -95,7 +99,15 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
         ) from error
 
 
-def _pickled(path: Path) -> Any:
+def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
+    """What torch.save wrote, on the CPU, as long as it is tensors and plain values.
+
+    Args:
+        conversion: what to do, where it was trained, with a file that holds more; {name} is the file's.
+
+    Raises:
+        StageError: when it holds more, naming the first globals that it would import, or cannot be read.
+    """
     import torch
 
     try:
@@ -105,9 +117,7 @@ def _pickled(path: Path) -> Any:
             raise StageError(
                 f"weights: {path}: to read it, {_first(names)} would have to be imported and called: it holds "
                 "objects, not tensors alone, and a checkpoint that is given is data here, not a program. Where it was "
-                "trained, and if you trust it, save the tensors alone: "
-                f"content = torch.load({path.name!r}, weights_only=False); torch.save(state, 'weights.pt') with "
-                "state = content['model'] or where its state dict is (module.state_dict() of a whole module)"
+                f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}"
             ) from error
         if "TorchScript" in str(error):
             raise StageError(

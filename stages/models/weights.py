@@ -39,18 +39,30 @@ def load_weights(module: torch.nn.Module, path: Path | str, key: str | None = No
     checkpoint = read_checkpoint(path, key)
     tensors = without_prefix(checkpoint.tensors, prefix, path) if prefix else checkpoint.tensors
     taken = "" if checkpoint.key is None else f" (its key {checkpoint.key!r})"
+    fill(module, tensors, f"{path}{taken}")
+    without = f", {prefix!r} taken off every name" if prefix else ""
+    return f"weights: {len(tensors)} tensors of {path.name}{taken}{without}"
+
+
+def fill(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], named: str) -> None:
+    """Fill every parameter and persistent buffer of `module`, as `load_weights`.
+
+    Args:
+        named: what errors call the tensors' file.
+
+    Raises:
+        StageError: see load_weights.
+    """
     expected = module.state_dict()
     ties = _ties(expected)
-    _check_architecture(f"{path}{taken}", expected, ties, tensors)
-    _check_values(path, ties, tensors)
+    _check_architecture(named, expected, ties, tensors)
+    _check_values(named, ties, tensors)
     import torch
 
     with torch.no_grad():
         for names in ties:
             stored = next(name for name in names if name in tensors)
             expected[names[0]].copy_(tensors[stored])
-    without = f", {prefix!r} taken off every name" if prefix else ""
-    return f"weights: {len(tensors)} tensors of {path.name}{taken}{without}"
 
 
 def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
@@ -100,17 +112,17 @@ def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Te
     return prefix if any(name.removeprefix(prefix) in expected for name in tensors) else None
 
 
-def _check_values(path: Path, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
+def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
     broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
     if broken:
         raise StageError(
-            f"weights: {path}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again"
+            f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again"
         )
     for names in ties:
         stored = [name for name in names if name in tensors]
         if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):
             raise StageError(
-                f"weights: {path}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
+                f"weights: {named}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
                 "it was trained with a model that does not tie them"
             )
 
