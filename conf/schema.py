@@ -119,6 +119,15 @@ class Layout(Enum):
     nhwc = "NHWC"
 
 
+class Resample(Enum):
+    bilinear = "bilinear"
+    bicubic = "bicubic"
+    lanczos = "lanczos"
+    box = "box"
+    hamming = "hamming"
+    nearest = "nearest"
+
+
 class InputKind(Enum):
     images = "images"
     picture_size = "picture_size"
@@ -214,6 +223,7 @@ class PreprocessingConfig:
     mean: list[float] | None
     std: list[float] | None
     layout: Layout | None
+    resample: Resample | None
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def _preprocessing(entry: Mapping[str, Any]) -> str:
     height, width = entry.get("size") or entry["shape"][2:4]
     low, high = entry.get("range") or (0, 1)
     words = [f"{height} × {width} pixels", _RESIZED.get(str(entry.get("resize")), str(entry.get("resize")))]
+    words += [str(entry["resample"])] if entry.get("resample") else []
     words += [str(entry.get("channels")), f"{low} to {high}", str(entry.get("layout"))]
     normalization = entry.get("normalization")
     if normalization:

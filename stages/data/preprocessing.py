@@ -6,8 +6,9 @@
     range     [0, 1] | [0, 255]                 of a pixel before mean and std
     mean, std three numbers each                (pixel - mean) / std, in the order of `channels`; default: 0 and 1
     layout    NCHW | NHWC
+    resample  bilinear | bicubic | lanczos | box | hamming | nearest
 
-Resampling is bilinear with antialiasing (Pillow's), and EXIF's orientation is honoured.
+Resampling is Pillow's, all but nearest with antialiasing, and EXIF's orientation is honoured.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "range": ([0, 1], [0, 255]),
     "resize": ("stretch", "letterbox"),
     "layout": ("NCHW", "NHWC"),
+    "resample": ("bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"),
 }
 
 
@@ -46,6 +48,7 @@ class Preprocessing:
     range: tuple[int, int] = (0, 1)
     resize: str = "stretch"
     layout: str = "NCHW"
+    resample: str = "bilinear"
 
     def as_dict(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
@@ -107,7 +110,7 @@ class Preprocessing:
         assert self.size is not None, "resolved"
         height, width = self.size
         box, (left, top) = self._place(picture.size)
-        small = np.asarray(picture.resize(box, Image.Resampling.BILINEAR), np.float32)
+        small = np.asarray(picture.resize(box, Image.Resampling[self.resample.upper()]), np.float32)
         if small.shape[:2] == (height, width):
             return small
         canvas = np.full((height, width, 3), _PADDING, np.float32)
@@ -142,14 +145,14 @@ def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
 
 
 def declared_by(entry: Mapping[str, Any]) -> Preprocessing | None:
-    """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize and normalization
-    (unless it takes place inside the graph); None where it says nothing of pixels.
+    """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize, resample and
+    normalization (unless it takes place inside the graph); None where it says nothing of pixels.
     """
     if not {"channels", "range"} & set(entry):
         return None
     normalization = entry.get("normalization") or {}
     outside = {} if normalization.get("where") == "inside the graph" else normalization
-    values = {key: entry.get(key) for key in ("size", "channels", "range", "resize", "layout")}
+    values = {key: entry.get(key) for key in ("size", "channels", "range", "resize", "layout", "resample")}
     return preprocessing_of(values | {key: outside.get(key) for key in ("mean", "std")})
 
 

@@ -36,6 +36,7 @@ def declared_preprocessing(config: Config, known: Preprocessing | None = None) -
         "resize": given.resize and given.resize.value,
         "channels": given.channels and given.channels.value,
         "layout": given.layout and given.layout.value,
+        "resample": given.resample and given.resample.value,
         "range": given.range and tuple(given.range),
         "mean": given.mean and tuple(given.mean),
         "std": given.std and tuple(given.std),

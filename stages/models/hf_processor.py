@@ -7,10 +7,11 @@ rescale_factor
 do_normalize,         mean and std
 image_mean, image_std
 do_flip_channel_order BGR
+resample              the number of Pillow's filter, or its name
 
-The file is read as it stands: of keys that it lacks, the defaults differ from one processor to the other. Resampling
-is what stages.data.preprocessing says, whatever `resample` is. What `model.preprocessing` and `model.image_size` say
-goes before it, and is not looked for in it.
+The file is read as it stands: of keys that it lacks, the defaults differ from one processor to the other; without
+`resample`, resampling is bilinear. What `model.preprocessing` and `model.image_size` say goes before it, and is not
+looked for in it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from conf.schema import Config, PreprocessingConfig
+from conf.schema import Config, PreprocessingConfig, Resample
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 
 _PIXEL_KEYS = ("range", "mean", "std")
+_RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, which are written
 _CHANGES_PIXELS = {  # keys that do what the preprocessing here has no word for
     "rescale_offset": "subtracts 1 after it has rescaled",
     "include_top": "normalises twice",
@@ -58,6 +60,14 @@ def preprocessing_of_processor(content: Mapping[str, Any] | None, config: Config
         pixel_faults = list(_faults_of_pixels(content, given))
         values |= {} if pixel_faults or content is None else _pixels(content, given)
         faults += pixel_faults
+    if given.resample is None and content is not None and content.get("resample") is not None:
+        resample = _resample_of(content["resample"])
+        values |= {} if resample is None else {"resample": resample}
+        if resample is None:
+            faults.append(
+                f"resample: expected the number of a filter of Pillow's (0 to {len(_RESAMPLES) - 1}) or its name "
+                f"({', '.join(_RESAMPLES)}), got {content['resample']!r}; set model.preprocessing.resample"
+            )
     if content is not None and content.get("do_flip_channel_order"):
         values["channels"] = "BGR"
     if faults:
@@ -125,6 +135,13 @@ def _pixels(content: Mapping[str, Any], given: PreprocessingConfig) -> dict[str,
     if math.isclose(left, 1, rel_tol=1e-6):
         return {"range": (0, 1), "mean": tuple(mean), "std": tuple(std)}
     return {"range": (0, 1), "mean": tuple(v / left for v in mean), "std": tuple(v / left for v in std)}
+
+
+def _resample_of(value: Any) -> str | None:
+    """The filter's name, of its number or of its name in any case; None of what is neither."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(_RESAMPLES):
+        return _RESAMPLES[value]
+    return str(value).lower() if str(value).lower() in [each.value for each in Resample] else None
 
 
 def _is_side(value: Any) -> bool:

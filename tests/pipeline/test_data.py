@@ -29,7 +29,7 @@ SPEC = {
     "inputs": [
         {
             **{"name": "pixels", "kind": "images", "shape": ["batch", 3, 480, 640], "size": [480, 640]},
-            **{"resize": "letterbox", "channels": "BGR", "range": [0, 255], "layout": "NCHW"},
+            **{"resize": "letterbox", "resample": "bicubic", "channels": "BGR", "range": [0, 255], "layout": "NCHW"},
             "normalization": {"mean": [1, 2.5, 3], "std": [4, 5, 6], "where": "before the graph"},
         },
         {"name": "size", "kind": "picture_size", "shape": ["batch", 2]},
@@ -50,7 +50,8 @@ def test_files_counts_and_preprocessing() -> None:
     assert data["preprocessing"] == [
         {
             "input": "pixels",
-            "said": "480 × 640 pixels; letterboxed; BGR; 0 to 255; NCHW; mean 1, 2.5, 3, std 4, 5, 6 before the graph",
+            "said": "480 × 640 pixels; letterboxed; bicubic; BGR; 0 to 255; NCHW; "
+            "mean 1, 2.5, 3, std 4, 5, 6 before the graph",
         }
     ]
     assert data["left_out"] == [{"reason": "boxes without an area", "count": 1, "names": "annotations[1] of 1.png"}]

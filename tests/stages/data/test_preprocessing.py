@@ -58,7 +58,17 @@ def test_it_may_be_a_file(tmp_path: Path, suffix: str) -> None:
         "range": [0, 1],
         "resize": "stretch",
         "layout": "NCHW",
+        "resample": "bilinear",
     }
+
+
+@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_a_picture_is_resampled_as_declared(resample: str, resize: str) -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 48, 3), dtype=np.uint8))
+    keys = {"size": [32, 32], "resize": resize, "range": [0, 255], "resample": resample}
+    expected = picture.resize((32, 32), Image.Resampling[resample.upper()])
+    np.testing.assert_array_equal(preprocessing_of(keys).apply(picture), np.asarray(expected).transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +81,11 @@ def test_it_may_be_a_file(tmp_path: Path, suffix: str) -> None:
         ({"range": [-1, 1]}, "range: expected [0, 1] or [0, 255], got [-1, 1]"),
         ({"resize": "crop"}, "resize: expected stretch or letterbox, got 'crop'"),
         ({"layout": "HWC"}, "layout: expected NCHW or NHWC"),
+        ({"resample": "cubic"}, "resample: expected bilinear or bicubic or lanczos or box or hamming or nearest"),
         ({"mean": [1, 2]}, "mean: expected three numbers, got [1, 2]"),
         ({"mean": [1, 2, float("nan")]}, "mean: expected three numbers"),
         ({"std": [1, 0, 1]}, "std: expected no zero"),
-        ({"means": [1, 2, 3]}, "means: unknown; expected size, mean, std, channels, range, resize, layout"),
+        ({"means": [1, 2, 3]}, "means: unknown; expected size, mean, std, channels, range, resize, layout, resample"),
     ],
 )
 def test_faults(keys: dict, said: str) -> None:
@@ -100,6 +111,9 @@ def test_what_an_io_spec_declares() -> None:
     assert outside is not None and outside.mean == (1, 2, 3) and outside.channels == "BGR"
     inside = declared_by(entry | {"normalization": statistics | {"where": "inside the graph"}})
     assert inside is not None and inside.mean == (0, 0, 0) and inside.range == (0, 255)
+    assert outside.resample == "bilinear", "of a spec that does not say it"
+    bicubic = declared_by(entry | {"resample": "bicubic"})
+    assert bicubic is not None and bicubic.resample == "bicubic"
     assert declared_by({"name": "images", "shape": ["n", 3, 8, 16]}) is None
 
 

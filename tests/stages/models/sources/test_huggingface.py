@@ -382,6 +382,25 @@ def test_pixels_that_ours_cannot_be_are_refused_until_they_are_given(
     np.testing.assert_allclose(got, expected.transpose(2, 0, 1), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("written", "resample"), [(0, "nearest"), (1, "lanczos"), (2, "bilinear"), (3, "bicubic"), ("BICUBIC", "bicubic")]
+)
+def test_pictures_are_resampled_as_the_processor_says(written: int | str, resample: str, yolos: Path) -> None:
+    write_processor(yolos, resample=written)
+    (declared,) = opened(yolos).inputs
+    assert declared.preprocessing is not None and declared.preprocessing.resample == resample
+    (declared,) = opened(yolos, "model.preprocessing.resample=box").inputs
+    assert declared.preprocessing is not None and declared.preprocessing.resample == "box"
+
+
+@pytest.mark.parametrize("written", [6, "cubic", True])
+def test_an_unknown_filter_is_refused_until_one_is_given(written: Any, yolos: Path) -> None:
+    write_processor(yolos, resample=written)
+    assert "resample: expected the number of a filter of Pillow's (0 to 5) or its name" in refusal(yolos)
+    (declared,) = opened(yolos, "model.preprocessing.resample=nearest").inputs
+    assert declared.preprocessing is not None and declared.preprocessing.resample == "nearest"
+
+
 def test_without_a_processor_everything_is_given(yolos: Path) -> None:
     (yolos / "preprocessor_config.json").unlink()
     refused = refusal(yolos)

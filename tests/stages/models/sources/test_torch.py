@@ -209,12 +209,12 @@ def test_the_size_of_the_picture_is_an_input_of_its_own(mine: str, tmp_path: Pat
 
 
 def test_what_goes_in_is_preprocessed_as_declared(mine: str, tmp_path: Path) -> None:
-    keys = ["range=[0,255]", "channels=BGR", "mean=[1,2,3]", "std=[4,5,6]", "resize=letterbox"]
+    keys = ["range=[0,255]", "channels=BGR", "mean=[1,2,3]", "std=[4,5,6]", "resize=letterbox", "resample=bicubic"]
     (entry,) = open_model(config(mine, *(f"model.preprocessing.{key}" for key in keys)), tmp_path).inputs
     assert entry.preprocessing is not None
     assert entry.preprocessing.as_dict() == {
         **{"size": [32, 32], "range": [0, 255], "channels": "BGR", "mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]},
-        **{"resize": "letterbox", "layout": "NCHW"},
+        **{"resize": "letterbox", "layout": "NCHW", "resample": "bicubic"},
     }
 
 
