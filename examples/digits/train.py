@@ -89,7 +89,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def read_architecture(decoder: str) -> tuple[Architecture, int]:
     values = yaml.safe_load((ROOT / "conf/model/ltdetr_nano.yaml").read_text())
-    arch = architecture(decoder, values["classes"], values["mean"], values["std"], values["architecture"])
+    options = values["options"]
+    arch = architecture(decoder, values["classes"], options["mean"], options["std"], options["architecture"])
     return arch, values["image_size"][0]
 
 

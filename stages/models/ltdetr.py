@@ -1,4 +1,8 @@
-"""LT-DETR's shape from `transformers`: DINOv3-ConvNeXt backbone, hybrid encoder, D-FINE or RT-DETRv2 decoder.
+"""LT-DETR's shape from `transformers`: DINOv3 backbone (ConvNeXt or ViT), hybrid encoder, D-FINE or RT-DETRv2 decoder.
+
+A ViT has features of stride 16 alone. DEIMv2's spatial tuning adapter, a small convolutional network beside it, adds
+those of strides 8, 16 and 32. With the decoder "dfine" that is DEIMv2 as `transformers` has it, with its own encoder
+and its own form of D-FINE's decoder; with "rtdetrv2" the adapter's features go into RT-DETRv2.
 
 The detector that this module returns takes pictures as they are (RGB, 0 to 1): normalisation is its first operation,
 so that an exported file needs no preprocessing but the resize.
@@ -15,7 +19,49 @@ if TYPE_CHECKING:
 
 DECODERS = ("dfine", "rtdetrv2")
 _STRIDES = (8, 16, 32)
+_FUSION_BLOCKS = 3  # of `transformers` in each fusion layer of the encoder, at depth 1
+_POINTS = [3, 6, 3]  # DEIMv2's: sampled by each attention head at strides 8, 16 and 32
 _PROJECTIONS = (("v_proj", "o_proj"), ("value_proj", "output_proj"))  # of values, and of what attention makes of them
+
+
+@dataclass(frozen=True)
+class ConvNext:
+    """DINOv3's ConvNeXt.
+
+    Attributes:
+        widths: channels of the four stages (strides 4, 8, 16, 32).
+        depths: blocks of the four stages.
+        layer_scale_init: initial layer scale; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
+    """
+
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]
+    layer_scale_init: float
+
+
+@dataclass(frozen=True)
+class Vit:
+    """DINOv3's ViT of patches of 16 x 16, as in DEIMv2-S and -M: its last norm is for the last layer alone.
+
+    Attributes:
+        width: channels, a multiple of `heads`; channels per head are a multiple of 4 (rotary positions).
+        depth: number of layers.
+        heads: attention heads.
+        ffn_dim: inner width of the feed-forward parts.
+        registers: register tokens beside the class token.
+        layers: the three layers, counted from 1, whose features are taken for strides 8, 16 and 32.
+        layer_scale_init: initial layer scale; 1 in DEIMv2-S and -M.
+        adapter_width: channels of the adapter's stem; it has 2, 4 and 4 times as many at strides 8, 16 and 32.
+    """
+
+    width: int
+    depth: int
+    heads: int
+    ffn_dim: int
+    registers: int
+    layers: tuple[int, ...]
+    layer_scale_init: float
+    adapter_width: int
 
 
 @dataclass(frozen=True)
@@ -25,12 +71,12 @@ class Architecture:
     Attributes:
         decoder: "dfine" or "rtdetrv2".
         num_classes: classes without background (sigmoid scores).
-        backbone_widths: channels of the four ConvNeXt stages (strides 4, 8, 16, 32).
-        backbone_depths: blocks of the four stages.
-        layer_scale_init: initial layer scale of ConvNeXt; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
+        backbone: its kind and shape.
         d_model: width of encoder and decoder, a multiple of `heads`.
-        ffn_dim: inner width of the feed-forward parts.
+        ffn_dim: inner width of the feed-forward parts of encoder and decoder.
         heads: attention heads of encoder and decoder.
+        encoder_blocks: convolutional blocks in a row wherever the encoder fuses two strides.
+        encoder_expansion: width of these blocks, as a share of what `transformers` gives them.
         decoder_layers: number of decoder layers.
         num_queries: detections per picture.
         num_denoising: denoising queries, used only in training.
@@ -39,12 +85,12 @@ class Architecture:
 
     decoder: str
     num_classes: int
-    backbone_widths: tuple[int, ...]
-    backbone_depths: tuple[int, ...]
-    layer_scale_init: float
+    backbone: ConvNext | Vit
     d_model: int
     ffn_dim: int
     heads: int
+    encoder_blocks: int
+    encoder_expansion: float
     decoder_layers: int
     num_queries: int
     num_denoising: int
@@ -55,11 +101,21 @@ class Architecture:
 def architecture(
     decoder: str, classes: Sequence[str], mean: Sequence[float], std: Sequence[float], values: Mapping[str, Any]
 ) -> Architecture:
-    """The architecture that a model's YAML describes; `values` is its section `architecture`."""
-    shape: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    """The architecture that a model's YAML describes; `values` is its section `model.options.architecture`.
+
+    Raises:
+        ValueError: when not exactly one backbone is described.
+    """
+    shape = dict(values)
+    backbones = {kind: described for kind, described in shape.pop("backbone").items() if described is not None}
+    if len(backbones) != 1:
+        raise ValueError(f"model: expected one backbone, convnext or vit, got {', '.join(backbones) or 'none'}")
+    ((kind, described),) = backbones.items()
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in described.items()}
     return Architecture(
         decoder=decoder,
         num_classes=len(classes),
+        backbone={"convnext": ConvNext, "vit": Vit}[kind](**fields),
         mean=(mean[0], mean[1], mean[2]),
         std=(std[0], std[1], std[2]),
         **shape,
@@ -120,6 +176,13 @@ def scale_attention_values(module: torch.nn.Module, gain_log2: int) -> list[str]
 
 
 def _network(arch: Architecture) -> torch.nn.Module:
+    network = _on_vit(arch, arch.backbone) if isinstance(arch.backbone, Vit) else _on_convnext(arch, arch.backbone)
+    if arch.decoder == "rtdetrv2":
+        _shorten(network, arch.encoder_blocks)
+    return network
+
+
+def _on_convnext(arch: Architecture, backbone: ConvNext) -> torch.nn.Module:
     from transformers import (
         DFineConfig,
         DFineForObjectDetection,
@@ -128,35 +191,128 @@ def _network(arch: Architecture) -> torch.nn.Module:
         RTDetrV2ForObjectDetection,
     )
 
-    config_class, model_class = {
-        "dfine": (DFineConfig, DFineForObjectDetection),
-        "rtdetrv2": (RTDetrV2Config, RTDetrV2ForObjectDetection),
-    }[arch.decoder]
-    backbone = DINOv3ConvNextConfig(
-        hidden_sizes=list(arch.backbone_widths),
-        depths=list(arch.backbone_depths),
-        layer_scale_init_value=arch.layer_scale_init,
+    convnext = DINOv3ConvNextConfig(
+        hidden_sizes=list(backbone.widths),
+        depths=list(backbone.depths),
+        layer_scale_init_value=backbone.layer_scale_init,
         out_features=["stage2", "stage3", "stage4"],  # type: ignore[call-arg]
     )
-    config = config_class(
-        backbone_config=backbone,
-        encoder_in_channels=list(arch.backbone_widths[1:]),
-        feat_strides=list(_STRIDES),
-        encoder_hidden_dim=arch.d_model,
-        encoder_ffn_dim=arch.ffn_dim,
-        encoder_attention_heads=arch.heads,
-        d_model=arch.d_model,
-        decoder_in_channels=[arch.d_model] * 3,
-        decoder_ffn_dim=arch.ffn_dim,
-        decoder_attention_heads=arch.heads,
-        decoder_layers=arch.decoder_layers,
-        num_queries=arch.num_queries,
-        num_denoising=arch.num_denoising,
-        num_labels=arch.num_classes,
-        freeze_backbone_batch_norms=False,
-    )
-    network: torch.nn.Module = model_class(config)
+    shape = _shape(arch, convnext, backbone.widths[1:])
+    network: torch.nn.Module
+    if arch.decoder == "dfine":
+        network = DFineForObjectDetection(DFineConfig(depth_mult=_depth(arch), **shape))
+    else:
+        network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
     return network
+
+
+def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
+    from transformers import (
+        Deimv2Config,
+        Deimv2ForObjectDetection,
+        DINOv3ViTConfig,
+        RTDetrV2Config,
+        RTDetrV2ForObjectDetection,
+    )
+
+    vit = DINOv3ViTConfig(
+        hidden_size=backbone.width,
+        intermediate_size=backbone.ffn_dim,
+        num_hidden_layers=backbone.depth,
+        num_attention_heads=backbone.heads,
+        num_register_tokens=backbone.registers,
+        layerscale_value=backbone.layer_scale_init,
+        pos_embed_rescale=None,
+        apply_layernorm=False,
+        out_indices=list(backbone.layers),  # type: ignore[call-arg]
+    )
+    shape = _shape(arch, vit, [arch.d_model] * len(_STRIDES))
+    deimv2 = Deimv2Config(
+        depth_mult=_depth(arch),
+        decoder_n_points=_POINTS,
+        decoder_activation_function="silu",
+        encoder_has_trailing_conv=False,
+        spatial_tuning_adapter_inplanes=backbone.adapter_width,
+        **shape,
+    )
+    network: torch.nn.Module
+    if arch.decoder == "dfine":
+        network = Deimv2ForObjectDetection(deimv2)
+    else:
+        network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
+        _put_before(network.get_submodule("model"), deimv2)
+    _spread(network)
+    return network
+
+
+def _put_before(rtdetrv2: Any, deimv2: Any) -> None:
+    """Give RT-DETRv2 the ViT with DEIMv2's adapter as its backbone: features of `d_model` channels at three strides.
+
+    They pass the encoder's own projection, as those of every backbone do; that, too, is LT-DETR's shape.
+    """
+    import torch
+    from transformers.models.deimv2.modeling_deimv2 import Deimv2DINOv3ConvEncoder
+
+    class Backbone(torch.nn.Module):
+        """Called as RT-DETRv2 calls its backbone: beside each feature map a mask, which it does not read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Deimv2DINOv3ConvEncoder(deimv2)
+
+        def forward(self, pixel_values: torch.Tensor, pixel_mask: torch.Tensor) -> list[tuple[torch.Tensor, None]]:
+            return [(features, None) for features in self.model(pixel_values)]
+
+    width = deimv2.encoder_hidden_dim
+    rtdetrv2.backbone = Backbone()
+    rtdetrv2.encoder_input_proj = torch.nn.ModuleList(
+        torch.nn.Sequential(torch.nn.Conv2d(width, width, kernel_size=1, bias=False), torch.nn.BatchNorm2d(width))
+        for _ in _STRIDES
+    )
+
+
+def _shape(arch: Architecture, backbone_config: Any, widths: Sequence[int]) -> dict[str, Any]:
+    """What the configurations of all decoders call alike; `widths`: channels that the encoder gets at each stride."""
+    return {
+        "backbone_config": backbone_config,
+        "encoder_in_channels": list(widths),
+        "feat_strides": list(_STRIDES),
+        "encoder_hidden_dim": arch.d_model,
+        "encoder_ffn_dim": arch.ffn_dim,
+        "encoder_attention_heads": arch.heads,
+        "hidden_expansion": arch.encoder_expansion,
+        "d_model": arch.d_model,
+        "decoder_in_channels": [arch.d_model] * len(_STRIDES),
+        "decoder_ffn_dim": arch.ffn_dim,
+        "decoder_attention_heads": arch.heads,
+        "decoder_layers": arch.decoder_layers,
+        "num_queries": arch.num_queries,
+        "num_denoising": arch.num_denoising,
+        "num_labels": arch.num_classes,
+        "freeze_backbone_batch_norms": False,
+    }
+
+
+def _depth(arch: Architecture) -> float:
+    """Blocks of the encoder as D-FINE's and DEIMv2's configurations count them."""
+    return arch.encoder_blocks / _FUSION_BLOCKS
+
+
+def _shorten(network: Any, blocks: int) -> None:
+    """Leave out blocks of RT-DETRv2's encoder, which always has three in a row; there is no key for it."""
+    for layer in (*network.model.encoder.fpn_blocks, *network.model.encoder.pan_blocks):
+        layer.bottlenecks = layer.bottlenecks[:blocks]
+
+
+def _spread(network: torch.nn.Module) -> None:
+    """Begin convolutions and batch norms as torch does; `transformers` begins the adapter's, too, so small that the
+    features vanish and all queries score alike. (With a ConvNeXt it is left: the seed's weights stay what they were.)
+    """
+    import torch
+
+    for part in network.modules():
+        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+            part.reset_parameters()
 
 
 def _detector_class() -> type[torch.nn.Module]:

@@ -1,4 +1,5 @@
-"""LT-DETR's shape: DINOv3-ConvNeXt backbone, hybrid encoder, D-FINE or RT-DETRv2 decoder (stages/models/ltdetr.py).
+"""LT-DETR's shape: DINOv3 backbone (ConvNeXt or ViT), hybrid encoder, D-FINE or RT-DETRv2 decoder
+(stages/models/ltdetr.py).
 
 Normalisation is inside the graph: pictures go in as they are, RGB in 0..1.
 """
@@ -18,15 +19,46 @@ from stages.models.weights import load_weights
 
 
 @dataclass(frozen=True)
+class ConvNextOptions:
+    """See stages.models.ltdetr.ConvNext."""
+
+    widths: list[int]
+    depths: list[int]
+    layer_scale_init: float
+
+
+@dataclass(frozen=True)
+class VitOptions:
+    """See stages.models.ltdetr.Vit."""
+
+    width: int
+    depth: int
+    heads: int
+    ffn_dim: int
+    registers: int
+    layers: list[int]
+    layer_scale_init: float
+    adapter_width: int
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """One of them; the other is null."""
+
+    convnext: ConvNextOptions | None
+    vit: VitOptions | None
+
+
+@dataclass(frozen=True)
 class ArchitectureOptions:
     """See stages.models.ltdetr.Architecture."""
 
-    backbone_widths: list[int]
-    backbone_depths: list[int]
-    layer_scale_init: float
+    backbone: BackboneOptions
     d_model: int
     ffn_dim: int
     heads: int
+    encoder_blocks: int
+    encoder_expansion: float
     decoder_layers: int
     num_queries: int
     num_denoising: int
@@ -81,19 +113,56 @@ def _faults_of_options(options: Options) -> Iterator[str]:
         yield f"model.options.std: expected numbers above 0, got {options.std}"
     if not 0 <= options.attention_gain_log2 <= 60:
         yield f"model.options.attention_gain_log2: expected 0 to 60, got {options.attention_gain_log2}"
-    shape = options.architecture
-    for name, widths in (("backbone_widths", shape.backbone_widths), ("backbone_depths", shape.backbone_depths)):
-        if len(widths) != 4 or any(value < 1 for value in widths):
-            yield (
-                f"model.options.architecture.{name}: expected four positive integers (ConvNeXt's stages), got {widths}"
-            )
+    yield from _faults_of_architecture(options.architecture)
+
+
+def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
+    where = "model.options.architecture"
     for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries"):
         if getattr(shape, name) < 1:
-            yield f"model.options.architecture.{name}: expected 1 or more, got {getattr(shape, name)}"
+            yield f"{where}.{name}: expected 1 or more, got {getattr(shape, name)}"
     if shape.num_denoising < 0:
-        yield f"model.options.architecture.num_denoising: expected 0 or more, got {shape.num_denoising}"
+        yield f"{where}.num_denoising: expected 0 or more, got {shape.num_denoising}"
     if shape.heads > 0 and shape.d_model % shape.heads:
-        yield f"model.options.architecture.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
+        yield f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
+    if shape.d_model % 4:
+        yield f"{where}.d_model: expected a multiple of 4 (positions: sine and cosine of two axes), got {shape.d_model}"
+    if not 1 <= shape.encoder_blocks <= 3:
+        yield f"{where}.encoder_blocks: expected 1 to 3, got {shape.encoder_blocks}"
+    if not 0 < shape.encoder_expansion <= 1:
+        yield f"{where}.encoder_expansion: expected a number above 0, up to 1, got {shape.encoder_expansion}"
+    convnext, vit = shape.backbone.convnext, shape.backbone.vit
+    if (convnext is None) == (vit is None):
+        yield f"{where}.backbone: expected one of convnext and vit, the other null; got {'both' if vit else 'neither'}"
+    if convnext is not None:
+        yield from _faults_of_convnext(convnext, f"{where}.backbone.convnext")
+    if vit is not None:
+        yield from _faults_of_vit(vit, f"{where}.backbone.vit")
+        if shape.ffn_dim % 2:
+            yield f"{where}.ffn_dim: expected an even number (its halves are gate and value), got {shape.ffn_dim}"
+
+
+def _faults_of_convnext(convnext: ConvNextOptions, where: str) -> Iterator[str]:
+    for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
+        if len(values) != 4 or any(value < 1 for value in values):
+            yield f"{where}.{name}: expected four positive integers (ConvNeXt's stages), got {values}"
+
+
+def _faults_of_vit(vit: VitOptions, where: str) -> Iterator[str]:
+    for name in ("width", "depth", "heads", "ffn_dim", "adapter_width"):
+        if getattr(vit, name) < 1:
+            yield f"{where}.{name}: expected 1 or more, got {getattr(vit, name)}"
+    if vit.registers < 0:
+        yield f"{where}.registers: expected 0 or more, got {vit.registers}"
+    if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
+        yield (
+            f"{where}.width: expected heads ({vit.heads}) times a multiple of 4 (rotary positions), up to 128 per "
+            f"head, got {vit.width}"
+        )
+    if len(vit.layers) != 3 or vit.layers != sorted(set(vit.layers)) or vit.layers[0] < 1 or vit.layers[-1] > vit.depth:
+        yield (
+            f"{where}.layers: expected three different layers in order, from 1 to depth ({vit.depth}), got {vit.layers}"
+        )
 
 
 def files(config: Config, root: Path) -> list[Path]:

@@ -13,16 +13,17 @@ import pytest
 from stages.cast_cleanup import clean_casts
 from stages.fp16 import to_fp16
 from stages.io import defaults
-from stages.models.ltdetr import DECODERS, Architecture, build
+from stages.models.ltdetr import DECODERS, architecture, build
 
 
 def exported(decoder: str, folder: Path) -> Path:
     import onnxslim
     import torch
 
-    values = defaults("model/ltdetr_nano")["architecture"]
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    model = build(Architecture(decoder=decoder, num_classes=10, **fields), seed=0).eval()
+    values = defaults("model/ltdetr_nano")
+    options = values["options"]
+    shape = architecture(decoder, values["classes"], options["mean"], options["std"], options["architecture"])
+    model = build(shape, seed=0).eval()
     path = folder / "fp32.onnx"
     with torch.no_grad():
         torch.onnx.export(

@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 
 from stages.data.digits import scene
-from stages.models.ltdetr import Architecture, build
+from stages.models.ltdetr import Architecture, ConvNext, Vit, build
 
 SIZE, QUERIES = 64, 20
+CONVNEXT = ConvNext(widths=(8, 16, 24, 32), depths=(1, 1, 1, 1), layer_scale_init=0.1)
+VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=(1, 2, 3), layer_scale_init=1.0, adapter_width=4)
 
 
 def architecture(decoder: str, **changes: Any) -> Architecture:
     values = {
         "decoder": decoder,
         "num_classes": 10,
-        "backbone_widths": (8, 16, 24, 32),
-        "backbone_depths": (1, 1, 1, 1),
-        "layer_scale_init": 0.1,
+        "backbone": CONVNEXT,
         "d_model": 32,
         "ffn_dim": 48,
         "heads": 2,
+        "encoder_blocks": 3,
+        "encoder_expansion": 1.0,
         "decoder_layers": 2,
         "num_queries": QUERIES,
         "num_denoising": 10,

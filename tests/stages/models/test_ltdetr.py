@@ -1,12 +1,132 @@
-"""Attention gain: other ranges inside, the same function."""
+"""Both backbones, both decoders: shapes, seeded weights, what the features are; attention gain."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from stages.models.ltdetr import scale_attention_values
-from tests.stages.models.detectors import detector, pictures
+from stages.io import StageError
+from stages.models.ltdetr import DECODERS, Vit, architecture, build, scale_attention_values
+from stages.models.weights import load_weights
+from tests.stages.models import detectors
+from tests.stages.models.detectors import CONVNEXT, QUERIES, VIT, detector, pictures
+
+BACKBONES = {"convnext": CONVNEXT, "vit": VIT}
+
+
+def on_vit(decoder: str, seed: int = 0, **changes: Any) -> Any:
+    return build(detectors.architecture(decoder, backbone=VIT, **changes), seed).eval()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("backbone", list(BACKBONES))
+def test_a_batch_gives_logits_and_boxes_and_each_picture_its_own(backbone: str, decoder: str) -> None:
+    module = build(detectors.architecture(decoder, backbone=BACKBONES[backbone]), seed=0).eval()
+    images = torch.from_numpy(pictures(0, 1)["images"])
+    with torch.no_grad():
+        logits, boxes = module(images)
+        alone = module(images[1:])
+    assert logits.shape == (2, QUERIES, 10) and boxes.shape == (2, QUERIES, 4)
+    assert logits.isfinite().all() and boxes.min() >= 0 and boxes.max() <= 1
+    if backbone == "vit":  # of a ConvNeXt the random features vanish: which queries are taken is chance
+        torch.testing.assert_close(logits[1:], alone[0], rtol=1e-3, atol=1e-4)  # FP32 sums in another order
+        assert (logits[0] - logits[1]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_random_weights_are_the_seeds_and_leave_torchs_own_state(decoder: str) -> None:
+    state = torch.get_rng_state()
+    first, same, other = on_vit(decoder, 1), on_vit(decoder, 1), on_vit(decoder, 2)
+    assert torch.equal(state, torch.get_rng_state())
+    again, others = same.state_dict(), other.state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.state_dict().items())
+    name = next(name for name in first.state_dict() if name.endswith("fusion_proj.0.conv.weight"))
+    assert not torch.equal(again[name], others[name])
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_random_weights_on_a_vit_tell_queries_apart(decoder: str) -> None:
+    with torch.no_grad():
+        logits, _ = on_vit(decoder)(torch.from_numpy(pictures(0)["images"]))
+    scores = logits.sigmoid().amax(-1)[0].numpy()
+    assert len(np.unique(scores)) == QUERIES and np.ptp(scores) > 0.1
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_a_vit_gives_the_encoder_features_of_three_strides_by_its_adapter(decoder: str) -> None:
+    module = on_vit(decoder)
+    model = module.network.model
+    if decoder == "dfine":
+        assert type(module.network).__name__ == "Deimv2ForObjectDetection"
+        adapted = model.conv_encoder
+    else:
+        assert type(module.network).__name__ == "RTDetrV2ForObjectDetection"
+        adapted = model.backbone.model
+    features: list[torch.Tensor] = []
+    adapted.register_forward_hook(lambda _, __, output: features.extend(output))
+    with torch.no_grad():
+        module(torch.rand(1, 3, 96, 64))
+    assert [tuple(each.shape) for each in features] == [(1, 32, 12, 8), (1, 32, 6, 4), (1, 32, 3, 2)]
+    assert type(adapted.backbone).__name__ == "DINOv3ViTBackbone"
+    assert adapted.backbone.out_indices == [1, 2, 3] and adapted.backbone.config.num_register_tokens == 1
+    assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT.adapter_width
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("backbone", list(BACKBONES))
+def test_blocks_and_expansion_of_the_encoder(backbone: str, decoder: str) -> None:
+    shape = detectors.architecture(decoder, backbone=BACKBONES[backbone], encoder_blocks=2, encoder_expansion=0.5)
+    module = build(shape, seed=0).eval()
+    chains = [part.bottlenecks for part in module.network.modules() if hasattr(part, "bottlenecks")]
+    assert chains and all(len(chain) == 2 for chain in chains)
+    widths = {chain[0].conv1.conv.out_channels for chain in chains}
+    assert widths == {16 if decoder == "rtdetrv2" else 8}  # the ELAN layers of the others halve it once more
+    with torch.no_grad():
+        assert module(torch.from_numpy(pictures(0)["images"]))[0].shape == (1, QUERIES, 10)
+
+
+def test_the_architecture_is_read_from_its_section() -> None:
+    values = {"d_model": 32, "ffn_dim": 48, "heads": 2, "encoder_blocks": 3, "encoder_expansion": 1.0}
+    values |= {"decoder_layers": 2, "num_queries": QUERIES, "num_denoising": 10}
+    vit = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(VIT).items()}
+    read = architecture("dfine", "0123456789", [0.5, 0.5, 0.5], [1, 1, 1], values | {"backbone": {"vit": vit}})
+    assert read == detectors.architecture("dfine", backbone=VIT, mean=(0.5, 0.5, 0.5), std=(1, 1, 1))
+    assert isinstance(read.backbone, Vit)
+    for kinds, said in (({"convnext": None, "vit": None}, "got none"), ({"convnext": {}, "vit": {}}, "convnext, vit$")):
+        with pytest.raises(ValueError, match=f"expected one backbone, .*{said}"):
+            architecture("dfine", "0", [0, 0, 0], [1, 1, 1], values | {"backbone": kinds})
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_weights_on_a_vit_are_taken_whole_or_refused_by_name(decoder: str, tmp_path: Path) -> None:
+    trained, fresh = on_vit(decoder, 1), on_vit(decoder, 2)
+    state = trained.network.state_dict()
+    kept: dict[int, str] = {}  # safetensors stores each storage once
+    tensors = {n: t.contiguous() for n, t in state.items() if kept.setdefault(t.data_ptr(), n) == n}
+    save_file(tensors, tmp_path / "w.safetensors")
+    load_weights(fresh.network, tmp_path / "w.safetensors")
+    images = torch.from_numpy(pictures(0)["images"])
+    with torch.no_grad():
+        assert all(torch.equal(a, b) for a, b in zip(trained(images), fresh(images), strict=True))
+
+    layer = next(name for name in tensors if name.endswith("backbone.model.layer.0.mlp.up_proj.weight"))
+    missing = next(name for name in tensors if name.endswith("spatial_tuning_adapter.conv2.conv.weight"))
+    wrong = tensors | {layer: torch.zeros(24, 24), "backbone.old": torch.zeros(1)}
+    del wrong[missing]
+    save_file(wrong, tmp_path / "w.safetensors")
+    with pytest.raises(StageError) as error:
+        load_weights(fresh.network, tmp_path / "w.safetensors")
+    said = str(error.value)
+    assert f"1 of another shape or type: {layer}: expected float32[48, 24], got float32[24, 24]" in said
+    assert f"1 missing in the file: {missing}" in said and "1 unexpected in the file: backbone.old" in said
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(StageError, match=r"belongs to another architecture(.|\n)*missing(.|\n)*unexpected"):
+        load_weights(detector(decoder).network, tmp_path / "w.safetensors")  # on a ConvNeXt
 
 
 @pytest.mark.parametrize(
@@ -35,6 +155,18 @@ def test_gain_changes_values_and_not_the_function(decoder: str, expected: set[st
     assert inside[1] == inside[0] * 2.0**gain_log2
     for a, b in zip(before, after, strict=True):
         assert torch.equal(a, b)  # powers of two are exact, so not even rounding differs
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_gain_reaches_the_attention_of_a_vit(decoder: str) -> None:
+    module = on_vit(decoder)
+    images = torch.from_numpy(pictures(0)["images"])
+    with torch.no_grad():
+        before = module(images)
+        changed = scale_attention_values(module, 17)
+        after = module(images)
+    assert sum("backbone" in name for name in changed) == VIT.depth
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))  # powers of two are exact
 
 
 def test_gain_of_zero_changes_nothing() -> None:
