@@ -107,6 +107,7 @@ def _bounds(c: Config) -> Iterator[str]:
             "verify.gates.ap50_95_drop_max": c.verify.gates.ap50_95_drop_max,
             "verify.gates.matched_fraction_min": c.verify.gates.matched_fraction_min,
             "verify.gates.extra_fraction_max": c.verify.gates.extra_fraction_max,
+            "verify.gates.tensor_error_max": c.verify.gates.tensor_error_max,
         },
         0,
         1,

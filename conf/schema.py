@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 FP16_MAX = 65504.0
-# What verify.require may name. The stage verify judges the first five; `gate` the others, by their stages' reports.
-VERIFIABLE = ("detections", "average_precision", "batch", "adversarial", "accumulation", "trace", "slim", "engine")
+# What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
+VERIFIABLE = (
+    *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "accumulation"),
+    *("trace", "slim", "engine"),
+)
 # Passes that repair.passes may name, and all that stages.graph.repair has.
 REPAIR_PASSES = (
     "allowzero",
@@ -380,6 +383,7 @@ class GatesConfig:
     matched_fraction_min: float
     extra_fraction_max: float
     label_flips_max: int
+    tensor_error_max: float
     nonfinite_max: int
 
 

@@ -7,8 +7,9 @@ on sample i in the run that the reference was compared with, for each size n:
     mixed     different samples, n in a run      row k  finds what  B(i_k)  holds
     copies    one sample, n times in a run       row k  finds what  B(i_0)  holds
 
-within the limits of the gates. Sums inside a node may be added up in another order at another batch, and FP16 then
-rounds some values to the other side; so "the same" is no equality of bits.
+within the limits of the gates; other outputs are what B puts out, within theirs. Sums inside a node may be added up in
+another order at another batch, and FP16 then rounds some values to the other side; so "the same" is no equality of
+bits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from stages.onnx_files import load_model
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from stages.parity.detections import match
 from stages.parity.hops import Hop, OpenFile, fixed_batch, run_file
-from stages.parity.outputs import detections_of
+from stages.parity.outputs import DETECTIONS, detections_of, task_of
+from stages.parity.plain_outputs import errors_by_sample, plain_outputs, same_plain
 from stages.parity.reference import Outputs, Reference
 
 
@@ -81,6 +83,15 @@ def _measure(
         return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
     if facts["nonfinite_before"]:
         return facts | {"state": NOT_VERIFIED, "reason": "the outputs are not finite: nothing was compared"}
+    detector = task_of(reference.spec) == DETECTIONS
+    if plain_outputs(reference.spec):
+        before = {name: value[rows] for name, value in hop.outputs.items()}
+        plain = same_plain(before, outputs, reference.spec, options.gates)
+        if plain["state"] == FAILED:
+            errors = errors_by_sample(before, outputs, reference.spec)
+            plain["samples"] = _first_run(reference, rows, size, [bool(error == errors.max()) for error in errors])
+        if plain["state"] == FAILED or not detector:
+            return facts | plain
     if reference.unusable:
         return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
     found = detections_of(outputs, reference.spec)

@@ -46,6 +46,7 @@ from stages.parity.hops import (
 )
 from stages.parity.judge import gates_of, judge, precision_drop
 from stages.parity.locate import error_profile
+from stages.parity.outputs import DETECTIONS, task_of
 from stages.parity.page import render
 from stages.parity.pins import suggested_pins
 from stages.parity.plot_data import write_data
@@ -65,6 +66,8 @@ NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
 _SAID = {
     "detections": "detections: ",
     "average_precision": "average precision: ",
+    "classes": "best classes: ",
+    "tensors": "tensors: ",
     "adversarial": "adversarial pictures: ",
 }
 
@@ -224,7 +227,7 @@ def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, An
     folder.mkdir(parents=True, exist_ok=True)
     if models:
         plots.node_counts(models, folder / "node_counts.svg")
-    if reference.unusable:
+    if reference.unusable or task_of(reference.spec) != DETECTIONS:
         return []
     score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
     box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
@@ -261,7 +264,7 @@ def _confident(found: Detections, threshold: float) -> Detections:
 def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) -> dict[str, Any]:
     """The content of reports/verify.json: flat metrics of the final file, and the hops in short."""
     facts = hops[FINAL].facts
-    detections = facts["detections"] or {}
+    detections = facts["detections"] or facts["classification"] or {}
     spreads = {
         f"{name}_{level}": (detections.get(name) or {}).get(level)
         for name in ("box_error_px", "score_error")
@@ -281,6 +284,8 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "ap50_95_drop": precision_drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,
+        **{name: (facts["classification"] or {}).get(name) for name in ("top1_agreement", "top5_agreement", "kl_max")},
+        "tensor_error": facts["tensor_error"],
         "max_abs_error": max_abs(facts["confident_tensors"]),
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],

@@ -2,6 +2,8 @@
 
     detections         the FP32 detections found again, and no others, within the gates
     average_precision  against true labels, within the gate
+    classes            of a classifier: the FP32 best class on every sample, within the gate
+    tensors            other outputs, within the gate
     batch              the same at batch 1 and at opt and max of the engine's profiles
     adversarial        white, black and noisy pictures: finite outputs, and the same detections
     accumulation       kernels that add up in FP16 inside a node
@@ -23,6 +25,8 @@ NAMED = 10  # nodes of a sentence; details.json has all
 _GATES = {
     "detections": ("matched_fraction", "extra_fraction", "label_flips"),
     "average_precision": ("ap50_95_drop",),
+    "classes": ("label_flips",),
+    "tensors": ("tensor_error",),
 }
 
 
@@ -33,7 +37,10 @@ def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> l
         gates: see stages.parity.gates.evaluate.
         facts: of the final hop: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
     """
-    rows = [_by_gates(name, [gate for gate in gates if gate["measures"] in what]) for name, what in _GATES.items()]
+    by_check = {name: [gate for gate in gates if gate["measures"] in what] for name, what in _GATES.items()}
+    detector = any(gate["measures"] == "matched_fraction" for gate in gates)
+    by_check.pop("classes" if detector else "detections")  # both have label flips
+    rows = [_by_gates(name, found) for name, found in by_check.items() if found]
     for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
         rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})
     return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"], facts["not_split"])]
@@ -46,10 +53,13 @@ def failures(checks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def unmet(checks: Sequence[Mapping[str, Any]], required: Sequence[str]) -> list[str]:
     """A sentence for each required check that was not verified."""
+    reasons = {check["check"]: check["reason"] for check in checks if check["state"] == NOT_VERIFIED}
+    has = {check["check"] for check in checks}
+    reasons |= {name: "the model puts out nothing of the kind" for name in _GATES if name not in has}
     return [
-        f"verify.require names {check['check']}, and it was not verified: {check['reason']}"
-        for check in checks
-        if check["check"] in required and check["state"] == NOT_VERIFIED
+        f"verify.require names {name}, and it was not verified: {reason}"
+        for name, reason in reasons.items()
+        if name in required
     ]
 
 

@@ -3,7 +3,9 @@
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
 matched_fraction >= matched_fraction_min       reference detections found again
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
-label_flips      <= label_flips_max            reference detections found again as another class: a number, no fraction
+label_flips      <= label_flips_max            reference detections found again as another class: a number, no fraction;
+                                               of a classifier the samples whose best class is another
+tensor_error     <= tensor_error_max           of other outputs, see stages.parity.plain_outputs
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 
 verdict: failed when a gate (or a check, stages.parity.checks) fails, else not verified when a gate has no value, else
@@ -29,8 +31,10 @@ def evaluate(
     """Hold each value against its limit.
 
     Args:
-        limits: ap50_95_drop_max, matched_fraction_min, extra_fraction_max, label_flips_max, nonfinite_max.
-        values: ap50_95_drop, matched_fraction, extra_fraction, label_flips, nonfinite; None or absent: not measured.
+        limits: ap50_95_drop_max, matched_fraction_min, extra_fraction_max, label_flips_max, tensor_error_max,
+            nonfinite_max.
+        values: ap50_95_drop, matched_fraction, extra_fraction, label_flips, tensor_error, nonfinite, those that the
+            model has gates for; None: not measured.
         reasons: by value name, why it was not measured.
         worst: by value name, the worst outputs first: {sample, output, error}.
 
@@ -40,15 +44,18 @@ def evaluate(
     at_most = "at most"
     at_least = "at least"
     rules = (
-        ("ap50_95_drop_max", "ap50_95_drop", at_most, limits["ap50_95_drop_max"]),
-        ("matched_fraction_min", "matched_fraction", at_least, limits["matched_fraction_min"]),
-        ("extra_fraction_max", "extra_fraction", at_most, limits["extra_fraction_max"]),
-        ("label_flips_max", "label_flips", at_most, limits["label_flips_max"]),
-        ("nonfinite_max", "nonfinite", at_most, limits["nonfinite_max"]),
+        ("ap50_95_drop_max", "ap50_95_drop", at_most),
+        ("matched_fraction_min", "matched_fraction", at_least),
+        ("extra_fraction_max", "extra_fraction", at_most),
+        ("label_flips_max", "label_flips", at_most),
+        ("tensor_error_max", "tensor_error", at_most),
+        ("nonfinite_max", "nonfinite", at_most),
     )
     gates = []
-    for gate, name, bound, threshold in rules:
-        value = values.get(name)
+    for gate, name, bound in rules:
+        if name not in values:
+            continue
+        value, threshold = values[name], limits[gate]
         result: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
         if value is None:
             why = (reasons or {}).get(name, _NO_VALUE)

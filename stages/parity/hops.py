@@ -26,7 +26,8 @@ from stages.ort.session import CUDA, Session
 from stages.parity.average_precision import average_precision, self_ap
 from stages.parity.detections import Detections, Matching, match, summarize
 from stages.parity.histograms import error_histogram
-from stages.parity.outputs import confident_queries, detections_of
+from stages.parity.outputs import DETECTIONS, confident_queries, found_in, task_of
+from stages.parity.plain_outputs import errors_by_sample, measure_plain
 from stages.parity.reference import Outputs, Reference, groups, joined
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
+_NO_DETECTOR = "the model puts out no boxes with scores and classes"
 _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
 OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
@@ -173,31 +175,36 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors of the pairs
     whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
     histograms of these by output (stages.parity.histograms), or of all pairs where no score reaches it;
-    moved_queries, the share found in another row; detections (see stages.parity.detections.summarize); ap50, ap50_95
+    moved_queries, the share found in another row (None without queries); tensor_errors, tensor_error and classification
+    (stages.parity.plain_outputs); detections (see stages.parity.detections.summarize); ap50, ap50_95
     against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
     are no true labels self_ap50, self_ap50_95 against the FP32 detections instead. What could not be
     measured is None, and `reasons` says why, by name.
     """
     count = len(next(iter(outputs.values())))
     expected = {name: value[:count] for name, value in reference.outputs.items()}
-    names = query_outputs(reference.spec)
-    rows = pair_queries(expected, outputs, names)
-    paired = outputs | {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
-    confident = confident_queries(expected, reference.spec, options.score_threshold)
+    names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
+    rows = pair_queries(expected, outputs, names) if names else None
+    paired, confident = dict(outputs), np.zeros(0, bool)
+    if rows is not None:
+        paired |= {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
+        confident = confident_queries(expected, reference.spec, options.score_threshold)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
-    found = detections_of(outputs, reference.spec)
+    found = found_in(outputs, reference.spec)
     matchings = [
         match(r, c, options.score_threshold, options.iou_threshold)
         for r, c in zip(reference.found[:count], found, strict=True)
     ]
-    detections = None if reference.unusable else summarize(matchings)
+    detections = summarize(matchings) if detector and not reference.unusable else None
     precision, why_no_precision = _precision(reference, found)
     precision_fp32, _ = _precision(reference, reference.found[:count])
     reasons = {
-        "detections": reference.unusable or (detections or {}).get("reason"),
+        "detections": (detections or {}).get("reason") if detector else _NO_DETECTOR,
         "average precision": why_no_precision,
     }
+    if reference.unusable:
+        reasons["detections"] = reference.unusable
     facts = {
         "samples": count,
         "nan": nan,
@@ -214,8 +221,9 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
             else error_histogram(expected[name], paired[name])
             for name in expected
         },
-        "moved_queries": float((rows != np.arange(rows.shape[1])).mean()),
+        "moved_queries": None if rows is None else float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
+        **measure_plain(expected, outputs, reference.spec),
         **precision,
         **_self_precision(reference, found, options.score_threshold),
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
@@ -229,6 +237,8 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
     if reference.unusable:
         return nothing, reference.unusable
+    if task_of(reference.spec) != DETECTIONS:
+        return nothing, _NO_DETECTOR
     if reference.truth is None:
         return nothing, "the samples have no labels"
     truth = reference.truth[: len(found)]
@@ -280,6 +290,8 @@ def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
         "ap50_95_fp32": facts["ap50_95_fp32"],
         "self_ap50_95": facts["self_ap50_95"],
         "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
+        "top1_agreement": (facts["classification"] or {}).get("top1_agreement"),
+        "tensor_error": facts["tensor_error"],
         "nonfinite": facts["nonfinite"],
         "max_abs_error": max_abs(facts["confident_tensors"]),
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
@@ -293,6 +305,7 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
 
 def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     """Metrics per sample of a hop, in the order of the samples."""
+    errors = errors_by_sample(reference.outputs, hop.outputs, reference.spec)
     return [
         {
             "sample": name,
@@ -303,6 +316,7 @@ def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
             "extra": len(matching.extra),
             "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
             "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
+            "tensor_error": float(errors[i]),
             "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
         }
         for i, (name, matching) in enumerate(zip(reference.names, hop.matchings, strict=False))

@@ -10,13 +10,17 @@ from conf.schema import VerifyConfig
 from stages.parity import gates
 from stages.parity.checks import checks_of, failures, unmet
 from stages.parity.hops import Hop
+from stages.parity.outputs import CLASSIFICATION, DETECTIONS, task_of
+from stages.parity.plain_outputs import plain_outputs
 from stages.parity.reference import Reference
 from stages.parity.worst import (
     displaced_detections,
     extra_detections,
+    flipped_classes,
     flipped_detections,
     missed_detections,
     nonfinite_outputs,
+    worst_tensors,
 )
 
 
@@ -31,27 +35,40 @@ def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, 
 
 def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:
     """The gates of a file, see stages.parity.gates.evaluate."""
-    detections = final.facts["detections"] or {}
-    values = {
-        "ap50_95_drop": precision_drop(final.facts),
-        "matched_fraction": detections.get("matched_fraction"),
-        "extra_fraction": detections.get("extra_fraction"),
-        "label_flips": detections.get("label_flips") if detections.get("reference") else None,
-        "nonfinite": final.facts["nonfinite"],
-    }
+    values = values_of(reference, final.facts)
     why = final.facts["reasons"]
     reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
-        ("matched_fraction", "extra_fraction", "label_flips"), why.get("detections", "")
+        ("matched_fraction", "extra_fraction", "label_flips"), reference.unusable or why.get("detections", "")
     )
     missed, extra = missed_detections(reference, final), extra_detections(reference, final)
     worst = {
         "ap50_95_drop": missed + extra + displaced_detections(reference, final),
         "matched_fraction": missed,
         "extra_fraction": extra,
-        "label_flips": flipped_detections(reference, final),
+        "label_flips": flipped_detections(reference, final) or flipped_classes(reference, final),
+        "tensor_error": worst_tensors(reference, final),
         "nonfinite": nonfinite_outputs(reference, final),
     }
     return gates.evaluate(asdict(options.gates), values, reasons, worst)
+
+
+def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float | None]:
+    """What the gates are held against; None what was not measured. Gates of other tasks than the model's are absent."""
+    task = task_of(reference.spec)
+    values: dict[str, float | None] = {}
+    if task == DETECTIONS:
+        detections = facts["detections"] or {}
+        values = {
+            "ap50_95_drop": precision_drop(facts),
+            "matched_fraction": detections.get("matched_fraction"),
+            "extra_fraction": detections.get("extra_fraction"),
+            "label_flips": detections.get("label_flips") if detections.get("reference") else None,
+        }
+    elif task == CLASSIFICATION:
+        values["label_flips"] = None if reference.unusable else facts["classification"]["label_flips"]
+    if plain_outputs(reference.spec):
+        values["tensor_error"] = facts["tensor_error"]
+    return values | {"nonfinite": facts["nonfinite"]}
 
 
 def precision_drop(facts: Mapping[str, Any]) -> float | None:

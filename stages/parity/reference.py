@@ -15,13 +15,13 @@ import numpy as np
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError, read_json
 from stages.parity.detections import Detections
-from stages.parity.outputs import detections_of
+from stages.parity.outputs import found_in
 from stages.progress import track
 
 if TYPE_CHECKING:
     import torch
 
-UNTRAINED = "the weights are random (the I/O spec says trained: false), so its detections mean nothing"
+UNTRAINED = "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
 Outputs = dict[str, np.ndarray]
 
 
@@ -166,7 +166,7 @@ def _reference(
         sha256=digests,
         outputs=outputs,
         spec=spec,
-        found=detections_of(outputs, spec),
+        found=found_in(outputs, spec),
         truth=labelled if len(labelled) == len(samples) else None,
         unusable=None if spec.get("trained", True) else UNTRAINED,
     )

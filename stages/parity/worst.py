@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.parity.detections import Detections, Matching
 from stages.parity.hops import Hop
+from stages.parity.plain_outputs import errors_by_sample, plain_outputs
 from stages.parity.reference import Reference
 
 
@@ -20,7 +21,8 @@ def worst_samples(rows: Sequence[Mapping[str, Any]], count: int) -> list[int]:
     def badness(i: int) -> tuple[float, ...]:
         row = rows[i]
         wrong = row["missed"] + row["extra"]
-        return (row["nonfinite"], wrong, row["box_error_px_max"], row["score_error_max"], row["reference"] > 0)
+        errors = (row["box_error_px_max"], row["score_error_max"], row["tensor_error"])
+        return (row["nonfinite"], wrong, *errors, row["reference"] > 0)
 
     return sorted(range(len(rows)), key=badness, reverse=True)[:count]
 
@@ -66,6 +68,33 @@ def displaced_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]
     return _worst_first(items)
 
 
+def flipped_classes(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Samples whose best class is another, the one with the widest margin in the reference first."""
+    items = []
+    for output in reference.spec["outputs"]:
+        if output.get("kind") != "classes":
+            continue
+        name = output["name"]
+        for sample, r, c in zip(reference.names, reference.outputs[name], hop.outputs[name], strict=False):
+            best, other = int(r.argmax()), int(c.argmax())
+            if best != other:
+                error = f"{_class(reference, best)} became {_class(reference, other)}"
+                items.append((float(r[best] - r[other]), {"sample": sample, "output": name, "error": error}))
+    return _worst_first(items)
+
+
+def worst_tensors(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Samples by the largest tensor error, see stages.parity.plain_outputs."""
+    items = []
+    for name in plain_outputs(reference.spec):
+        alone = {**reference.spec, "outputs": [{"name": name}]}
+        errors = errors_by_sample(reference.outputs, {name: hop.outputs[name]}, alone)
+        for sample, error in zip(reference.names, errors, strict=False):
+            said = f"differs by {error:.2g} of the output's largest value"
+            items.append((float(error), {"sample": sample, "output": name, "error": said}))
+    return _worst_first(items)
+
+
 def nonfinite_outputs(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     """Outputs with NaN or Inf, the fullest first."""
     items = []
@@ -89,7 +118,12 @@ def _item(sample: str, reference: Reference, found: Detections, index: int, erro
 
 
 def _name(reference: Reference, found: Detections, index: int) -> str:
-    return str(reference.spec["class_names"][found.labels[index]])
+    return _class(reference, int(found.labels[index]))
+
+
+def _class(reference: Reference, number: int) -> str:
+    names = reference.spec["class_names"]
+    return str(names[number]) if number < len(names) else f"class {number}"
 
 
 def _shift(a: Detections, b: Detections, i: int, j: int) -> float:

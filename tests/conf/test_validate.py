@@ -328,7 +328,7 @@ def test_each_yaml_says_what_when_and_how_and_reads_no_environment(file: Path) -
 def test_what_must_be_verified_is_known_by_name() -> None:
     validate(composed("verify.require=[detections,average_precision,batch,adversarial,engine]"))
     (error,) = errors_of("verify.require=[detections,latency]")
-    assert error.startswith("verify.require[1]: expected one of detections, average_precision, batch, adversarial")
+    assert error.startswith("verify.require[1]: expected one of detections, average_precision, classes, tensors, batch")
     assert error.endswith("got 'latency'")
     (error,) = errors_of("verify.suggest_runs=9")
     assert error == "verify.suggest_runs: expected 10 or more, got 9"

@@ -11,7 +11,7 @@ from conf.schema import GatesConfig
 from stages.parity.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
 from stages.parity.detections import Detections, match
 
-LIMITS = GatesConfig(0.005, 0.99, 0.01, 0, 0)
+LIMITS = GatesConfig(0.005, 0.99, 0.01, 0, 0.01, 0)
 FINE = {"state": "verified", "reason": "fine"}
 MEASURES = ("ap50_95_drop", "matched_fraction", "extra_fraction", "label_flips", "nonfinite")
 
