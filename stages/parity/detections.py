@@ -93,8 +93,8 @@ def decode(
         boxes: [N, queries, 4].
         width, height: size of the picture in pixels.
         top_k: detections kept per picture.
-        activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "softmax": each
-            query is one, of its best class.
+        activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "identity": so,
+            too, and logits are these scores, 0..1; "softmax": each query is one, of its best class.
         no_object: of a softmax: the last class takes part in it and is never a detection.
         box_format: "cxcywh" or "xyxy".
         normalized: boxes are in 0..1 of the picture, else in pixels.
@@ -123,7 +123,8 @@ def class_scores(logits: np.ndarray, activation: str = "sigmoid", no_object: boo
     logits = np.asarray(logits, np.float32)
     if activation == "softmax":
         return _softmax(logits)[..., : -1 if no_object else None]
-    return np.asarray(np.where(np.isfinite(logits), _sigmoid(logits), 0.0), np.float32)
+    scores = logits if activation == "identity" else _sigmoid(logits)
+    return np.asarray(np.where(np.isfinite(logits), scores, 0.0), np.float32)
 
 
 def read_detections(

@@ -1,6 +1,7 @@
 """What the outputs of a model are, as its I/O spec declares them; nothing is guessed from names or values.
 
-kind "logits"   [N, queries, classes]  activation: sigmoid | softmax; no_object: true: softmax's last class is none
+kind "logits"   [N, queries, classes]  activation: sigmoid | softmax | identity (they are scores); no_object: true:
+                                       softmax's last class is none
 kind "boxes"    [N, queries, 4]        format: cxcywh | xyxy; normalized: true | false (then pixels of the input)
 kind "scores"   [N, n] in 0..1, and kind "labels" [N, n]: top-k inside the model, with "boxes" [N, n, 4]
 kind "classes"  [N, classes]           classification logits
@@ -35,7 +36,7 @@ _AXES = {
 }
 _OF_QUERIES, _OF_TOP_K = {"logits", "boxes"}, {"scores", "labels", "boxes"}
 _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be declared
-    "logits": {"activation": ("sigmoid", "softmax")},
+    "logits": {"activation": ("sigmoid", "softmax", "identity")},
     "boxes": {"format": ("cxcywh", "xyxy"), "normalized": (True, False)},
 }
 
@@ -165,6 +166,14 @@ def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, in
         return read_detections(scores, labels, values, width, height, **layout)
     logits = outputs[kinds["logits"]["name"]]
     return decode(logits, values, width, height, logits.shape[1], **_meaning(kinds["logits"]), **layout)
+
+
+def found_in(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
+    """`detections_of` whatever the task: of a model that is no detector none, on every sample."""
+    if task_of(spec) == DETECTIONS:
+        return detections_of(outputs, spec)
+    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    return [none] * len(next(iter(outputs.values())))
 
 
 def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:

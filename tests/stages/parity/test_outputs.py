@@ -145,7 +145,7 @@ def test_tasks() -> None:
     [
         ([LOGITS, BOXES], ["l", "x"], "output 'b': the model has none of this name; it has 'l', 'x'"),
         ([{"name": "y", "kind": "masks"}], ["y"], "expected a kind among logits, boxes, scores, labels, classes, or"),
-        ([{"name": "l", "kind": "logits"}, BOXES], ["l", "b"], "expected activation sigmoid or softmax, got none"),
+        ([{"name": "l", "kind": "logits"}, BOXES], ["l", "b"], "activation sigmoid or softmax or identity, got none"),
         ([LOGITS, BOXES | {"format": "xywh"}], ["l", "b"], "expected format cxcywh or xyxy, got 'xywh'"),
         ([LOGITS, BOXES | {"normalized": "yes"}], ["l", "b"], "expected normalized True or False, got 'yes'"),
         ([LOGITS | {"no_object": True}, BOXES], ["l", "b"], "no_object goes with activation softmax, got 'sigmoid'"),
