@@ -5,7 +5,6 @@
 
 Writes vitt16_<decoder>.onnx (FP32), vitt16_<decoder>.fp16.onnx and the samples beside them: those of dfine640, which
 benchmarks.models has made, normalised as the network expects.
-The class is private in lightly-train 0.18.0; it is named here and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,16 +23,11 @@ def export(folder: Path, decoder: str) -> None:
     import numpy as np
     import onnx
     import torch
-    from lightly_train._task_models.ltdetr_object_detection.task_model import LTDETRObjectDetection
+
+    from stages.models.sources.lightly_train import made
 
     torch.manual_seed(0)
-    network = LTDETRObjectDetection(
-        model_name="dinov3/vitt16-ltdetr",
-        classes=CLASSES,
-        image_size=SIZE,
-        load_weights=False,
-        decoder_name=decoder,
-    ).eval()
+    network = made("dinov3/vitt16-ltdetr", CLASSES, SIZE, decoder_name=decoder).eval()
     for precision, suffix in (("fp32", ""), ("fp16", ".fp16")):
         path = folder / f"vitt16_{decoder}{suffix}.onnx"
         network.export_onnx(path, precision=precision)

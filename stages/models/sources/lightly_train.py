@@ -132,6 +132,7 @@ def open_model(config: Config, root: Path) -> Model:
     _check_installed()
     wanted = _wanted(config, root)
     network = _network(wanted, config)
+    preprocessing = _preprocessing(network, wanted)
     notes = [f"lightly-train {_version()} (AGPL-3.0), {wanted.name}", _weights(network, wanted)]
     numbers = list(wanted.classes)
     if numbers != list(range(len(numbers))):
@@ -140,7 +141,7 @@ def open_model(config: Config, root: Path) -> Model:
     module = calling(network, ["logits", "boxes"])
     return Model(
         module=module,
-        inputs=declared_inputs(config, _preprocessing(network, wanted)),
+        inputs=declared_inputs(config, preprocessing),
         outputs=[
             Output("logits", "logits", {"activation": "sigmoid"}),
             Output("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
@@ -273,7 +274,7 @@ def _network(wanted: _Wanted, config: Config) -> Any:
     try:
         with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
             torch.manual_seed(config.seed)
-            network = _made(wanted)
+            network = made(wanted.name, wanted.classes, wanted.size, **wanted.further)
     except StageError:
         raise
     except Exception as error:  # what lightly-train and pydantic raise
@@ -318,6 +319,8 @@ def _pictures(network: Any, wanted: _Wanted) -> torch.Tensor:
 def _preprocessing(network: Any, wanted: _Wanted) -> Preprocessing:
     """Mean and std are not part of lightly-train's exported graph."""
     mean, std = (tuple(float(value) for value in network.image_normalize[key]) for key in ("mean", "std"))
+    if len(mean) != 3:
+        raise StageError(f"{wanted.said}: it takes pictures of {len(mean)} channels; expected 3, as pictures here have")
     return Preprocessing(size=list(wanted.size), mean=mean, std=std)
 
 
@@ -395,14 +398,16 @@ def _detector() -> Any:
     return _private(f"{_TASKS}.ltdetr_object_detection.task_model", "LTDETRObjectDetection")
 
 
-def _made(wanted: _Wanted) -> Any:
-    return _detector()(
-        model_name=wanted.name,
-        classes=wanted.classes,
-        image_size=wanted.size,
-        load_weights=False,
-        **wanted.further,
-    )
+def made(name: str, classes: Mapping[int, str], size: tuple[int, int], **further: Any) -> Any:
+    """A network with random weights.
+
+    Args:
+        name: as lightly-train registers it.
+        classes: names by number.
+        size: height and width of the pictures.
+        further: other arguments of its class, such as decoder_name.
+    """
+    return _detector()(model_name=name, classes=dict(classes), image_size=size, load_weights=False, **further)
 
 
 def _decoder_of(network: Any) -> str:

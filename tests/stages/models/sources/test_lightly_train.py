@@ -1,0 +1,456 @@
+"""LT-DETR of lightly-train. What needs the package itself runs in its own environment: make test-lightly."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from conf.schema import Config
+from conf.validate import ConfigErrors
+from stages.configuration import validated
+from stages.io import StageError
+from stages.models.export import export
+from stages.models.model import Model
+from stages.models.source import open_model, spec_of
+from stages.models.sources.lightly_train import files
+from stages.onnx_files import load_model
+from stages.ort.session import Session
+from tests.conftest import ROOT, composed
+
+installed = pytest.mark.skipif(
+    importlib.util.find_spec("lightly_train") is None, reason="lightly-train is not installed here: make test-lightly"
+)
+SMALLEST = "dinov2/_vittest14-ltdetr"  # 27,000 parameters
+RANDOM = (f"model.options.name={SMALLEST}", "model.options.random=true", "model.image_size=[224,224]")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NAMES = {2: "cat", 5: "dog"}
+TRAINED_BY = "lightly_train._task_models.ltdetr_object_detection.task_model.LTDETRObjectDetection"
+
+
+class Touching:
+    """Pickled, it is a call: whoever loads it as a program makes the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def config(*overrides: str) -> Config:
+    return validated(composed("model=lightly_train", "data.folder=pictures", *overrides))
+
+
+def opened(root: Path, *overrides: str) -> Model:
+    return open_model(config(*overrides), root)
+
+
+def refusal(root: Path, *overrides: str) -> str:
+    with pytest.raises(StageError) as error:
+        opened(root, *overrides)
+    return str(error.value)
+
+
+def pictures(count: int = 1, height: int = 224, width: int = 224) -> torch.Tensor:
+    return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(count))
+
+
+def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        return model.module(images)  # type: ignore[no-any-return]
+
+
+# --- what needs no lightly-train --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ([], "model.checkpoint: this model needs a checkpoint of lightly-train"),
+        (["decoder=none", *RANDOM], "decoder: expected dfine or rtdetrv2, got none"),
+        ([*RANDOM, "model.checkpoint=a.pt"], "model.options.random: model.checkpoint has weights; expected false"),
+        ([*RANDOM, "model.image_size=[224,null]"], "model.image_size: expected [height, width], or [null, null]"),
+        ([*RANDOM, "++trace.dynamic_axes.images={0:b,3:w}"], "trace.dynamic_axes.images: axis 3 cannot vary"),
+        ([*RANDOM, "model.preprocessing.layout=NHWC"], "model.preprocessing.layout: LT-DETR takes NCHW"),
+        ([*RANDOM, "model.drop_outputs=[aux]"], "model.drop_outputs: are known of this source"),
+        ([*RANDOM, "+model.options.key=ema"], "model.options.key: unknown key; known here: name, random"),
+    ],
+)
+def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigErrors) as error:
+        config(*overrides)
+    assert said in str(error.value)
+
+
+def test_the_checkpoint_is_fingerprinted(tmp_path: Path) -> None:
+    assert files(config("model.checkpoint=a.pt"), tmp_path) == [tmp_path / "a.pt"]
+    assert files(config(*RANDOM), tmp_path) == []
+
+
+def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightly_train", None)
+    assert refusal(tmp_path, *RANDOM) == (
+        "model.source: lightly_train needs the package lightly-train (AGPL-3.0), which is not installed: "
+        'pip install "truehalf[lightly]"'
+    )
+
+
+def test_a_package_that_cannot_be_imported_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lightly_train.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "lightly_train", raising=False)
+    said = refusal(tmp_path, *RANDOM)
+    assert "cannot be imported: RuntimeError: operator torchvision::nms does not exist" in said
+    assert "torch and torchvision have to be of one build" in said
+
+
+def test_it_is_imported_only_when_a_model_is_opened() -> None:
+    code = (
+        "import sys; from stages.configuration import validated; from tests.conftest import composed; "
+        "validated(composed('model=lightly_train', 'data.folder=a', 'model.checkpoint=a.pt')); "
+        "assert not {'lightly_train', 'torch', 'torchvision'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_private_names_of_lightly_train_stand_in_one_file() -> None:
+    folders = ("stages", "pipeline", "conf", "benchmarks")
+    code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    code = [path for path in code if not path.is_relative_to(ROOT / "benchmarks/build")]
+    naming = [path.relative_to(ROOT).as_posix() for path in code if "lightly_train._" in path.read_text()]
+    assert naming == ["stages/models/sources/lightly_train.py"]
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+@installed
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_random_weights_follow_the_seed(decoder: str, tmp_path: Path) -> None:
+    first, again, other = (
+        opened(tmp_path, *RANDOM, f"decoder={decoder}", f"seed={seed}", "model.classes=[cat,dog]") for seed in (3, 3, 4)
+    )
+    states = [model.module.state_dict() for model in (first, again, other)]
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+    assert any(not torch.equal(tensor, states[2][name]) for name, tensor in states[0].items())
+    assert not first.trained and first.class_names == ["cat", "dog"]
+    assert not any(part.training for part in first.module.modules())
+    assert {tensor.dtype for tensor in first.module.parameters()} == {torch.float32}
+    assert [tuple(each.shape) for each in outputs(first, pictures(2))] == [(2, 20, 2), (2, 20, 4)]
+
+
+@installed
+def test_decoders_differ_and_the_io_spec_says_what_goes_in_and_out(tmp_path: Path) -> None:
+    names = [opened(tmp_path, *RANDOM, f"decoder={each}").module.state_dict().keys() for each in ("dfine", "rtdetrv2")]
+    assert names[0] != names[1]
+    model = opened(tmp_path, *RANDOM)
+    spec = spec_of(model, {"images": pictures(2).numpy()}, {"images": {0: "batch"}})
+    assert [(each["name"], each["shape"], each["kind"]) for each in spec["outputs"]] == [
+        ("logits", ["batch", 20, 80], "logits"),
+        ("boxes", ["batch", 20, 4], "boxes"),
+    ]
+    assert spec["outputs"][0]["activation"] == "sigmoid"
+    assert spec["outputs"][1]["format"] == "cxcywh" and spec["outputs"][1]["normalized"] is True
+    assert spec["inputs"][0]["size"] == [224, 224] and spec["inputs"][0]["channels"] == "RGB"
+    assert spec["inputs"][0]["normalization"]["where"] == "before the graph"
+    assert len(spec["class_names"]) == 80 and spec["trained"] is False
+    assert any("AGPL-3.0" in note for note in model.notes)
+
+
+@installed
+def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "model.options.name=dinov3/vitt17-ltdetr", "model.options.random=true")
+    assert said.startswith("model.options.name: lightly-train ") and "has no LT-DETR 'dinov3/vitt17-ltdetr'" in said
+    assert "dinov3/vitt16-ltdetr, " in said and "dinov3/convnext-tiny-ltdetr, " in said
+
+
+@installed
+def test_a_name_that_does_not_have_the_decoder(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "model.options.name=ltdetrv2-s", "model.options.random=true", "decoder=rtdetrv2")
+    assert "cannot make ltdetrv2-s with {'decoder_name': 'rtdetrv2'}" in said and "not every name has both" in said
+
+
+@installed
+def test_a_size_that_the_network_does_not_take(tmp_path: Path) -> None:
+    said = refusal(tmp_path, *RANDOM[:2], "model.image_size=[250,224]")
+    assert said.startswith(f"model.image_size: {SMALLEST} fails on pictures of [250, 224]")
+
+
+@installed
+def test_a_rectangle(tmp_path: Path) -> None:
+    model = opened(tmp_path, *RANDOM[:2], "model.image_size=[280,224]")
+    assert model.inputs[0].preprocessing is not None and model.inputs[0].preprocessing.size == [280, 224]
+    assert outputs(model, pictures(1, 280, 224))[0].shape == (1, 20, 80)
+
+
+# --- the export -------------------------------------------------------------------------------------------------------
+
+
+@installed
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_the_network_is_prepared_on_a_copy(decoder: str, tmp_path: Path) -> None:
+    model = opened(tmp_path, *RANDOM, f"decoder={decoder}")
+    network: Any = model.module.network
+    network.postprocessor.train()  # a mode of the user's; it takes no part in the forward pass
+    seen: list[int] = []
+    network.register_forward_hook(lambda *_: seen.append(1))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    expected = outputs(model, pictures(2))
+    with contextlib.suppress(KeyError), model.prepared():
+        prepared: Any = model.module.network
+        assert prepared is not network and prepared.is_deploy_mode and not network.is_deploy_mode
+        assert not any(part.training for part in prepared.modules())
+        assert prepared.state_dict().keys() - network.state_dict().keys(), "no fused convolutions"
+        got = outputs(model, pictures(2))
+        raise KeyError("inside, something goes wrong")
+    assert model.module.network is network and not network.is_deploy_mode
+    assert network.postprocessor.training and not network.encoder.training
+    after = network.state_dict()
+    assert after.keys() == before.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    for a, b, c in zip(expected, got, outputs(model, pictures(2)), strict=True):
+        torch.testing.assert_close(a, b)
+        assert torch.equal(a, c)
+    assert len(seen) >= 2, "the hook is still there"
+
+
+@installed
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_what_is_exported_computes_what_the_network_does(decoder: str, exporter: str, tmp_path: Path) -> None:
+    model = opened(tmp_path, *RANDOM, f"decoder={decoder}")
+    path = tmp_path / "model.onnx"
+    names = [each.name for each in model.outputs]
+    with model.prepared():
+        export(
+            *(model.module, [pictures(2)], path),
+            exporter=exporter,
+            opset=18,
+            input_names=["images"],
+            output_names=names,
+            dynamic_axes={name: {0: "batch"} for name in ("images", *names)},
+        )
+    assert "GridSample" not in {node.op_type for node in load_model(path).graph.all_nodes()}
+    session = Session(path)
+    for count in (1, 3):
+        expected = outputs(model, pictures(count))
+        got = session.run({"images": pictures(count).numpy()})
+        for name, tensor in zip(names, expected, strict=True):
+            # float32, a dozen layers deep: a few units in the last place of values up to 10
+            np.testing.assert_allclose(got[name], tensor.numpy(), atol=2e-4)
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def trained(folder: Path, **changes: Any) -> dict[str, Any]:
+    """What the training of lightly-train writes: of averaged weights (1 more everywhere) and others, both."""
+    network: Any = opened(folder, *RANDOM, "model.classes=[cat,dog]").module.network
+    plain = network.state_dict()
+    averaged = {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in plain.items()}
+    arguments = {
+        **{"model_name": SMALLEST, "classes": NAMES, "image_size": (224, 224), "patch_size": 14},
+        **{"image_normalize": {"mean": MEAN, "std": STD}, "backbone_freeze": False, "backbone_weights": None},
+        **{"backbone_args": None, "decoder_name": "dfine"},
+    }
+    state = {f"model.{name}": tensor for name, tensor in plain.items()}
+    state |= {"ema_model.updates": torch.tensor(7)}
+    state |= {f"ema_model.model.{name}": tensor for name, tensor in averaged.items()}
+    content = {"model_class_path": TRAINED_BY, "model_init_args": arguments, "train_model": state, "license_info": "x"}
+    content["model_init_args"] = arguments | changes.pop("arguments", {})
+    return content | changes
+
+
+def saved(folder: Path, content: Any, name: str = "exported_best.pt") -> str:
+    torch.save(content, folder / name)
+    return f"model.checkpoint={name}"
+
+
+@installed
+def test_a_checkpoint_says_all_by_itself(tmp_path: Path) -> None:
+    content = trained(tmp_path)
+    model = opened(tmp_path, saved(tmp_path, content))
+    assert model.trained and model.class_names == ["cat", "dog"]
+    assert model.inputs[0].preprocessing is not None
+    assert model.inputs[0].preprocessing.mean == MEAN and model.inputs[0].preprocessing.std == STD
+    assert model.inputs[0].preprocessing.size == [224, 224]
+    averaged = {name.removeprefix("ema_model.model."): each for name, each in content["train_model"].items()}
+    state = model.module.network.state_dict()  # type: ignore[union-attr]
+    assert all(torch.equal(tensor, averaged[name]) for name, tensor in state.items()), "not the averaged weights"
+    assert any("in the order of the logits: 2, 5" in note for note in model.notes)
+    assert f"weights: {len(state)} tensors of exported_best.pt" in model.notes
+
+
+@installed
+def test_weights_that_were_not_averaged_and_names_of_earlier_releases(tmp_path: Path) -> None:
+    content = trained(tmp_path)
+    plain = {n: each for n, each in content["train_model"].items() if n.startswith("model.")}
+    now = "model.backbone._model_wrapper._model."
+    assert any(name.startswith(now) for name in plain)
+    earlier = {name.replace(now, "model.backbone.dinov2."): tensor for name, tensor in plain.items()}
+    by = "lightly_train._task_models.dinov2_ltdetr_object_detection.task_model.DINOv2LTDETRObjectDetection"
+    checkpoint = saved(tmp_path, content | {"train_model": earlier, "model_class_path": by})
+    state = opened(tmp_path, checkpoint).module.network.state_dict()  # type: ignore[union-attr]
+    assert all(torch.equal(tensor, plain[f"model.{name}"]) for name, tensor in state.items())
+
+
+@installed
+def test_classes_and_size_of_the_configuration_go_before_the_checkpoints(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, trained(tmp_path))
+    model = opened(tmp_path, checkpoint, "model.classes=[Katze,Hund]", "model.image_size=[280,224]")
+    assert model.class_names == ["Katze", "Hund"]
+    assert model.inputs[0].preprocessing is not None and model.inputs[0].preprocessing.size == [280, 224]
+    assert "model.classes: " in (said := refusal(tmp_path, checkpoint, "model.classes=[a,b,c]"))
+    assert "expected 2 names" in said
+
+
+@installed
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["decoder=rtdetrv2"], "decoder: {path} has dfine; set decoder=dfine, got rtdetrv2"),
+        (
+            ["model.options.name=dinov3/vitt16-ltdetr"],
+            f"model.options.name: {{path}} is of '{SMALLEST}'; expected null or this name, got 'dinov3/vitt16-ltdetr'",
+        ),
+    ],
+)
+def test_what_the_configuration_must_not_say_otherwise(overrides: list[str], said: str, tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, trained(tmp_path))
+    assert refusal(tmp_path, checkpoint, *overrides) == said.format(path=tmp_path / "exported_best.pt")
+
+
+@installed
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"model_class_path": "os.path.Something"},
+            "expected a checkpoint of LT-DETR for object detection, got one of",
+        ),
+        ({"model_init_args": {"model_name": SMALLEST}}, "KeyError: 'classes'"),
+        ({"train_model": 3}, "with tensors, as training writes them, but TypeError"),
+        ({"arguments": {"model_name": "dinov9/x-ltdetr"}}, "has no LT-DETR 'dinov9/x-ltdetr'"),
+        ({"arguments": {"depth": 3}}, "cannot make dinov2/_vittest14-ltdetr with"),
+        (
+            {"arguments": {"classes": {0: "a", 1: "b", 2: "c"}}},
+            "decoder.enc_score_head.weight: expected float32[3, 8], got float32[2, 8]",
+        ),
+        ({"arguments": {"decoder_name": "rtdetrv2"}}, "decoder: "),
+        (
+            {"arguments": {"image_normalize": {"mean": (0.5,), "std": (0.2,)}}},
+            "it takes pictures of 1 channels; expected 3",
+        ),
+    ],
+)
+def test_a_checkpoint_that_is_not_what_training_writes(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, saved(tmp_path, trained(tmp_path, **changes)))
+
+
+@installed
+def test_tensors_that_do_not_fit_are_listed(tmp_path: Path) -> None:
+    content = trained(tmp_path)
+    state = {name: each for name, each in content["train_model"].items() if name.startswith("ema_model.model.")}
+    state["ema_model.model.decoder.spare"] = torch.ones(1)
+    del state["ema_model.model.backbone._model_wrapper._model.cls_token"]
+    said = refusal(tmp_path, saved(tmp_path, content | {"train_model": state}))
+    assert "1 missing in the file: backbone._model_wrapper._model.cls_token" in said
+    assert "1 unexpected in the file: decoder.spare" in said
+
+
+@installed
+def test_a_checkpoint_with_objects_is_refused_and_its_conversion_is_opened(tmp_path: Path) -> None:
+    content = trained(tmp_path)
+    checkpoint = saved(tmp_path, content | {"train_dataloader": Touching(tmp_path / "called")}, "best.ckpt")
+    said = refusal(tmp_path, checkpoint)
+    assert "mkdir would have to be imported and called" in said and not (tmp_path / "called").exists()
+    assert "exported_models/exported_best.pt" in said
+    recipe = said.partition("save the tensors alone: ")[2].partition(", paths in")[0]
+    subprocess.run([sys.executable, "-c", f"import torch; {recipe}"], cwd=tmp_path, check=True)
+    assert (tmp_path / "called").exists(), "it is as dangerous as it is said to be"
+    assert opened(tmp_path, "model.checkpoint=weights.pt").class_names == ["cat", "dog"]
+
+
+@installed
+def test_no_other_pickle_is_loaded_because_a_checkpoint_names_it(tmp_path: Path) -> None:
+    torch.save(Touching(tmp_path / "called"), tmp_path / "backbone.pt")
+    arguments = {
+        "backbone_weights": str(tmp_path / "backbone.pt"),
+        "backbone_args": {"weights": str(tmp_path / "backbone.pt"), "pretrained": True},
+    }
+    assert opened(tmp_path, saved(tmp_path, trained(tmp_path, arguments=arguments))).trained
+    assert not (tmp_path / "called").exists()
+
+
+@installed
+def test_tensors_alone_need_a_name_and_classes(tmp_path: Path) -> None:
+    network: Any = opened(tmp_path, *RANDOM, "model.classes=[cat,dog]", "seed=5").module.network
+    save_file({name: tensor.clone() for name, tensor in network.state_dict().items()}, tmp_path / "w.safetensors")
+    alone = ("model.checkpoint=w.safetensors", "model.image_size=[224,224]")
+    assert "model.options.name: " in refusal(tmp_path, *alone) and "tensors alone" in refusal(tmp_path, *alone)
+    named = (*alone, f"model.options.name={SMALLEST}")
+    assert refusal(tmp_path, *named).startswith("model.classes: ")
+    model = opened(tmp_path, *named, "model.classes=[cat,dog]")
+    state = model.module.network.state_dict()  # type: ignore[union-attr]
+    assert model.trained and all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_checkpoint_that_is_missing(tmp_path: Path) -> None:
+    pytest.importorskip("lightly_train", reason="lightly-train is not installed here: make test-lightly")
+    assert "no such file" in refusal(tmp_path, "model.checkpoint=none.pt")
+
+
+# --- weights that lightly-train has trained ---------------------------------------------------------------------------
+
+
+@installed
+def test_a_name_without_weights_to_download_says_what_there_is(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "model.options.name=dinov3/vitt16-ltdetr")
+    assert "no weights of 'dinov3/vitt16-ltdetr' to download" in said and "model.options.random=true" in said
+    assert "dinov3/vitt16-ltdetr-coco" in said
+
+
+@installed
+def test_without_a_network_the_error_says_what_to_download_and_to_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(**_: Any) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("LIGHTLY_TRAIN_MODEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+    said = refusal(tmp_path, "model.options.name=dinov3/vitt16-ltdetr-coco")
+    assert f"are not in {tmp_path / 'cache'}, and cannot be downloaded: URLError" in said
+    assert "download https://" in said and "dinov3_vitt16_ltdetr_coco" in said and "set model.checkpoint" in said
+
+
+@installed
+def test_what_was_downloaded_is_read_as_data_if_its_checksum_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightly_train._task_models import task_model_helpers
+
+    saved(tmp_path, trained(tmp_path), "served.pt")
+    served = (tmp_path / "served.pt").read_bytes()
+    digest = hashlib.sha256(served).hexdigest()
+    monkeypatch.setenv("LIGHTLY_TRAIN_MODEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda url, dst: Path(dst).write_bytes(served))
+    known = task_model_helpers.DOWNLOADABLE_MODEL_URL_AND_HASH
+    name = f"model.options.name={SMALLEST}"
+    monkeypatch.setitem(known, SMALLEST, ("test.pt", digest))
+    model = opened(tmp_path, name)
+    assert model.trained and model.class_names == ["cat", "dog"] and (tmp_path / "cache/test.pt").is_file()
+    monkeypatch.setitem(known, SMALLEST, ("test.pt", "0" * 64))
+    assert f"expected the SHA-256 {'0' * 64}" in (said := refusal(tmp_path, name)) and digest in said
