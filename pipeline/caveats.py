@@ -19,8 +19,11 @@ def parity(stage: str, reports: Reports) -> str:
     if stage == "cast_cleanup":
         return str(verify.get("verdict", "not verified"))
     if stage == "fp16":
-        found = verify.get("hops", {}).get("fp16", {}).get("matched_fraction")
-        return "not verified" if found is None else f"{100 * found:.2f} % found again"
+        hop = verify.get("hops", {}).get("fp16", {})
+        for measure, said in (("matched_fraction", "found again"), ("top1_agreement", "same class")):
+            if hop.get(measure) is not None:
+                return f"{100 * hop[measure]:.2f} % {said}"
+        return "not verified"
     if stage == "engine":
         return str(engine_hop(reports)["state"]) if was_made(reports["engine"]) else ""
     return str(reports[stage].get("parity", {}).get("status", ""))

@@ -80,6 +80,7 @@ def content(folder: Path) -> dict[str, Any]:
         ],
         "machine": _machine(reports.get("probe")),
         "hops": (hops := _hop_rows(verify, reports)),
+        "classifies": any(hop.get("top1_agreement") is not None for hop in hops),
         "outputs": sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         "gates": (verdict or {}).get("gates", []),
         "claims": _claims(verify),
@@ -202,6 +203,12 @@ def _found(verify: Mapping[str, Any]) -> str:
         )
     if verify.get("ap50_95") is not None:
         parts.append(f"AP50-95 {verify['ap50_95']:.4f} against {verify['ap50_95_fp32']:.4f}")
+    if verify.get("top1_agreement") is not None:
+        parts.append(
+            f"{percent(verify['top1_agreement'], 2)} of {count(verify['samples'])} samples with the FP32 best class"
+        )
+    if verify.get("tensor_error") is not None:
+        parts.append(f"outputs differ by at most {percent(verify['tensor_error'], 2)} of their largest value")
     if verify.get("nan") or verify.get("inf"):
         parts.append(f"{count(verify['nan'] + verify['inf'])} NaN or Inf in its outputs")
     return ", ".join(parts) or "nothing was compared"
@@ -228,6 +235,12 @@ def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
     if verify.get("matched_fraction") is not None:
         note = f"{count(verify['missed'])} missed, {count(verify['extra'])} extra"
         found.append({"name": "Found again", "value": percent(verify["matched_fraction"], 2), "note": note})
+    if verify.get("top1_agreement") is not None:
+        note = f"{count(verify['label_flips'])} of {count(verify['samples'])} samples changed"
+        found.append({"name": "Same best class", "value": percent(verify["top1_agreement"], 2), "note": note})
+    if verify.get("tensor_error") is not None:
+        note = "largest error, of the largest value"
+        found.append({"name": "Tensor error", "value": percent(verify["tensor_error"], 3), "note": note})
     if verify.get("box_error_px_p99") is not None:
         note = f"largest {number(verify['box_error_px_max'])} px"
         found.append({"name": "Box error, p99", "value": f"{number(verify['box_error_px_p99'])} px", "note": note})
@@ -290,8 +303,10 @@ def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
         for name, key, show in (
             ("AP50-95", "ap50_95", number),
             ("found again", "matched_fraction", lambda value: percent(value, 2)),
+            ("same best class", "top1_agreement", lambda value: percent(value, 2)),
             ("NaN and Inf", "nonfinite", count),
         )
+        if measured.get(key) is not None or claimed.get(key) is not None
     ]
     for output in measured.get("max_abs_error", {}):
         pair = (side["max_abs_error"].get(output) for side in (claimed, measured))

@@ -19,8 +19,7 @@ def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tr
 
     width = None if sys.stdout.isatty() else max(100, shutil.get_terminal_size().columns)
     console = Console(width=width, highlight=False)
-    title = f"{params['model']['name']} · {params['decoder']['name']} · {params['precision']['dtype']}"
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=_title(params), title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("status")
     table.add_column("parity")
@@ -31,6 +30,15 @@ def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tr
     console.print(table)
     for line in _sentences(reports, tracked):
         console.print(line, markup=False)
+
+
+def _title(params: dict[str, Any]) -> str:
+    """Model, decoder where it is chosen, precision, and how it was made where that is not the default."""
+    decoder, precision = params["decoder"]["name"], params["precision"]
+    parts = [params["model"]["name"], *([decoder] if decoder != "none" else []), precision["dtype"]]
+    if precision["dtype"] == "fp16" and precision.get("method", "convert") != "convert":
+        parts.append(f"by {precision['method']}")
+    return " · ".join(parts)
 
 
 def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
@@ -63,6 +71,10 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
             )
         if verify.get("matched_fraction") is not None:
             lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections found again")
+        if verify.get("top1_agreement") is not None:
+            lines.append(f"{100 * verify['top1_agreement']:.2f} % of the samples have the FP32 best class (top 1)")
+        if verify.get("tensor_error") is not None:
+            lines.append(f"outputs differ by at most {verify['tensor_error']:.2g} of their largest value")
     if verify and (suggestion := verify.get("suggestion")):
         lines.append(f"suggested pins: {suggestion['sentence']}")
         lines += [f"    {suggestion['selectors']}"] if suggestion["selectors"] else []

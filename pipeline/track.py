@@ -29,7 +29,7 @@ DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
-    *("matched_fraction", "missed", "extra", "label_flips"),
+    *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
     *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
     *("score_error_p50", "score_error_p99", "score_error_max"),
     *("nan", "inf"),

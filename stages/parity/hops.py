@@ -27,7 +27,7 @@ from stages.parity.average_precision import average_precision, self_ap
 from stages.parity.detections import Detections, Matching, match, summarize
 from stages.parity.histograms import error_histogram
 from stages.parity.outputs import DETECTIONS, confident_queries, found_in, task_of
-from stages.parity.plain_outputs import errors_by_sample, measure_plain
+from stages.parity.plain_outputs import errors_by_sample, measure_plain, plain_outputs
 from stages.parity.reference import Outputs, Reference, groups, joined
 from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
 from stages.progress import track
@@ -173,7 +173,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
 
     `facts` gets: samples; nan, inf, nonfinite; errors by output (stages.parity.tensors.tensor_errors), three times:
     raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors of the pairs
-    whose reference score reaches the threshold (below it, top-k may choose another query, which is no error);
+    whose reference score reaches the threshold (below it, top-k may choose another query, which is no error), and of
+    outputs that are no queries';
     histograms of these by output (stages.parity.histograms), or of all pairs where no score reaches it;
     moved_queries, the share found in another row (None without queries); tensor_errors, tensor_error and classification
     (stages.parity.plain_outputs); detections (see stages.parity.detections.summarize); ap50, ap50_95
@@ -212,9 +213,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "nonfinite": nan + inf,
         "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in expected},
         "tensors": {name: tensor_errors(expected[name], paired[name]) for name in expected},
-        "confident_tensors": {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
-        if confident.any()
-        else None,
+        "confident_tensors": _confident_errors(reference, expected, paired, confident, names) or None,
         "histograms": {
             name: error_histogram(expected[name][confident], paired[name][confident])
             if name in names and confident.any()
@@ -230,6 +229,17 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "reasons": {what: why for what, why in reasons.items() if why},
     }
     return Hop(facts, outputs, found, matchings)
+
+
+def _confident_errors(
+    reference: Reference, expected: Outputs, paired: Outputs, confident: np.ndarray, names: Sequence[str]
+) -> dict[str, Any]:
+    """Errors of the confident queries, where there are any, and of outputs that have none."""
+    plain = [name for name in plain_outputs(reference.spec) if name not in names]
+    errors = {name: tensor_errors(expected[name], paired[name]) for name in plain}
+    if confident.any():
+        errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
+    return errors
 
 
 def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:

@@ -70,6 +70,7 @@ def render(
         report=report,
         evaluation=_EVALUATIONS.get(report["evaluation"], report["evaluation"]),
         hops=hops,
+        classifies=any(hop.get("top1_agreement") is not None for hop in hops),
         outputs=sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         histograms=_histograms(details["hops"]),
         growth=_growth(profile, pinned),
