@@ -30,6 +30,7 @@ COMPANIONS = {  # what a choice cannot do without
     "model=onnx": ["data.folder=pictures"],
     "model=huggingface": ["data.folder=pictures"],
     "model=huggingface_classifier": ["data.folder=pictures"],
+    "model=lightly_train": ["data.folder=pictures"],
 }
 
 
