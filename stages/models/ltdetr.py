@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import torch
@@ -235,18 +236,38 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
         spatial_tuning_adapter_inplanes=backbone.adapter_width,
         **shape,
     )
-    network: torch.nn.Module
+    network: Any
     if arch.decoder == "dfine":
         network = Deimv2ForObjectDetection(deimv2)
+        adapted = network.model.conv_encoder
     else:
         network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
-        _put_before(network.get_submodule("model"), deimv2)
+        adapted = _put_before(network.model, deimv2)
+    adapted.forward = MethodType(_fused, adapted)
     _spread(network)
-    return network
+    return cast("torch.nn.Module", network)
 
 
-def _put_before(rtdetrv2: Any, deimv2: Any) -> None:
-    """Give RT-DETRv2 the ViT with DEIMv2's adapter as its backbone: features of `d_model` channels at three strides.
+def _fused(self: Any, pixel_values: torch.Tensor) -> list[torch.Tensor]:
+    """What DEIMv2's ViT with its adapter returns, to the bit, where features are resized to the adapter's sizes.
+
+    DEIMv2 computes these from the picture's as Python numbers, which are constants in a trace: height and width could
+    not vary.
+    """
+    import torch
+
+    details = self.spatial_tuning_adapter(pixel_values)
+    fused = []
+    for semantic, detail, project in zip(
+        self.backbone(pixel_values).feature_maps, details, self.fusion_proj, strict=True
+    ):
+        resized = torch.nn.functional.interpolate(semantic, size=detail.shape[-2:], mode="bilinear")
+        fused.append(project(torch.cat([resized, detail], dim=1)))
+    return fused
+
+
+def _put_before(rtdetrv2: Any, deimv2: Any) -> Any:
+    """Give RT-DETRv2 the ViT with DEIMv2's adapter as its backbone, and return these: features of `d_model` channels.
 
     They pass the encoder's own projection, as those of every backbone do; that, too, is LT-DETR's shape.
     """
@@ -264,11 +285,12 @@ def _put_before(rtdetrv2: Any, deimv2: Any) -> None:
             return [(features, None) for features in self.model(pixel_values)]
 
     width = deimv2.encoder_hidden_dim
-    rtdetrv2.backbone = Backbone()
+    rtdetrv2.backbone = backbone = Backbone()
     rtdetrv2.encoder_input_proj = torch.nn.ModuleList(
         torch.nn.Sequential(torch.nn.Conv2d(width, width, kernel_size=1, bias=False), torch.nn.BatchNorm2d(width))
         for _ in _STRIDES
     )
+    return backbone.model
 
 
 def _shape(arch: Architecture, backbone_config: Any, widths: Sequence[int]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,41 @@ def test_a_vit_gives_the_encoder_features_of_three_strides_by_its_adapter(decode
     assert type(adapted.backbone).__name__ == "DINOv3ViTBackbone"
     assert adapted.backbone.out_indices == [1, 2, 3] and adapted.backbone.config.num_register_tokens == 1
     assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT.adapter_width
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_features_on_a_vit_are_those_of_deimv2_to_the_bit(decoder: str) -> None:
+    module = on_vit(decoder)
+    model = module.network.model
+    adapted = model.conv_encoder if decoder == "dfine" else model.backbone.model
+    images = module.normalize(torch.rand(2, 3, 96, 64))
+    with torch.no_grad():
+        ours, theirs = adapted(images), type(adapted).forward(adapted, images)
+    assert len(ours) == len(theirs) == 3
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_trace_on_a_vit_takes_other_heights_and_widths(decoder: str) -> None:
+    module = on_vit(decoder)
+    with torch.no_grad():
+        traced = torch.jit.trace(module, (torch.rand(2, 3, 64, 96),), check_trace=False)
+        for side in ((64, 96), (96, 64), (128, 160)):
+            images = torch.rand(1, 3, *side)
+            for a, b in zip(traced(images), module(images), strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # FP32, the same operations
+
+
+def test_a_copy_on_a_vit_is_its_own() -> None:  # training averages into a copy
+    module = on_vit("dfine")
+    images = torch.from_numpy(pictures(0)["images"])
+    with torch.no_grad():
+        before, copied = module(images), copy.deepcopy(module)
+        for parameter in module.network.model.conv_encoder.parameters():
+            parameter.zero_()
+        assert all(torch.equal(a, b) for a, b in zip(before, copied(images), strict=True))
+        assert not torch.equal(before[0], module(images)[0])
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
