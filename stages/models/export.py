@@ -6,15 +6,19 @@ dynamo          torch.export, then torch.onnx.export of the program: opset from 
                 here; not optimised, that is a later step. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
                 - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
+                - torch_int(size), a function of transformers, fixes it, too; while exporting it passes sizes on
                 - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
                   elements of a sequence for equally large, and TensorRT has no sequences
                 - CastLike(x, y) -> x where both have one type
+                Height and width that vary do so in steps (stages.models.sizes.step): strides divide pictures of such
+                sides evenly, and torch.export would otherwise ask of each stride whether a rest is left
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -22,11 +26,12 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.io import StageError
+from stages.models.sizes import REMEDY, other_sides, step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +44,11 @@ _RESOLVING = ("aten::resolve_conj", "aten::resolve_neg")
 _RESOLVING_OPSET = 9  # the first that custom translations may be given for; it holds for later ones
 _SCOPES = "pkg.torch.onnx.name_scopes"  # metadata of a node: its modules, outermost first, then the torch operation
 _NO_SCOPE = "_empty_nn_module_stack"  # what torch.export calls the scope of nodes that it added itself
+_PICTURES = 4  # rank of a batch of pictures
+# What torch.export says of an axis that does not vary as it should: by symbol, with its step.
+_FIXED = re.compile(r"marked (?:\d+\*)?(\w+) as dynamic but your code specialized it to be a constant \((\d+)\)")
+_GUARDED = re.compile(r"Not all values of (?:\d+\*)?(\w+) = .*? satisfy the generated guard (.+?)\.?$", re.MULTILINE)
+_SIZE = re.compile(r"L\['\w+'\](?:\[\d+\])?\.size\(\)\[\d+\]")
 _MISSING_OP = re.compile(r"OpOverload\(op='([\w.]+)', overload='(\w+)'\)|the operator '([\w:]+)'")
 DynamicAxes = Mapping[str, Mapping[int, str]]
 
@@ -170,10 +180,14 @@ def _export_dynamo(
             f"export: the dynamo exporter writes opset {_DYNAMO_OPSET_MIN} or later, got {opset}; "
             f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript"
         )
-    with _len_is_shape(module):
-        program = torch.export.export(
-            module, inputs, dynamic_shapes=_dynamic_shapes(module, input_names, dynamic_axes), strict=False
-        )
+    shapes = _dynamic_shapes(module, inputs, input_names, dynamic_axes)
+    with _sizes_stay_symbols(module):
+        try:
+            program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+        except torch._dynamo.exc.UserError as error:
+            if said := _fixed_axes(str(error), input_names, dynamic_axes):
+                raise StageError(f"export: {said}; {REMEDY}") from error
+            raise
     written = torch.onnx.export(
         program,
         dynamo=True,
@@ -191,17 +205,54 @@ def _export_dynamo(
     ir.save(written.model, path)
 
 
-def _dynamic_shapes(module: torch.nn.Module, input_names: Sequence[str], dynamic_axes: DynamicAxes) -> tuple[Any, ...]:
-    """Axes of one symbol are one dimension; what forward(*inputs) takes is one tuple."""
+def _dynamic_shapes(
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    input_names: Sequence[str],
+    dynamic_axes: DynamicAxes,
+) -> tuple[Any, ...]:
+    """Axes of one symbol are one dimension; what forward(*inputs) takes is one tuple.
+
+    The batch may be 1. A side of pictures varies in steps; where it has none, from the smaller of the sizes on at which
+    it is checked, so that a stride leaves more than 1, of which torch.export would make another program; other axes
+    from 2 on.
+    """
     import torch
 
-    symbols = {symbol for name in input_names for symbol in dynamic_axes.get(name, {}).values()}
-    dimensions = {symbol: torch.export.Dim(symbol, min=1) for symbol in symbols}
-    shapes = tuple(
-        {axis: dimensions[symbol] for axis, symbol in dynamic_axes.get(name, {}).items()} for name in input_names
-    )
+    def dimension(symbol: str, axis: int, tensor: torch.Tensor) -> Any:
+        side, pictures = tensor.shape[axis], tensor.ndim == _PICTURES
+        if axis and pictures and (stride := step(side)) > 1:
+            return stride * torch.export.Dim(symbol, min=1)
+        return torch.export.Dim(symbol, min=1 if axis == 0 else min(other_sides(side)[0] if pictures else 2, side))
+
+    dimensions: dict[str, Any] = {}
+    shapes = []
+    for name, tensor in zip(input_names, inputs, strict=True):
+        axes = dynamic_axes.get(name, {})
+        for axis, symbol in axes.items():
+            if symbol not in dimensions:
+                dimensions[symbol] = dimension(symbol, axis, tensor)
+        shapes.append({axis: dimensions[symbol] for axis, symbol in axes.items()})
     first = next(iter(inspect.signature(module.forward).parameters.values()))
-    return (shapes,) if first.kind is inspect.Parameter.VAR_POSITIONAL else shapes
+    return (tuple(shapes),) if first.kind is inspect.Parameter.VAR_POSITIONAL else tuple(shapes)
+
+
+def _fixed_axes(said: str, input_names: Sequence[str], dynamic_axes: DynamicAxes) -> str:
+    """What torch.export says of axes that the module's code fixes, or takes some sizes of; empty where it is silent."""
+    places = {
+        symbol: f"axis {axis} of {name!r} ({symbol})"
+        for name in reversed(input_names)
+        for axis, symbol in dynamic_axes.get(name, {}).items()
+    }
+    fixed = {symbol: f"the module's code fixes it at {size}" for symbol, size in _FIXED.findall(said)}
+    guards = [(symbol, _SIZE.sub(symbol, guard)) for symbol, guard in _GUARDED.findall(said)]
+    ends = {symbol: f" and {symbol} <= IntInfinity()" for symbol in places}
+    guarded = {
+        symbol: f"the module's code takes sizes alone with {guard.removesuffix(ends.get(symbol, ''))}"
+        for symbol, guard in guards
+    }
+    found = {symbol: why for symbol, why in (guarded | fixed).items() if symbol in places}
+    return ", ".join(f"{places[symbol]} cannot vary: {why}" for symbol, why in found.items())
 
 
 def _is_all_true(self: Any) -> Any:
@@ -213,27 +264,38 @@ def _is_all_true(self: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _len_is_shape(module: torch.nn.Module) -> Iterator[None]:
-    """In the source files of the module's parts (torch's own excepted), len(tensor) is tensor.shape[0]."""
+def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
+    """In the source files of the module's parts (torch's own excepted), len(tensor) is tensor.shape[0], and torch_int,
+    where a file has it, leaves sizes that vary as they are.
+    """
     import torch
 
     def length(value: Any) -> Any:
         return value.shape[0] if isinstance(value, torch.Tensor) else builtins.len(value)
 
+    def whole(value: Any, otherwise: Callable[[Any], Any]) -> Any:
+        symbolic = isinstance(value, torch.SymInt | torch.SymFloat)
+        return torch.sym_int(value) if symbolic else otherwise(value)  # type: ignore[no-untyped-call]
+
     files = {type(part).__module__ for part in module.modules()}
     spaces = [vars(sys.modules[name]) for name in files if name.partition(".")[0] != "torch"]
-    changed = [space for space in spaces if "len" not in space]
-    for space in changed:
+    without_len = [space for space in spaces if "len" not in space]
+    given = [(space, space["torch_int"]) for space in spaces if callable(space.get("torch_int"))]
+    for space in without_len:
         space["len"] = length
+    for space, function in given:
+        space["torch_int"] = functools.partial(whole, otherwise=function)
     try:
         yield
     finally:
-        for space in changed:
+        for space in without_len:
             del space["len"]
+        for space, function in given:
+            space["torch_int"] = function
 
 
 def _split_without_sequences(model: ir.Model) -> None:
-    """SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], where sizes and every i are constants."""
+    """SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], where i and the number of sizes are known."""
     import onnx_ir as ir
 
     graph = model.graph
@@ -244,28 +306,48 @@ def _split_without_sequences(model: ir.Model) -> None:
         known = [index for index in indices if index is not None]
         if sizes is None or len(known) < len(picks):
             continue
-        lengths = ir.node("Constant", [], {"value": ir.tensor(sizes, ir.DataType.INT64)})
+        lengths, count = sizes
         axis = {"axis": split.attributes.get_int("axis", 0)}
-        parts = ir.node("Split", [split.inputs[0], lengths.outputs[0]], axis, num_outputs=len(sizes))
-        for node in (lengths, parts):
+        parts = ir.node("Split", [split.inputs[0], lengths], axis, num_outputs=count)
+        made = [node for node in (lengths.producer(), parts) if node is not None and node.graph is None]
+        for node in made:
             node.metadata_props.update(split.metadata_props)
-        graph.insert_before(split, [lengths, parts])
+        graph.insert_before(split, made)
         for pick, index in zip(picks, known, strict=True):
             ir.convenience.replace_all_uses_with(pick.outputs[0], parts.outputs[int(index)])
         graph.remove(picks, safe=True)
         graph.remove(split, safe=True)
 
 
-def _part_sizes(split: ir.Node) -> list[int] | None:
-    """Lengths of the parts: as given, or, given one length, as many as fit and the rest; None where not known."""
-    given, x = _constant(split.inputs[1]), split.inputs[0]
-    if given is None or given.ndim == 1:
-        return None if given is None else [int(size) for size in given]
-    length = x.shape[split.attributes.get_int("axis", 0)] if x is not None and x.shape is not None else None
-    if not isinstance(length, int):
+def _part_sizes(split: ir.Node) -> tuple[ir.Value, int] | None:
+    """Lengths of the parts and how many there are: as given, or, given one length, as many as fit and the rest; None
+    where not known.
+    """
+    import onnx_ir as ir
+
+    x, given = split.inputs
+    part = _constant(given)
+    if given is not None and (part is None or part.ndim == 1):
+        count = _elements(given)
+        return None if count is None else (given, count)
+    length = None if x is None or x.shape is None else x.shape[split.attributes.get_int("axis", 0)]
+    if part is None or not isinstance(length, int):
         return None
-    whole, rest = divmod(length, int(given))
-    return [int(given)] * whole + [rest] * bool(rest)
+    whole, rest = divmod(length, int(part))
+    sizes = [int(part)] * whole + [rest] * bool(rest)
+    return ir.node("Constant", [], {"value": ir.tensor(sizes, ir.DataType.INT64)}).outputs[0], len(sizes)
+
+
+def _elements(sizes: ir.Value) -> int | None:
+    """How many sizes there are in a constant, or in a Concat of scalars, as the exporter writes sizes that vary."""
+    constant, made_by = _constant(sizes), sizes.producer()
+    if constant is not None:
+        return constant.size
+    if made_by is not None and made_by.op_type == "Concat":
+        counts = [_elements(value) for value in made_by.inputs if value is not None]
+        return None if None in counts else sum(count for count in counts if count is not None)
+    scalar = made_by.inputs[0] if made_by is not None and made_by.op_type == "Reshape" else None
+    return 1 if scalar is not None and scalar.shape is not None and len(scalar.shape) == 0 else None
 
 
 def _constant(value: ir.Value | None) -> np.ndarray | None:

@@ -18,13 +18,22 @@ from stages.models.model import Input
 Arrays = Mapping[str, np.ndarray]
 Axes = Mapping[str, Mapping[int, str]]
 _STEPS = (32, 16, 14, 8, 4, 2, 1)
+REMEDY = (
+    "take it out of trace.dynamic_axes, or let forward compute what depends on it from tensor.shape, without int() and "
+    "without numbers kept from another call (docs/lint.md has such cases)"
+)
+
+
+def step(side: int) -> int:
+    """In what steps a side of pictures varies: the first of 32, 16, 14, 8, 4 and 2 that divides it, else 1."""
+    return next(step for step in _STEPS if side % step == 0)
 
 
 def other_sides(side: int) -> tuple[int, int]:
     """Two other lengths of a side, the smaller one first."""
-    step = next(step for step in _STEPS if side % step == 0)
-    smaller, larger = side * 3 // 4 // step * step, -(-side * 5 // (4 * step)) * step
-    return (smaller, larger) if smaller >= step else (larger, larger + step)
+    by = step(side)
+    smaller, larger = side * 3 // 4 // by * by, -(-side * 5 // (4 * by)) * by
+    return (smaller, larger) if smaller >= by else (larger, larger + by)
 
 
 def at_other_sizes(inputs: Sequence[Input], axes: Axes) -> list[list[Input]]:
@@ -84,11 +93,7 @@ def refusal(feed: Arrays, example: Arrays, axes: Axes, fault: Callable[[Arrays],
         f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
         for name in dict.fromkeys(n for n, _ in blamed)
     )
-    return StageError(
-        f"trace: {named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; take it out of "
-        "trace.dynamic_axes, or let forward compute what depends on it from tensor.shape, without int() and without "
-        "numbers kept from another call (docs/lint.md has such cases)"
-    )
+    return StageError(f"trace: {named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; {REMEDY}")
 
 
 def _alone(

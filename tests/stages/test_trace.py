@@ -293,6 +293,9 @@ FEATURES: dict[str, Any] = {
 }
 
 
+DYNAMO = {"exporter": "dynamo", "opset": 18}
+
+
 def sized(*sizes: tuple[int, int], batch: int = 2) -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
     return [{"images": rng.random((batch, 3, *size), np.float32)} for size in sizes]
@@ -305,8 +308,9 @@ def traced_at_sizes(module: torch.nn.Module, path: Path, **options: Any) -> dict
     )
 
 
-def test_height_and_width_may_vary(tmp_path: Path) -> None:
-    report = traced_at_sizes(Convolved(), tmp_path / "m.onnx")
+@pytest.mark.parametrize("exporter", [{}, DYNAMO], ids=["torchscript", "dynamo"])
+def test_height_and_width_may_vary(exporter: dict[str, Any], tmp_path: Path) -> None:
+    report = traced_at_sizes(Convolved(), tmp_path / "m.onnx", **exporter)
     assert report["parity"]["status"] == "verified"
     assert [entry["inputs"] for entry in report["parity"]["sizes"]] == [
         {"images": [2, 3, 32, 96]},
@@ -350,6 +354,21 @@ def test_an_axis_that_cannot_vary_is_named(module: torch.nn.Module, said: str, t
     with pytest.raises(StageError) as error:
         traced_at_sizes(module, tmp_path / "m.onnx")
     assert said in str(error.value) and "take" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (FixedHeight(), "axis 2 of 'images' (height) cannot vary: at images [2, 3, 32, 64]"),
+        (BakedWidth(), "export: axis 3 of 'images' (width) cannot vary: the module's code fixes it at 64; take"),
+        (BakedReshape(), "axis 2 of 'features' varies with the inputs in torch, and the exported file fixes it at 16"),
+    ],
+)
+def test_an_axis_that_cannot_vary_is_named_under_dynamo(module: torch.nn.Module, said: str, tmp_path: Path) -> None:
+    with pytest.raises(StageError) as error:
+        traced_at_sizes(module, tmp_path / "m.onnx", **DYNAMO)
+    assert said in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -497,13 +516,19 @@ def test_arrays_cannot_be_resized_so_other_sizes_are_not_verified(tmp_path: Path
     assert parity["reason"] == "height and width vary, and data=npz gives arrays, which cannot be resized"
 
 
+@pytest.mark.parametrize(
+    "exporter", [pytest.param({}, id="torchscript"), pytest.param(DYNAMO, id="dynamo", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
-def test_a_detector_makes_its_anchors_for_the_size_that_comes(decoder: str, tmp_path: Path) -> None:
+def test_a_detector_makes_its_anchors_for_the_size_that_comes(
+    decoder: str, exporter: dict[str, Any], tmp_path: Path
+) -> None:
     spec = detectors.spec()
     spec["inputs"][0]["shape"] = ["batch", 3, "height", "width"]
     feeds = [detectors.pictures(2), *sized((96, 64), (32, 160))]
     detector = detectors.detector(decoder)
-    parity = trace(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", spec=spec, check_feeds=feeds)["parity"]
+    options: dict[str, Any] = {"spec": spec, "check_feeds": feeds} | exporter
+    parity = trace(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", **options)["parity"]
     assert parity["status"] == "verified"
     assert [entry["matched_queries"] for entry in parity["sizes"]] == [1.0, 1.0]
     described = json.loads((tmp_path / "io_spec.json").read_text())["outputs"]

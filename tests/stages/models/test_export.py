@@ -57,10 +57,36 @@ class Guarded(torch.nn.Module):
         return torch.cat([second, first + rest], dim=1)
 
 
-def exported(module: torch.nn.Module, path: Path, exporter: str, opset: int, axes: Any = BATCH) -> ir.Model:
+def torch_int(size: Any) -> Any:
+    """As in the files of detectors of transformers: the TorchScript exporter gets a tensor."""
+    return size.to(torch.int64) if torch.jit.is_tracing() and isinstance(size, torch.Tensor) else int(size)
+
+
+class Pyramid(torch.nn.Module):
+    """Strides, an upsampled map beside its own size, one split into parts as long as maps are, and torch_int."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 4, 4, stride=4)
+        self.down = torch.nn.Conv2d(4, 4, 3, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fine = self.stem(x)
+        coarse = self.down(fine).relu()
+        fine = fine + torch.nn.functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
+        height, width = coarse.shape[2:]
+        rows = torch.arange(torch_int(height))[:, None] * torch.ones(torch_int(width))
+        tokens = torch.cat([fine.flatten(2), (coarse + rows).flatten(2)], 2)
+        first, second = tokens.split([fine.shape[2] * fine.shape[3], height * width], dim=2)
+        return torch.cat([first.mean(2), second.reshape(-1, 4, height, width).amax((2, 3))], 1)
+
+
+def exported(
+    module: torch.nn.Module, path: Path, exporter: str, opset: int, axes: Any = BATCH, x: torch.Tensor | None = None
+) -> ir.Model:
     export(
         module,
-        [torch.rand(2, 4)],
+        [torch.rand(2, 4) if x is None else x],
         path,
         exporter=exporter,
         opset=opset,
@@ -99,6 +125,75 @@ def test_other_batch_sizes_run_and_agree(module: torch.nn.Module, exporter: str,
         with evaluation_mode(module), torch.no_grad():
             expected = module(x).numpy()
         np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)
+@pytest.mark.parametrize(
+    ("axes", "traced", "sizes"),
+    [
+        ({0: "batch", 2: "height", 3: "width"}, (64, 96), [(32, 128), (96, 64), (160, 32)]),
+        ({0: "batch", 2: "side", 3: "side"}, (64, 64), [(32, 32), (128, 128)]),
+        ({2: "height"}, (24, 40), [(32, 40), (16, 40)]),
+    ],
+)
+def test_other_heights_and_widths_run_and_agree(
+    axes: dict[int, str],
+    traced: tuple[int, int],
+    sizes: list[tuple[int, int]],
+    exporter: str,
+    opset: int,
+    tmp_path: Path,
+) -> None:
+    module = Pyramid().eval()
+    example = torch.rand(2, 3, *traced)
+    model = exported(module, tmp_path / "m.onnx", exporter, opset, {"x": axes}, example)
+    shape = model.graph.inputs[0].shape
+    assert shape is not None and [str(shape[axis]) for axis in axes] == list(axes.values())
+    assert not {"SplitToSequence", "SequenceAt"} & {node.op_type for node in model.graph}
+    session = Session(tmp_path / "m.onnx")
+    for size in [traced, *sizes]:
+        x = torch.rand(3 if 0 in axes else 2, 3, *size)
+        with torch.no_grad():
+            expected = module(x).numpy()
+        np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, rtol=1e-5, atol=1e-5)
+    assert torch_int("3") == 3, "the file's own again"
+
+
+def test_sides_without_a_step_vary_by_dynamo(tmp_path: Path) -> None:
+    module = torch.nn.Conv2d(3, 4, 3, stride=2)
+    exported(module, tmp_path / "m.onnx", "dynamo", 18, {"x": {2: "height", 3: "width"}}, torch.rand(1, 3, 33, 47))
+    for size in ((24, 61), (40, 35)):
+        x = torch.rand(1, 3, *size)
+        with torch.no_grad():
+            expected = module(x).numpy()
+        np.testing.assert_allclose(Session(tmp_path / "m.onnx").run({"x": x.numpy()})["y"], expected, atol=1e-6)
+
+
+class FixedWidth(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((1, 2)) / int(x.shape[3])
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[2] > 30 else x * 3
+
+
+@pytest.mark.parametrize(
+    ("module", "size", "said"),
+    [
+        (FixedWidth(), (64, 96), "axis 3 of 'x' (width) cannot vary: the module's code fixes it at 96; take"),
+        (FixedWidth(), (33, 47), "axis 3 of 'x' (width) cannot vary: the module's code fixes it at 47; take"),
+        (Branching(), (33, 47), "axis 2 of 'x' (height) cannot vary: the module's code takes sizes alone with 31 <= h"),
+    ],
+)
+def test_dynamo_names_the_axis_that_cannot_vary(
+    module: torch.nn.Module, size: tuple[int, int], said: str, tmp_path: Path
+) -> None:
+    axes = {"x": {0: "batch", 2: "height", 3: "width"}}
+    with pytest.raises(StageError) as error:
+        exported(module, tmp_path / "m.onnx", "dynamo", 18, axes, torch.rand(2, 3, *size))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(("exporter", "opset"), EXPORTERS)

@@ -9,7 +9,12 @@ import pytest
 
 from stages.data.preprocessing import Preprocessing
 from stages.models.model import Input
-from stages.models.sizes import at_other_sizes, other_axes, other_sides, refusal, varying_axes
+from stages.models.sizes import at_other_sizes, other_axes, other_sides, refusal, step, varying_axes
+
+
+@pytest.mark.parametrize(("side", "by"), [(640, 32), (224, 32), (48, 16), (518, 14), (300, 4), (7, 1)])
+def test_in_what_steps_a_side_varies(side: int, by: int) -> None:
+    assert step(side) == by
 
 
 @pytest.mark.parametrize(
