@@ -1,0 +1,43 @@
+"""Packages that are extras (pyproject.toml): imported when a source needs one, and what to install where that fails.
+
+torchvision's operators are compiled against one build of torch. Beside another one (a CPU build beside a CUDA build,
+or another release) they cannot be loaded, and its import ends with "operator torchvision::nms does not exist".
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from types import ModuleType
+
+from stages.io import StageError
+
+
+def extra(package: str) -> ModuleType:
+    """A package whose extra has its own name, such as "timm".
+
+    Raises:
+        StageError: when it is not installed, or cannot be imported, with what to install.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise StageError(
+            f"model.source: the package {package} is not installed; its extra has it: pip install 'truehalf[{package}]'"
+        )
+    try:
+        return importlib.import_module(package)
+    except Exception as error:  # what extensions that cannot be loaded raise: RuntimeError, OSError, AttributeError
+        said = next(iter(str(error).strip().splitlines()), "no message")
+        raise StageError(
+            f"model.source: {package} is installed and cannot be imported: {type(error).__name__}: {said}. torch "
+            f"{_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
+            "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
+            "pip install --force-reinstall torch torchvision"
+        ) from error
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
