@@ -114,11 +114,14 @@ def _said(folder: Path, log: str) -> dict[str, Any]:
         path = folder / "reports" / f"{stage}.json"
         if path.exists():
             reports[stage] = json.loads(path.read_text())
-    missing = next((stage for stage in _STAGES if stage not in reports), None)
     failed = folder / "reports" / "error.json"
+    error = json.loads(failed.read_text()) if failed.exists() else None
+    if error and error["stage"] in _STAGES:  # DVC has put back what this stage and later ones once made
+        reports = {stage: reports[stage] for stage in _STAGES[: _STAGES.index(error["stage"])] if stage in reports}
+    missing = next((stage for stage in _STAGES if stage not in reports), None)
     found: dict[str, Any] = {"stopped_at": missing}
     if missing is not None:
-        found["error"] = json.loads(failed.read_text()) if failed.exists() else log.strip().splitlines()[-1:]
+        found["error"] = error or log.strip().splitlines()[-1:]
     if "trace" in reports:
         found |= {"parameters": reports["trace"]["parameters"], "trace": reports["trace"]["parity"]}
     if "slim" in reports:

@@ -16,6 +16,9 @@ from typing import Any
 FOLDER = "zoo_models"  # in the workspace
 PICTURES = "zoo_pictures"  # in the workspace
 CLASSES = 80
+_CLASS_LOGITS = (
+    "{name: logits, kind: classes, take: null, activation: null, format: null, normalized: null, no_object: null}"
+)
 _ON_PICTURES = ("data=images", f"data.folder={PICTURES}")
 
 
@@ -189,8 +192,7 @@ ENTRIES = [
             "model=torch",
             "model.options.factory=benchmarks.zoo_models:residual",
             "model.image_size=[224,224]",
-            "model.outputs=[{name: logits, kind: classes, take: null, activation: null, format: null, normalized: null, "
-            "no_object: null}]",
+            f"model.outputs=[{_CLASS_LOGITS}]",
             *_ON_PICTURES,
         ),
     ),
@@ -198,7 +200,12 @@ ENTRIES = [
         "onnx",
         "onnx",
         "the embedded D-FINE's traced file, 128x128",
-        ("model=onnx", f"model.checkpoint={FOLDER}/ltdetr_nano_dfine.onnx", "data=digits"),
+        (
+            "model=onnx",
+            f"model.checkpoint={FOLDER}/ltdetr_nano_dfine.onnx",
+            "model.image_size=[128,128]",
+            "data=digits",
+        ),
         trained=True,
     ),
     _classifier("resnet", "ResNet-18, 224x224", _RESNET18 | {"model_type": "resnet", "out_features": None}),
