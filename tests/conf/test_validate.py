@@ -31,6 +31,9 @@ COMPANIONS = {  # what a choice cannot do without
     "model=huggingface": ["data.folder=pictures"],
     "model=huggingface_classifier": ["data.folder=pictures"],
     "model=lightly_train": ["data.folder=pictures"],
+    "model=torchvision": ["data.folder=pictures"],
+    "model=torchvision_classifier": ["data.folder=pictures"],
+    "model=timm": ["data.folder=pictures"],
 }
 
 
