@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from stages.data.digits import scene
+from stages.data.samples import TRACE_SAMPLES
 from tests.conftest import in_workspace, make_workspace
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ COUNTS = ("data.calibration_samples=2", "data.verification_samples=2")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_workspace(tmp_path_factory.mktemp("lightly") / "workspace")
     (folder / "pictures").mkdir()
-    for index in range(12):
+    for index in range(TRACE_SAMPLES + 6):
         Image.fromarray(scene(index, "val").image).save(folder / "pictures" / f"{index}.png")
     return folder
 
