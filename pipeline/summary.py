@@ -35,10 +35,10 @@ def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tr
 def _title(params: dict[str, Any]) -> str:
     """Model, decoder where it is chosen, precision, and how it was made where that is not the default."""
     decoder, precision = params["decoder"]["name"], params["precision"]
-    parts = [params["model"]["name"], *([decoder] if decoder != "none" else []), precision["dtype"]]
-    if precision["dtype"] == "fp16" and precision.get("method", "convert") != "convert":
-        parts.append(f"by {precision['method']}")
-    return " · ".join(parts)
+    made = str(precision["dtype"])
+    if made == "fp16" and precision["method"] != "convert":
+        made += f" by {precision['method']}"
+    return " · ".join([params["model"]["name"], *([decoder] if decoder != "none" else []), made])
 
 
 def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
