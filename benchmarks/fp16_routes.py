@@ -19,7 +19,7 @@ from stages.data.samples import calibration_samples, stacked, trace_samples, ver
 from stages.fp16 import to_fp16
 from stages.half_trace import trace_in_fp16
 from stages.io import StageError
-from stages.models.source import described, open_model, spec_of
+from stages.models.source import described, dynamic_axes_of, open_model, spec_of
 from stages.slim import slim
 from stages.trace import trace
 from stages.verify import compare
@@ -33,12 +33,9 @@ def routes(config: Config, exporter: str, pictures: int, folder: Path) -> list[d
     model = open_model(config, ROOT)
     spec = described(model)
     example = stacked(trace_samples(config, 2, ROOT, spec)[:2])
-    spec = spec_of(model, example, config.trace.dynamic_axes)
-    traced: dict[str, Any] = {
-        "exporter": exporter,
-        "opset": OPSETS[exporter],
-        "dynamic_axes": config.trace.dynamic_axes,
-    }
+    axes = dynamic_axes_of(config, model)
+    spec = spec_of(model, example, axes)
+    traced: dict[str, Any] = {"exporter": exporter, "opset": OPSETS[exporter], "dynamic_axes": axes}
     trace(model.module, example, folder / "fp32.onnx", spec=spec, **traced)
     reference = folder / "slim.onnx"
     slim(folder / "fp32.onnx", reference)

@@ -294,18 +294,19 @@ def run(stage: Stage) -> dict[str, Any]:
 def _trace(stage: Stage, spec: Mapping[str, Any], opt: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """The other two routes: the module itself in FP16, traced and slimmed."""
     from stages.half_trace import trace_in_fp16
-    from stages.models.source import open_model
+    from stages.models.source import dynamic_axes_of, open_model
 
     config = stage.config
+    model = open_model(config, stage.root)
     report, rows = trace_in_fp16(
-        open_model(config, stage.root),
-        _example(stage, spec),
+        model,
+        _example(stage, spec, model.batch or config.trace.input_shape[0] or 1),
         stage.out() / MODEL_FILE,
         method=config.precision.method.value,
         spec=spec,
         exporter=config.trace.exporter.value,
         opset=config.trace.opset,
-        dynamic_axes=config.trace.dynamic_axes,
+        dynamic_axes=dynamic_axes_of(config, model),
         keep_io_types=config.precision.keep_io_types,
         raise_opset=config.precision.opset,
         skip_patterns=config.slim.skip_patterns,
@@ -321,11 +322,10 @@ def _trace(stage: Stage, spec: Mapping[str, Any], opt: Mapping[str, Sequence[int
     return report
 
 
-def _example(stage: Stage, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _example(stage: Stage, spec: Mapping[str, Any], batch: int) -> dict[str, Any]:
     """A batch of the samples that trace has traced on."""
     from stages.data.samples import TRACE_SAMPLES, stacked, trace_samples
 
-    batch = stage.config.trace.input_shape[0] or 1
     samples = trace_samples(stage.config, min(batch, TRACE_SAMPLES // 2), stage.root, spec)
     return stacked([samples[i % len(samples)] for i in range(batch)])
 

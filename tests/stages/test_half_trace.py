@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+import yaml
 
 from stages.fp16 import run, to_fp16
 from stages.half_trace import trace_in_fp16
@@ -19,10 +20,11 @@ from stages.io import Stage, StageError, read_json, write_json
 from stages.models.calling import calling
 from stages.models.export import export
 from stages.models.model import Input, Model, Output
-from stages.models.source import open_model
+from stages.models.source import dynamic_axes_of, open_model
 from stages.models.source import spec_of as spec_of_model
 from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
+from stages.ort.session import Session
 from stages.slim import slim
 from tests.conftest import ROOT, write_params
 
@@ -302,3 +304,45 @@ def test_the_stage_traces_the_configured_model(tmp_path: Path) -> None:
     rows = read_json(stage.out() / "decisions.json")
     assert len(rows) == report["model"]["float_nodes"] and report["model"]["fp16_fraction"] > 0.8
     assert types_of_ends(stage.out() / "model.onnx") == [FLOAT, FLOAT, FLOAT]
+
+
+TWO_INPUTS = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3, stride=8, padding=1)
+
+    def forward(self, images, sizes):
+        features = self.conv(images).abs()
+        return {"y": features.flatten(2).mean(-1) * sizes[:, :1].to(features.dtype)}
+
+
+def build():
+    return Net()
+"""
+
+
+def test_every_input_of_the_stage_varies_as_it_does_in_trace(tmp_path: Path) -> None:
+    (tmp_path / "two_inputs_for_fp16.py").write_text(TWO_INPUTS)
+    overrides = ["model=torch", "data=random", "model.image_size=[64,64]", "precision.method=autocast"]
+    overrides += ["model.options.factory=two_inputs_for_fp16:build", "trace.exporter=dynamo", "trace.opset=18"]
+    write_params(tmp_path, *overrides)
+    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    values["model"]["inputs"] = [
+        {"name": "images", "kind": "images", "dtype": "float32", "shape": None},
+        {"name": "sizes", "kind": "picture_size", "dtype": "int64", "shape": None},
+    ]
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "artifacts/trace").mkdir(parents=True)
+    stage = Stage("fp16", tmp_path)
+    model = open_model(stage.config, tmp_path)
+    example = {"images": np.zeros((2, 3, 64, 64), np.float32), "sizes": np.ones((2, 2), np.int64)}
+    spec = spec_of_model(model, example, dynamic_axes_of(stage.config, model))
+    write_json(tmp_path / "artifacts/trace/io_spec.json", spec)
+    run(stage)
+    feeds = {"images": np.ones((3, 3, 64, 64), np.float32), "sizes": np.array([[1, 2], [3, 4], [5, 6]])}
+    found = Session(stage.out() / "model.onnx").run(feeds)["y"]
+    np.testing.assert_allclose(found[:, 0] / found[0, 0], [1, 3, 5], rtol=2e-3)

@@ -93,12 +93,15 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
             f"{model.image_size}"
         )
-    for axis in config.trace.dynamic_axes.get("images", {}):
-        if axis:
-            yield (
-                f"trace.dynamic_axes.images: axis {axis} cannot vary: positions and anchors are baked for "
-                "model.image_size; only the batch (axis 0) is dynamic"
-            )
+    if 1 in config.trace.dynamic_axes.get("images", {}):
+        yield "trace.dynamic_axes.images: axis 1 cannot vary: pictures have three channels"
+    for i, profile in enumerate(config.engine.profiles):
+        for name, shape in dataclasses.asdict(profile["images"]).items() if "images" in profile else ():
+            if any(side is not None and side % 32 for side in shape[2:]):
+                yield (
+                    f"engine.profiles[{i}].images.{name}: expected heights and widths that are multiples of 32 (the "
+                    f"backbone's stride), got {shape}"
+                )
     if not model.classes:
         yield "model.classes: expected one or more different names, got none"
     if model.inputs is not None or model.outputs is not None or model.drop_outputs:

@@ -115,7 +115,14 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
             "model.options.architecture.d_model: expected an integer, got 'wide'",
         ),
         (["+model.options.depth=3"], "model.options.depth: unknown key; known here: attention_gain_log2"),
-        (["++trace.dynamic_axes.images={0:batch,2:height}"], "trace.dynamic_axes.images: axis 2 cannot vary"),
+        (["++trace.dynamic_axes.images={0:batch,1:channels}"], "trace.dynamic_axes.images: axis 1 cannot vary"),
+        (
+            [
+                "++trace.dynamic_axes.images={0:batch,2:height,3:width}",
+                "engine.profiles=[{images:{min:[1,3,64,64],opt:[1,3,128,128],max:[4,3,128,200]}}]",
+            ],
+            "engine.profiles[0].images.max: expected heights and widths that are multiples of 32",
+        ),
     ],
 )
 def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
