@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly
+.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly zoo
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -51,6 +51,10 @@ report: setup ## draw reports/report.html again
 
 MODELS := benchmarks/build/models
 VERIFICATION ?= # options, as in make bench VERIFICATION="--faults-in nano_dfine nano_rtdetrv2"
+
+zoo: setup $(LIGHTLY)/.installed ## every source of models through the whole chain; fills in README's table (an hour)
+	$(BIN)/python -m benchmarks.zoo
+	$(BIN)/python -m benchmarks.readme
 
 bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and fill in benchmarks/README.md (about four hours)
 	$(BIN)/python -m benchmarks.models $(MODELS)

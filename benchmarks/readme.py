@@ -1,4 +1,5 @@
-"""Put the tables of benchmarks/results/*.json into benchmarks/README.md, each between its two markers.
+"""Put the tables of benchmarks/results/*.json between their two markers: the zoo's into README.md, the others into
+benchmarks/README.md.
 
 python -m benchmarks.readme
 """
@@ -10,8 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import backend_nodes, blind_spot, converters, emulation, placing, planted_faults, repair, sensitivity
+from benchmarks import (
+    backend_nodes,
+    blind_spot,
+    converters,
+    emulation,
+    placing,
+    planted_faults,
+    repair,
+    sensitivity,
+    zoo,
+)
 
+MAIN = Path(__file__).resolve().parent.parent / "README.md"
 README = Path(__file__).resolve().parent / "README.md"
 TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "converters": (converters.RESULTS, converters.tables),
@@ -40,6 +52,8 @@ def main() -> None:
         if results.exists():
             text = filled(text, name, table(json.loads(results.read_text())))
     README.write_text(text)
+    if zoo.RESULTS.exists():
+        MAIN.write_text(filled(MAIN.read_text(), "zoo", zoo.table(json.loads(zoo.RESULTS.read_text()))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Every source of models through the whole chain, each at its smallest real architecture.
 
     make zoo                                     all of it, in half an hour to an hour; fills in the table of README.md
-    python -m benchmarks.zoo ltdetr_nano_dfine detr --exporter dynamo --out results.json
+    python -m benchmarks.zoo detr yolos          these rows anew
+    python -m benchmarks.zoo --exporter dynamo --out dynamo.json
 
 Each model runs as `python -m pipeline` in one workspace of its own (a copy of this one, under benchmarks/build), on
 crops of photographs that come with scikit-learn and scikit-image; the embedded detectors on their digit scenes.
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.zoo_models import ENTRIES, FOLDER, PICTURES, Entry, write_configurations
+from benchmarks.zoo_models import ENTRIES, FOLDER, PICTURES, TRACED, Entry, write_configurations
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "zoo.json"
@@ -103,7 +104,7 @@ def run(entry: Entry, folder: Path, exporter: str) -> dict[str, Any]:
 def _keep_for_onnx(entry: Entry, folder: Path) -> None:
     """The traced file of the embedded D-FINE is the row `onnx`."""
     traced = folder / "artifacts" / "trace" / "model.onnx"
-    if entry.name == "ltdetr_nano_dfine" and traced.exists():
+    if entry.name == TRACED and traced.exists():
         shutil.copy2(traced, folder / FOLDER / f"{entry.name}.onnx")
 
 
@@ -204,6 +205,16 @@ def _verdicts(row: dict[str, Any]) -> list[str]:
     return cells
 
 
+def _write(path: Path, row: dict[str, Any], order: Sequence[str]) -> None:
+    """Put a row among those that were measured earlier."""
+    earlier = json.loads(path.read_text()) if path.exists() else []
+    kept = [each for each in earlier if each["name"] != row["name"] and each["name"] in order]
+    rows = sorted([*kept, row], key=lambda each: order.index(each["name"]))
+    temporary = path.with_name(f"{path.name}.partial")
+    temporary.write_text(json.dumps(rows, indent=1) + "\n")
+    temporary.replace(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.zoo", description="Every source of models through the whole chain."
@@ -218,14 +229,14 @@ def main() -> None:
     chosen = [known[name] for name in arguments.names] or ENTRIES
     if not OPTIONAL.exists() and any(entry.optional for entry in chosen):
         parser.error(f"{OPTIONAL.parent.parent.name} is needed, with torchvision: make test-lightly makes it")
-    folder, found = workspace(), []
+    if known["onnx"] in chosen and known[TRACED] not in chosen:
+        chosen = [known[TRACED], *chosen]
+    folder = workspace()
     for entry in chosen:
-        found.append(run(entry, folder, arguments.exporter))
+        row = run(entry, folder, arguments.exporter)
         _keep_for_onnx(entry, folder)
-        print(json.dumps(found[-1]), flush=True)
-    temporary = arguments.out.with_name(f"{arguments.out.name}.partial")
-    temporary.write_text(json.dumps(found, indent=1) + "\n")
-    temporary.replace(arguments.out)
+        print(json.dumps(row), flush=True)
+        _write(arguments.out, row, list(known))
 
 
 if __name__ == "__main__":

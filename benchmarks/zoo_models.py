@@ -15,6 +15,7 @@ from typing import Any
 
 FOLDER = "zoo_models"  # in the workspace
 PICTURES = "zoo_pictures"  # in the workspace
+TRACED = "ltdetr_nano_dfine"  # whose traced file is the row `onnx`
 CLASSES = 80
 _CLASS_LOGITS = (
     "{name: logits, kind: classes, take: null, activation: null, format: null, normalized: null, no_object: null}"
@@ -164,7 +165,37 @@ def _ltdetr(decoder: str) -> list[Entry]:
             f"LT-DETR, ConvNeXt-Tiny, {named}, 640x640",
             ("model=ltdetr", chosen, *_ON_PICTURES),
         ),
+        Entry(
+            f"ltdetr_vit_{decoder}",
+            "ltdetr",
+            f"LT-DETR, ViT-Tiny, {named}, 640x640",
+            ("model=ltdetr_vit", chosen, *_ON_PICTURES),
+        ),
     ]
+
+
+def _lightly_train() -> list[Entry]:
+    return [
+        Entry(
+            f"lightly_train_{decoder}",
+            "lightly_train",
+            f"LT-DETR, DINOv3 ViT-Tiny, {named}, 640x640",
+            (
+                "model=lightly_train",
+                f"decoder={decoder}",
+                "model.options.name=dinov3/vitt16-ltdetr",
+                "model.options.random=true",
+                *_ON_PICTURES,
+            ),
+            optional=True,
+        )
+        for decoder, named in (("dfine", "D-FINE"), ("rtdetrv2", "RT-DETRv2"))
+    ]
+
+
+def _optional(choice: str, name: str, architecture: str, *overrides: str) -> Entry:
+    chosen = (f"model={choice}", f"model.options.name={name}", *overrides, *_ON_PICTURES)
+    return Entry(f"{choice}_{name}", choice.removesuffix("_classifier"), architecture, chosen, optional=True)
 
 
 ENTRIES = [
@@ -184,6 +215,11 @@ ENTRIES = [
         {"backbone_config": _RESNET50 | {"out_features": ["stage2", "stage3", "stage4"]}},
     ),
     _hugging_face("yolos", "YOLOS-tiny, 512x512", _YOLOS_TINY, 512),
+    *_lightly_train(),
+    _optional("torchvision", "ssdlite320_mobilenet_v3_large", "SSDlite, MobileNetV3-Large, 320x320"),
+    _optional("torchvision", "fcos_resnet50_fpn", "FCOS, ResNet-50, 640x640", "model.image_size=[640,640]"),
+    _optional("torchvision_classifier", "resnet18", "ResNet-18, 224x224"),
+    _optional("timm", "mobilenetv3_small_050", "MobileNetV3-Small 0.5, 224x224"),
     Entry(
         "torch",
         "torch",
@@ -202,7 +238,7 @@ ENTRIES = [
         "the embedded D-FINE's traced file, 128x128",
         (
             "model=onnx",
-            f"model.checkpoint={FOLDER}/ltdetr_nano_dfine.onnx",
+            f"model.checkpoint={FOLDER}/{TRACED}.onnx",
             "model.image_size=[128,128]",
             "data=digits",
         ),
