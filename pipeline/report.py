@@ -80,6 +80,7 @@ def content(folder: Path) -> dict[str, Any]:
         ],
         "machine": _machine(reports.get("probe")),
         "hops": (hops := _hop_rows(verify, reports)),
+        "detects": any(gate["gate"] == "matched_fraction_min" for gate in (verdict or {}).get("gates", [])),
         "classifies": any(hop.get("top1_agreement") is not None for hop in hops),
         "outputs": sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         "gates": (verdict or {}).get("gates", []),

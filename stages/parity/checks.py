@@ -19,6 +19,7 @@ from typing import Any
 
 from conf.schema import Evaluation, GatesConfig
 from stages.parity.detections import Matching, summarize
+from stages.parity.gates import detects
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
 NAMED = 10  # nodes of a sentence; details.json has all
@@ -38,8 +39,7 @@ def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> l
         facts: of the final hop: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
     """
     by_check = {name: [gate for gate in gates if gate["measures"] in what] for name, what in _GATES.items()}
-    detector = any(gate["measures"] == "matched_fraction" for gate in gates)
-    by_check.pop("classes" if detector else "detections")  # both have label flips
+    by_check.pop("classes" if detects(gates) else "detections")  # both have label flips
     rows = [_by_gates(name, found) for name, found in by_check.items() if found]
     for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
         rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})

@@ -88,5 +88,10 @@ def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) ->
     return {"verdict": outcome, "reasons": failed + unknown or ([] if gates else ["no gate was evaluated"])}
 
 
+def detects(gates: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether they are those of a detector, which has a gate of its own that no other model has."""
+    return any(gate["gate"] == "matched_fraction_min" for gate in gates)
+
+
 def _number(value: float) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

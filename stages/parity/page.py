@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.parity.drawings import BLUE, ORANGE, error_growth, histogram
+from stages.parity.gates import detects
 from stages.parity.pinning import pins_argument
 
 _TEMPLATE = "verify.html.j2"
@@ -70,6 +71,7 @@ def render(
         report=report,
         evaluation=_EVALUATIONS.get(report["evaluation"], report["evaluation"]),
         hops=hops,
+        detects=detects(verdict["gates"]),
         classifies=any(hop.get("top1_agreement") is not None for hop in hops),
         outputs=sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
         histograms=_histograms(details["hops"]),

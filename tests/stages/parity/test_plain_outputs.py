@@ -124,6 +124,8 @@ def test_a_good_classifier_passes_and_has_the_gates_of_one(tmp_path: Path) -> No
         "accumulation": "not verified",
     }
     assert not any("detections" in item or "precision" in item for item in report["not_verified"])
+    page = (tmp_path / "out" / "verify.html").read_text()
+    assert "same best class" in page and "AP50-95" not in page and "found again" not in page
 
 
 def test_another_best_class_fails_and_names_the_sample(tmp_path: Path) -> None:
