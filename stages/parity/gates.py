@@ -90,7 +90,7 @@ def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) ->
 
 def detects(gates: Sequence[Mapping[str, Any]]) -> bool:
     """Whether they are those of a detector, which has a gate of its own that no other model has."""
-    return any(gate["gate"] == "matched_fraction_min" for gate in gates)
+    return any(gate["measures"] == "matched_fraction" for gate in gates)
 
 
 def _number(value: float) -> str:
