@@ -5,18 +5,20 @@ a changed file re-runs what depends on it, wherever it lies; and the proof that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from conf.schema import Config, DataSource
-from stages.data.functions import file_of
 from stages.data.picture import Arrays, Drawn, Picture
 from stages.data.samples import PURPOSES, drawn
+from stages.imported import imported
 from stages.io import Stage, StageError, stage_main, write_json
 from stages.models.sources import source
+from stages.watched import watched
 
 _MADE = 16  # of a function's samples of a purpose are made here and compared
 _SHOWN = 10
@@ -31,21 +33,42 @@ def fingerprint(path: Path) -> dict[str, Any]:
 
 def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
     """Fingerprints of the files of a model's source, folders with all that is in them, by their place: in the
-    workspace, or beside the file or folder that was named.
+    workspace, or beside the file or folder that was named, from as far up as it takes to tell them apart.
+
+    What Python compiles beside its sources is left out: it changes by being imported.
 
     Raises:
         StageError: when there is no such file.
     """
-    found: dict[str, Any] = {}
+    inside: dict[str, Path] = {}
+    outside: dict[Path, int] = {}  # how many parts of the path are its name
     for path in paths:
         if not path.exists():
             raise StageError(
                 f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
             )
-        base = root if path.is_relative_to(root) else path.parent
-        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        found |= {each.relative_to(base).as_posix(): fingerprint(each) for each in files}
-    return found
+        found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        for each in (each for each in found if "__pycache__" not in each.parts):
+            if path.is_relative_to(root):
+                inside[each.relative_to(root).as_posix()] = each
+            else:
+                outside.setdefault(each, len(each.relative_to(path.parent).parts))
+    named = inside | _told_apart(outside, inside)
+    return {name: fingerprint(path) for name, path in named.items()}
+
+
+def _told_apart(parts: Mapping[Path, int], taken: Collection[str]) -> dict[str, Path]:
+    """Files by the last so many parts of their paths, or more where the same name is taken or given twice."""
+    count = dict(parts)
+    while True:
+        names = {path: Path(*path.parts[-number:]).as_posix() for path, number in count.items()}
+        times = Counter(names.values())
+        same = [path for path, name in names.items() if times[name] > 1 or name in taken]
+        longer = [path for path in same if count[path] < len(path.parts)]
+        if not longer:
+            return {names[path]: path for path in count}
+        for path in longer:
+            count[path] += 1
 
 
 def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str, Any]:
@@ -64,21 +87,27 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str,
 
 
 def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
-    """Fingerprint of the file that a module:function of the user's is defined in.
+    """Fingerprints of the files that a module:function of the user's comes from (stages/watched.py), and one digest of
+    them all. The module is imported, so that what is wrong with it ends the run here.
 
     Args:
         key: of the configuration, for the message.
 
     Raises:
-        StageError: when there is no such module.
+        StageError: when there is no such module or function, or it cannot be imported.
     """
-    file = file_of(name, root)
-    if file is None:
+    found = watched([name], root)
+    if not found:
         raise StageError(
             f"{key}: {name!r}: expected a module that can be imported from the workspace or is "
             f"installed, found no file of {name.partition(':')[0]!r}"
         )
-    return fingerprint(file)
+    imported(key, name, root)
+    files = fingerprint_files(found, root)
+    digest = hashlib.sha256()
+    for place, each in files.items():
+        digest.update(f"{place} {each['sha256']} ".encode())
+    return {"sha256": digest.hexdigest(), "files": files}
 
 
 def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:

@@ -11,12 +11,7 @@ classes). The same arguments must give the same sample: stages make each anew.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +19,7 @@ import numpy as np
 
 from conf.schema import Config
 from stages.data.picture import Arrays, Drawn, Picture
+from stages.imported import imported, said
 from stages.io import StageError
 
 
@@ -39,7 +35,7 @@ class MadeSamples(Drawn):
         try:
             made = self._function(self._purpose, position, self._seed)
         except Exception as error:  # whatever the user's code raises
-            raise StageError(f"data.function: sample {name}: {_said(error)}") from error
+            raise StageError(f"data.function: sample {name}: {said(error)}") from error
         return _read(name, made)
 
 
@@ -50,51 +46,8 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> M
         StageError: when there is no such module or function.
     """
     assert config.data.function is not None, "validated: data.source=function has one"
-    return MadeSamples(config.data.function, function_of(config.data.function, root), purpose, count, config.data.seed)
-
-
-def function_of(name: str, root: Path) -> Callable[..., Any]:
-    """The function that module:function names, imported from the workspace or from what is installed.
-
-    Raises:
-        StageError: when there is none, or its module cannot be imported.
-    """
-    module, _, attribute = name.partition(":")
-    try:
-        with _importable(root):
-            found = getattr(importlib.import_module(module), attribute, None)
-    except Exception as error:  # whatever the user's module raises
-        raise StageError(f"data.function: {name!r}: module {module!r} cannot be imported: {_said(error)}") from error
-    if not callable(found):
-        raise StageError(f"data.function: {name!r}: module {module!r} has no function {attribute!r}")
-    function: Callable[..., Any] = found
-    return function
-
-
-def file_of(name: str, root: Path) -> Path | None:
-    """The file that the module of module:function lies in; None where there is none."""
-    try:
-        with _importable(root):
-            found = importlib.util.find_spec(name.partition(":")[0])
-    except (ImportError, ValueError):  # a package around it is missing; __main__
-        return None
-    return None if found is None or found.origin is None or not Path(found.origin).is_file() else Path(found.origin)
-
-
-@contextmanager
-def _importable(root: Path) -> Iterator[None]:
-    sys.path.insert(0, str(root))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(root))
-
-
-def _said(error: Exception) -> str:
-    """The error and the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    return f"{type(error).__name__}: {error}{place}"
+    function = imported("data.function", config.data.function, root)
+    return MadeSamples(config.data.function, function, purpose, count, config.data.seed)
 
 
 def _read(name: str, made: Any) -> Picture | Arrays:

@@ -73,11 +73,46 @@ def test_plugins_are_missed_before_the_work(tmp_path: Path) -> None:
         check_plugins(["gone.so", "here.so", "away.so"], tmp_path)
 
 
-def test_a_custom_rule_is_known_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+def test_files_elsewhere_with_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    paths = [tmp_path / place for place in ("a/net.py", "b/net.py", "workspace/net.py", "c/lone.py")]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_text(str(path))
+    found = fingerprint_files(paths, root)
+    assert found == {
+        "a/net.py": fingerprint(paths[0]),
+        "b/net.py": fingerprint(paths[1]),
+        "net.py": fingerprint(paths[2]),
+        "lone.py": fingerprint(paths[3]),
+    }
+
+
+def test_what_python_compiles_is_no_content(tmp_path: Path) -> None:
+    (tmp_path / "pack/__pycache__").mkdir(parents=True)
+    for name in ("net.py", "__pycache__/net.pyc"):
+        (tmp_path / "pack" / name).write_text("x = 1")
+    assert list(fingerprint_files([tmp_path / "pack"], tmp_path)) == ["pack/net.py"]
+
+
+def test_a_custom_rule_is_known_by_its_files(tmp_path: Path) -> None:
+    (tmp_path / "beside_rule.py").write_text("WHY = 'mine'\n")
     (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return None\n")
-    before = fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path)
-    (tmp_path / "rule_of_mine.py").write_text("def keep(node, ranges): return 'mine'\n")
-    assert fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path) != before
+    one = fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path)
+    (tmp_path / "rule_of_mine.py").write_text("import beside_rule\ndef keep(node, ranges): return beside_rule.WHY\n")
+    two = fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path)
+    (tmp_path / "beside_rule.py").write_text("WHY = 'ours'\n")
+    three = fingerprint_code("precision.custom_rule", "rule_of_mine:keep", tmp_path)
+    assert len({each["sha256"] for each in (one, two, three)}) == 3
+    assert list(three["files"]) == ["rule_of_mine.py", "beside_rule.py"]
     with pytest.raises(StageError, match=r"precision\.custom_rule: 'no\.such:rule': expected a module"):
         fingerprint_code("precision.custom_rule", "no.such:rule", tmp_path)
+
+
+def test_a_package_that_raises_is_said_with_the_key_and_the_line(tmp_path: Path) -> None:
+    (tmp_path / "badpkg").mkdir()
+    (tmp_path / "badpkg/__init__.py").write_text("\nraise RuntimeError('not today')\n")
+    (tmp_path / "badpkg/m.py").write_text("def f(node, ranges): return None\n")
+    with pytest.raises(StageError, match=r"^precision\.custom_rule: 'badpkg\.m:f': .*RuntimeError: not today") as error:
+        fingerprint_code("precision.custom_rule", "badpkg.m:f", tmp_path)
+    assert error.match(r"badpkg/__init__\.py, line 2\)$")

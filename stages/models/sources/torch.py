@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
-import importlib.util
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config, DecoderName
+from stages.imported import imported, said
 from stages.io import StageError
 from stages.models.calling import calling
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
 from stages.models.model import Input, Model, Output
 from stages.models.weights import load_weights
+from stages.watched import watched
 
 if TYPE_CHECKING:
     import torch
@@ -77,29 +76,11 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, and the source of what is named: all of its package in the workspace, or its installed file."""
+    """The checkpoint, and the code of what is named: stages/watched.py."""
     options: Options = config.model.options
-    named = [name.partition(":")[0] for name in (options.factory, options.prepare) if name is not None]
     found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
-    for module in dict.fromkeys(named):
-        found += [path for path in _sources_of(module, root) if path not in found]
-    return found
-
-
-def _sources_of(module: str, root: Path) -> list[Path]:
-    package, *inner = module.split(".")
-    if (root / package).is_dir():
-        return sorted((root / package).rglob("*.py"))
-    if (root / f"{package}.py").is_file():
-        return [root / f"{package}.py"]
-    spec = importlib.util.find_spec(package)  # finds a package without importing it, and not what is inside it
-    if spec is None or spec.origin is None:
-        return []
-    file = Path(spec.origin)
-    if inner:
-        place = file.parent.joinpath(*inner)
-        file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
-    return [file] if file.is_file() else []
+    code = watched([name for name in (options.factory, options.prepare) if name is not None], root)
+    return found + [path for path in code if path not in found]
 
 
 def open_model(config: Config, root: Path) -> Model:
@@ -210,38 +191,18 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
 
 
 def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -> Any:
-    """What the named function returns; the workspace is on the path meanwhile, for what it imports.
+    """What the named function returns.
 
     Raises:
         StageError: when there is no such function, or it raises.
     """
-    module, _, attribute = name.partition(":")
-    with _importing_from(root):
-        try:
-            function: Callable[..., Any] | None = getattr(importlib.import_module(module), attribute, None)
-        except Exception as error:  # whatever the user's code raises when it is imported
-            raise StageError(
-                f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
-                f"{type(error).__name__}: {_first_line(error)}"
-            ) from error
-        if not callable(function):
-            raise StageError(f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
-        try:
-            return function(*arguments, **keywords)
-        except StageError:
-            raise
-        except Exception as error:
-            raise StageError(f"{key}: {name} raised {type(error).__name__}: {_first_line(error)}") from error
-
-
-@contextlib.contextmanager
-def _importing_from(root: Path) -> Iterator[None]:
-    sys.path.insert(0, str(root))
+    function = imported(key, name, root)
     try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # the user's code may have taken it off
-            sys.path.remove(str(root))
+        return function(*arguments, **keywords)
+    except StageError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise StageError(f"{key}: {name} raised {said(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -10,7 +10,6 @@ import pytest
 
 from conf.schema import Config
 from conf.validate import validate
-from stages.data.functions import function_of
 from stages.data.samples import calibration_samples, verification_samples
 from stages.inputs import fingerprint_data
 from stages.io import StageError
@@ -74,15 +73,19 @@ def test_faults_name_the_sample(body: str, said: str, tmp_path: Path, monkeypatc
     assert "my_data:sample/verification/3" in str(error.value)
 
 
-def test_modules_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StageError, match=r"data\.function: 'no_such_module:f': .*cannot be imported"):
-        function_of("no_such_module:f", tmp_path)
-    config_of(tmp_path, "pass", monkeypatch)
-    with pytest.raises(StageError, match="module 'my_data' has no function 'other'"):
-        function_of("my_data:other", tmp_path)
-    (tmp_path / "broken_data.py").write_text("x = 1\nraise KeyError('path')\n")
-    with pytest.raises(StageError, match=r"broken_data.*KeyError: 'path' \(.*broken_data\.py, line 2\)"):
-        function_of("broken_data:f", tmp_path)
+def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, "pass", monkeypatch)
+    (tmp_path / "my_data.py").write_text("x = 1\nraise KeyError('path')\n")
+    with pytest.raises(StageError, match=r"data\.function: 'my_data:sample'.*KeyError: 'path' \(.*my_data\.py, line 2"):
+        verification_samples(config, tmp_path, SPEC)
+
+
+def test_the_function_may_import_from_the_workspace_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "read_late.py").write_text("import numpy as np\nPIXELS = np.full((9, 9, 3), 7, np.uint8)\n")
+    config = config_of(tmp_path, "import read_late; return read_late.PIXELS", monkeypatch)
+    np.testing.assert_allclose(verification_samples(config, tmp_path, SPEC)[0].feeds["images"], 7 / 255, rtol=1e-6)
     assert str(tmp_path) not in sys.path
 
 

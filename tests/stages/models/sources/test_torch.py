@@ -325,17 +325,19 @@ def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tm
         traced(mine, tmp_path, f"model.options.prepare={mine}:break_it", "model.options.trained=true")
 
 
-def test_files_are_the_weights_and_the_sources(mine: str, tmp_path: Path) -> None:
+def test_files_are_the_weights_and_the_code(mine: str, tmp_path: Path) -> None:
     configured = config(mine, "model.checkpoint=w.pt", f"model.options.prepare={mine}:fuse")
-    assert files(configured, tmp_path) == [tmp_path / "w.pt", tmp_path / f"{mine}.py"]
-    (tmp_path / "pack/inner").mkdir(parents=True)
-    for name in ("__init__.py", "inner/net.py", "inner/__init__.py", "notes.txt"):
-        (tmp_path / "pack" / name).write_text("")
-    names = ["pack/__init__.py", "pack/inner/__init__.py", "pack/inner/net.py"]
-    assert files(config("pack.inner.net"), tmp_path) == [tmp_path / name for name in names]
-    (installed,) = files(config("email.mime.text"), tmp_path)
-    assert installed.is_file() and installed.parts[-3:] == ("email", "mime", "text.py")
+    extra = mine.replace("mine", "extra_of_mine")
+    assert files(configured, tmp_path) == [tmp_path / name for name in ("w.pt", f"{mine}.py", f"{extra}.py")]
     assert files(config("absent_package.models"), tmp_path) == []
+
+
+def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> None:
+    code = (tmp_path / f"{mine}.py").read_text()
+    (tmp_path / f"{mine}.py").write_text(f"import sys\nsys.path.remove({str(tmp_path)!r})\n{code}")
+    before = list(sys.path)
+    assert list(open_model(config(mine), tmp_path).outputs)
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
