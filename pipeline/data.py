@@ -44,7 +44,7 @@ def _row(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
     if labels:
         names += f"; labels from {labels['file']} ({labels['sha256'][:12]})"
     if code:
-        names = f"made by {code['function']} ({code['sha256'][:12]}); the digest is of the first {used.get('made')}"
+        names = f"made by {code['function']} ({code['sha256'][:12]}); the digest is of all samples"
     known = files or code
     return {
         "purpose": _PURPOSES[purpose],

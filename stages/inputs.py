@@ -20,7 +20,6 @@ from stages.io import Stage, StageError, stage_main, write_json
 from stages.models.sources import source
 from stages.watched import watched
 
-_MADE = 16  # of a function's samples of a purpose are made here and compared
 _SHOWN = 10
 
 
@@ -122,14 +121,14 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, An
         path = root / config.data.annotations  # labels are read by verification alone
         found["verification"]["annotations"] = {"file": path.name} | fingerprint(path)
     if config.data.source is DataSource.npz:
-        _digests({purpose: (each, len(each)) for purpose, each in samples.items()})
+        _digests(samples)
     if config.data.source is DataSource.function:
         name = str(config.data.function)
         code = {"function": name} | fingerprint_code("data.function", name, root)
-        made = _digests({purpose: (each, min(_MADE, len(each))) for purpose, each in samples.items()})
+        made = _digests(samples)
         for purpose in PURPOSES:  # content, too: what the function reads may change while its code does not
             digest = hashlib.sha256(" ".join(made[purpose]).encode()).hexdigest()
-            found[purpose] |= {"code": code, "made": len(made[purpose]), "sha256": digest}
+            found[purpose] |= {"code": code, "sha256": digest}
     left_out = samples["verification"].left_out
     return found, {reason: list(names) for reason, names in left_out.items()}
 
@@ -142,8 +141,8 @@ def _folder(config: Config, root: Path) -> Path | None:
     return None if config.data.folder is None else root / config.data.folder
 
 
-def _digests(samples: Mapping[str, tuple[Drawn, int]]) -> dict[str, list[str]]:
-    """SHA-256 of the first so many samples of each purpose.
+def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
+    """SHA-256 of every sample of each purpose, one sample in memory at a time.
 
     Raises:
         StageError: when two purposes share one.
@@ -151,8 +150,8 @@ def _digests(samples: Mapping[str, tuple[Drawn, int]]) -> dict[str, list[str]]:
     seen: dict[str, tuple[str, str]] = {}
     found: dict[str, list[str]] = {}
     shared: list[str] = []
-    for purpose, (each, count) in samples.items():
-        found[purpose] = [_digest(each[number]) for number in range(count)]
+    for purpose, each in samples.items():
+        found[purpose] = [_digest(each[number]) for number in range(len(each))]
         for number, digest in enumerate(found[purpose]):
             earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
             if earlier != purpose:

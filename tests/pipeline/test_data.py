@@ -59,7 +59,7 @@ def test_files_counts_and_preprocessing() -> None:
 
 def test_made_samples_have_no_files_and_functions_their_code() -> None:
     made = {"samples": 4, "sha256": HASH, "files": []}
-    code = made | {"code": {"function": "mine:sample", "sha256": HASH}, "made": 4}
+    code = made | {"code": {"function": "mine:sample", "sha256": HASH}}
     data = data_of({"trace": made, "verification": code, "data": {"source": "function", "left_out": {}}}, None)
     assert data is not None and data["files"] == [] and data["preprocessing"] == []
     assert (data["rows"][0]["names"], data["rows"][0]["sha256"], data["rows"][0]["files"]) == (
@@ -67,7 +67,7 @@ def test_made_samples_have_no_files_and_functions_their_code() -> None:
         "–",
         None,
     )
-    assert data["rows"][1]["names"] == "made by mine:sample (0123456789ab); the digest is of the first 4"
+    assert data["rows"][1]["names"] == "made by mine:sample (0123456789ab); the digest is of all samples"
 
 
 def test_the_page_lists_files_with_hashes_and_stops_listing_somewhere(tmp_path: Path) -> None:
