@@ -32,6 +32,7 @@ from conf.schema import (
     Provider,
 )
 
+HEIGHT_AND_WIDTH = "[height, width], such as [640, 640]"
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
 _OPSETS = {Exporter.torchscript: (17, 20), Exporter.dynamo: (18, 23)}
 
@@ -205,7 +206,7 @@ _FAULTS_OF_ENTRIES = {
 def _rules_of_model(c: Config) -> Iterator[str]:
     m = c.model
     if len(m.image_size) != 2 or any(side is not None and side < 1 for side in m.image_size):
-        yield f"model.image_size: expected [height, width] in pixels, or [null, null], got {m.image_size}"
+        yield f"model.image_size: expected {HEIGHT_AND_WIDTH}, or [null, null], got {m.image_size}"
     elif c.data.source is DataSource.digits and m.image_size[0] != m.image_size[1]:
         yield f"model.image_size: digit scenes are square, got {m.image_size}"
     if m.classes is not None and len(set(m.classes)) != len(m.classes):

@@ -8,10 +8,13 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
-from conf.rules import RULES, faults_of_engine, faults_of_precision
+from conf.rules import HEIGHT_AND_WIDTH, RULES, faults_of_engine, faults_of_precision
 from conf.schema import Config, EngineConfig, PrecisionConfig
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+_EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
+# Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.
+_DERIVED = {"model.image_size": ("trace.input_shape", "engine.profiles")}
 
 
 class ConfigErrors(ValueError):
@@ -56,9 +59,21 @@ def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Confi
             if not mistyped:
                 raise
     if errors:
-        raise ConfigErrors(errors)
+        raise ConfigErrors(_without_derived(errors))
     assert isinstance(config, Config)
     return config
+
+
+def _without_derived(errors: list[str]) -> list[str]:
+    """The errors, without those of keys that are derived from one at fault. Of that one its sides' types, if they are
+    wrong, or the first complaint is enough.
+    """
+    for source, derived in _DERIVED.items():
+        of_source = [error for error in errors if error.startswith(source)]
+        if of_source:
+            kept = [error for error in of_source if error.startswith(f"{source}[")] or of_source[:1]
+            errors = [error for error in errors if error in kept or not error.startswith((source, *derived))]
+    return errors
 
 
 def _with_options(
@@ -164,4 +179,4 @@ def _typed_scalar(expected: type, value: Any, path: str, errors: list[str]) -> A
 
 
 def _fault(errors: list[str], path: str, expected: str, got: Any) -> None:
-    errors.append(f"{path}: expected {expected}, got {got!r}")
+    errors.append(f"{path}: expected {_EXPECTED.get(path, expected)}, got {got!r}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.schema import CONF
 from conf.validate import ConfigErrors
+from pipeline.compose import resolved
 from pipeline.run import run
 from pipeline.workspace import root
 from stages.configuration import validated
@@ -22,7 +22,7 @@ _exit_codes: list[int] = []
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     try:
-        values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+        values = resolved(config)
         validated(values)
     except (ConfigErrors, OmegaConfBaseException) as error:
         print(error, file=sys.stderr)

@@ -113,6 +113,21 @@ def test_all_errors_come_at_once() -> None:
     assert "trace.exporter: expected one of torchscript, dynamo, got 'magic'" in errors
 
 
+@pytest.mark.parametrize("size", [[64, -1], [-1, 64], [64], ["wide", 64], 640])
+def test_what_is_derived_from_a_faulty_size_is_not_reported_beside_it(size: object) -> None:
+    values = composed(f"model.image_size={size}") if isinstance(size, list) and len(size) == 2 else composed()
+    values["model"]["image_size"] = size
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    (error,) = caught.value.errors
+    assert error.startswith("model.image_size") and "got " in error
+
+
+def test_shapes_of_their_own_are_reported_where_the_size_is_none_to_blame() -> None:
+    errors = errors_of("trace.input_shape=[2,3,64,64]", "engine.profiles=[]", "verify.batch=0")
+    assert [error.split(":")[0] for error in errors] == ["verify.batch", "trace.input_shape", "engine.profiles"]
+
+
 def test_dynamo_needs_its_opset() -> None:
     (error,) = errors_of("trace.exporter=dynamo")
     assert "trace.exporter=dynamo writes opset 18 to 23, got 17" in error

@@ -1,0 +1,33 @@
+"""From what Hydra has composed to plain values, ready to be checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dicts, lists and scalars, every interpolation resolved.
+
+    A `model.image_size` that is no pair stays as it was given, for the check to name it: other keys are made of its two
+    sides, and could not be resolved.
+
+    Raises:
+        OmegaConfBaseException: when an interpolation cannot be resolved.
+    """
+    plain: Any = OmegaConf.to_container(config)
+    size = plain["model"].get("image_size")
+    if (isinstance(size, list) and len(size) == 2) or (isinstance(size, str) and "${" in size):
+        return _container(config)
+    replaced = config.copy()
+    with open_dict(replaced):
+        OmegaConf.update(replaced, "model.image_size", [None, None])
+    values = _container(replaced)
+    values["model"]["image_size"] = size
+    return values
+
+
+def _container(config: DictConfig) -> dict[str, Any]:
+    values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    return values
