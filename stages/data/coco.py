@@ -102,8 +102,9 @@ def read_annotations(path: Path) -> _Annotations:
     """COCO's JSON, without what is no label.
 
     Raises:
-        StageError: listing everything that is wrong: entries that lack a key, ids or file names that are there twice,
-            file names outside the folder, categories that nothing defines, boxes that are no four numbers.
+        StageError: listing everything that is wrong: entries that lack a key, ids that are neither integer nor text, ids or
+            file names that are there twice, file names outside the folder, categories that nothing defines, boxes that
+            are no four numbers, an iscrowd that is no truth value.
     """
     content = _read(path)
     faults: list[str] = []
@@ -147,6 +148,8 @@ def _by_id(content: Mapping[str, Any], kind: str, key: str, faults: list[str]) -
         lacks = [each for each in ("id", key) if not isinstance(entry, dict) or entry.get(each) is None]
         if lacks:
             faults.append(f"{kind}[{number}]: lacks {' and '.join(lacks)}")
+        elif not _is_id(entry["id"]):
+            faults.append(f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}")
         elif entry["id"] in found:
             faults.append(f"{kind}[{number}]: id {entry['id']} is there twice")
         else:
@@ -170,12 +173,22 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 def _fault(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
     if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
         return "expected image_id, category_id and bbox"
+    for key in ("image_id", "category_id"):
+        if not _is_id(annotation[key]):
+            return f"{key}: expected an integer or text, got {annotation[key]!r}"
     if annotation["category_id"] not in categories:
         return f"category_id {annotation['category_id']} is no id of categories"
     box = annotation["bbox"]
     if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
         return f"bbox: expected [x, y, width, height] in pixels, got {box}"
+    crowd = annotation.get("iscrowd", 0)
+    if not isinstance(crowd, int) or crowd not in (0, 1):  # true and false are 1 and 0
+        return f"iscrowd: expected 0, 1, true or false, got {crowd!r}"
     return None
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:

@@ -145,6 +145,42 @@ def test_all_faults_of_the_file_are_listed(tmp_path: Path) -> None:
         assert each in said, said
 
 
+def test_ids_that_are_no_ids_and_crowds_that_are_none(tmp_path: Path) -> None:
+    annotations = content()
+    annotations["images"][1]["id"] = [1]
+    annotations["images"][2]["id"] = True
+    annotations["categories"].append({"id": {"a": 1}, "name": "deep"})
+    annotations["annotations"][3]["image_id"] = [1]
+    annotations["annotations"][4]["category_id"] = {}
+    annotations["annotations"][5]["image_id"] = None
+    annotations["annotations"][6]["iscrowd"] = "0"
+    annotations["annotations"][7]["iscrowd"] = 2
+    annotations["annotations"][8]["iscrowd"] = None
+    said = faults(tmp_path, annotations)
+    for each in (
+        "images[1]: id: expected an integer or text, got [1]",
+        "images[2]: id: expected an integer or text, got True",
+        "categories[3]: id: expected an integer or text, got {'a': 1}",
+        "annotations[3]: image_id: expected an integer or text, got [1]",
+        "annotations[4]: category_id: expected an integer or text, got {}",
+        "annotations[5]: image_id: expected an integer or text, got None",
+        "annotations[6]: iscrowd: expected 0, 1, true or false, got '0'",
+        "annotations[7]: iscrowd: expected 0, 1, true or false, got 2",
+        "annotations[8]: iscrowd: expected 0, 1, true or false, got None",
+    ):
+        assert each in said, said
+
+
+def test_text_is_an_id_and_a_truth_value_a_crowd(tmp_path: Path) -> None:
+    annotations = content()
+    annotations["images"][0]["id"] = "first"
+    annotations["annotations"][0] |= {"image_id": "first", "iscrowd": True}
+    annotations["annotations"][1]["iscrowd"] = False
+    del annotations["annotations"][2]["iscrowd"]
+    found = by_name(written(tmp_path, annotations), tmp_path)
+    assert [found[name].crowds.tolist() for name in ("0/0.png", "1/1.png", "0/2.png")] == [[True], [False], [False]]
+
+
 def test_files_that_are_no_annotations_and_pictures_that_are_missing(tmp_path: Path) -> None:
     assert "boxes.json lacks annotations, categories; expected COCO's JSON" in faults(tmp_path, {"images": []})
     assert "lacks images, annotations, categories" in faults(tmp_path, [1])
