@@ -254,7 +254,13 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     truth = reference.truth[: len(found)]
     if not any((boxes.scores > 0).any() for boxes in truth):
         return nothing, "the true labels hold no box"
-    return {**average_precision(found, truth, len(reference.spec["class_names"]))}, None
+    return {**average_precision(found, truth, _classes(reference, found, truth))}, None
+
+
+def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:
+    """The number of classes: those that have names, and every label that occurs."""
+    largest = max(int(each.labels.max(initial=-1)) for pictures in detections for each in pictures)
+    return max(largest + 1, len(reference.spec.get("class_names") or ()))
 
 
 def _self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
@@ -265,7 +271,7 @@ def _self_precision(reference: Reference, found: Sequence[Detections], threshold
     expected = reference.found[: len(found)]
     if not any((each.scores >= threshold).any() for each in expected):
         return nothing
-    return nothing | self_ap(found, expected, len(reference.spec["class_names"]), threshold)
+    return nothing | self_ap(found, expected, _classes(reference, found, expected), threshold)
 
 
 def cpu_provider_claims(

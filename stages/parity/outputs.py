@@ -210,6 +210,11 @@ def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
         )
 
 
+def class_name(class_names: Sequence[str], label: int) -> str:
+    """What to call a class: by its name, or by its number where it has none."""
+    return str(class_names[label]) if 0 <= label < len(class_names) else f"class {label}"
+
+
 def classes_of(spec: Mapping[str, Any]) -> str:
     """The output of kind "classes"."""
     return str(_by_kind(spec)["classes"]["name"])

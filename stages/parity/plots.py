@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stages.parity.detections import Detections
+from stages.parity.outputs import class_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,7 +132,7 @@ def boxes_over_picture(
         image: float32 [3, H, W] in 0..1.
         truth: true boxes, or None.
         reference, candidate: the detections to draw, boxes xyxy in pixels.
-        class_names: by label.
+        class_names: by label; one without a name is called by its number.
         file: PNG to write.
     """
     height, width = image.shape[1:]
@@ -145,7 +146,8 @@ def boxes_over_picture(
             for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
                 _rectangle(axes, box, colour, line, style, halo="white" if found is reference else "black")
                 corner = box[:2] if found is reference else box[2:]
-                _tag(axes, corner, f"{class_names[label]} {score:.2f}", colour, found is reference, width, height)
+                text = f"{class_name(class_names, int(label))} {score:.2f}"
+                _tag(axes, corner, text, colour, found is reference, width, height)
         axes.set(xlim=(0, width), ylim=(height, 0))
         figure.savefig(file, dpi=150, metadata={"Software": None})
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.parity.detections import Detections, Matching
 from stages.parity.hops import Hop
+from stages.parity.outputs import class_name
 from stages.parity.plain_outputs import errors_by_sample, plain_outputs
 from stages.parity.reference import Reference
 
@@ -122,8 +123,7 @@ def _name(reference: Reference, found: Detections, index: int) -> str:
 
 
 def _class(reference: Reference, number: int) -> str:
-    names = reference.spec["class_names"]
-    return str(names[number]) if number < len(names) else f"class {number}"
+    return class_name(reference.spec["class_names"], number)
 
 
 def _shift(a: Detections, b: Detections, i: int, j: int) -> float:

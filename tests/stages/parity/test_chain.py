@@ -141,6 +141,21 @@ def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
     assert report["verdict"] == "passed" and report["evaluation"] == "emulated-fp16"
 
 
+def test_classes_without_names_are_called_by_their_numbers(tmp_path):
+    spec, swapped = SPEC | {"class_names": []}, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2])
+    report = verified(tmp_path, write(tmp_path / "good" / "model.onnx", FP16), spec=spec)
+    assert report["verdict"] == "passed" and report["ap50"] == pytest.approx(1.0)
+    verified(tmp_path, swapped, spec=spec)
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
+    assert worst["label_flips_max"][0]["error"] in ("label became class 0", "label became class 1")
+
+
+def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    report = verified(tmp_path, final, samples=unlabelled(), spec=SPEC | {"class_names": []})
+    assert report["self_ap50"] == pytest.approx(1.0) and report["ap50"] is None
+
+
 def test_untrained_weights_are_not_verified_never_passed(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
     assert report["verdict"] == "not verified" and report["status"] == "done"
