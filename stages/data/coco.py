@@ -102,9 +102,9 @@ def read_annotations(path: Path) -> _Annotations:
     """COCO's JSON, without what is no label.
 
     Raises:
-        StageError: listing everything that is wrong: entries that lack a key, ids that are neither integer nor text, ids or
-            file names that are there twice, file names outside the folder, categories that nothing defines, boxes that
-            are no four numbers, an iscrowd that is no truth value.
+        StageError: listing everything that is wrong: entries that lack a key, ids that are neither integer nor text,
+            ids or file names that are there twice, file names outside the folder, categories that nothing defines,
+            boxes that are no four numbers, an iscrowd that is no truth value.
     """
     content = _read(path)
     faults: list[str] = []
