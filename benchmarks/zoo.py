@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fp16_routes import OPSETS
 from benchmarks.zoo_models import ENTRIES, FOLDER, PICTURES, TRACED, Entry, write_configurations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,11 +72,16 @@ def _write_pictures(folder: Path) -> None:
             crop.save(folder / f"{number}{x}{y}.png")
 
 
+def overrides_of(entry: Entry, exporter: str) -> list[str]:
+    """Of the configuration, on the command line."""
+    return [*entry.overrides, *_SAMPLES, f"trace.exporter={exporter}", f"trace.opset={OPSETS[exporter]}"]
+
+
 def run(entry: Entry, folder: Path, exporter: str) -> dict[str, Any]:
     """A row: what each stage said, and what the run took."""
     python = OPTIONAL if entry.optional else Path(sys.executable)
     shutil.rmtree(folder / "reports", ignore_errors=True)
-    overrides = [*entry.overrides, *_SAMPLES, f"trace.exporter={exporter}"]
+    overrides = overrides_of(entry, exporter)
     environment = os.environ | {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
     started = time.perf_counter()
     with (folder / f"{entry.name}.log").open("w") as log:
@@ -84,12 +91,13 @@ def run(entry: Entry, folder: Path, exporter: str) -> dict[str, Any]:
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         memory = _Memory(process.pid)
         try:
             code: int | None = process.wait(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)  # DVC and its stage, too, which would go on in the next row's place
             process.wait()
             code = None
         peak = memory.stop()

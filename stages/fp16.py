@@ -33,16 +33,13 @@ from stages.io import (
     run_stage,
     write_json,
 )
-from stages.onnx_files import has_external_data, load_model, save_model
+from stages.onnx_files import PRECISION_KEY, SPEC_KEY, has_external_data, load_model, save_model
 from stages.profile_shapes import completed
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from stages.data.feeds import Feeds
-
-_IO_SPEC = "truehalf.io_spec"
-_STAMP = "truehalf.precision"
 
 
 def to_fp16(
@@ -161,7 +158,7 @@ def to_fp16(
         input_shapes=input_shapes,
     )
     _restate_io(model)
-    model.metadata_props[_STAMP] = (
+    model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
     )
     save_model(model, out_path)
@@ -182,7 +179,7 @@ def _no_work(model: ir.Model) -> str | None:
     """Why a model is passed on as it is; None when there is something to convert."""
     from stages.graph.ready import make_ready
 
-    if stamp := model.metadata_props.get(_STAMP):
+    if stamp := model.metadata_props.get(PRECISION_KEY):
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
     if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):
         typed = model.clone()
@@ -258,7 +255,7 @@ def _ranges(ranges: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any] 
 
 def _restate_io(model: ir.Model) -> None:
     """Make the I/O specification that travels with the model say float16 where the model now does."""
-    text = model.metadata_props.get(_IO_SPEC)
+    text = model.metadata_props.get(SPEC_KEY)
     if text is None:
         return
     spec = json.loads(text)
@@ -267,7 +264,7 @@ def _restate_io(model: ir.Model) -> None:
         dtype = types.get(entry["name"])
         if dtype is not None:
             entry["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
-    model.metadata_props[_IO_SPEC] = json.dumps(spec)
+    model.metadata_props[SPEC_KEY] = json.dumps(spec)
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------

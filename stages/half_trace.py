@@ -30,8 +30,7 @@ from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.lint import lint_source
 from stages.models.lint.dtype_constants import DTYPE_CONSTANT
 from stages.models.lint.functions import shown_file
-from stages.models.source import SPEC_KEY
-from stages.onnx_files import load_model, model_size_mb, save_model
+from stages.onnx_files import PRECISION_KEY, SPEC_KEY, load_model, model_size_mb, save_model
 from stages.slimming import slim
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from stages.models.model import Model
 
 Arrays = Mapping[str, "np.ndarray"]
-STAMP = "truehalf.precision"
 _LISTED_NODES = 20
 _TYPES_DIFFER = re.compile(
     r"(?:the|have) same (?:d?type|scalar type)|should be the same|expected scalar type|invalid dtype for bias|"
@@ -94,8 +92,9 @@ def trace_in_fp16(
     Returns:
         A report and the row of each float node for decisions.json. The report: status ("done"), method, device ("cuda"
         or "cpu"), exporter, fp32_nodes_total, fp32_nodes (the first 20), fp16_fraction (of float nodes),
-        fp16_arithmetic (of their operations; None where there are none), casts_to_fp16, casts_to_fp32, slim (its
-        counts; its parity is not judged), warnings, not_done, model (facts, size_mb).
+        fp16_arithmetic (of their operations; None where there are none), casts_to_fp16, casts_to_fp32, norms {folded,
+        widened} (stages/half_norms.py), slim (its counts; its parity is not judged), warnings, not_done, model (facts,
+        size_mb).
 
     Raises:
         StageError: where the module does not run in FP16, with the place in its code and what to do; where there is no
@@ -116,7 +115,7 @@ def trace_in_fp16(
         device, notes = _traced(model, example, traced, method, spec, types, settings)
         try:
             stamp = f"fp16 by truehalf, method {method} on {device}"
-            names, raised = _described(traced, spec, types, stamp, raise_opset)
+            names, raised, norms = _described(traced, spec, types, stamp, raise_opset)
             slimmed = _slimmed(traced, out_path, skip_patterns, repair)
         except StageError as error:
             said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error}", *notes])
@@ -128,6 +127,7 @@ def trace_in_fp16(
         "device": device,
         "exporter": exporter,
         **report,
+        "norms": norms,
         "slim": slimmed,
         "warnings": [*warnings, *notes, *raised],
         "not_done": [],
@@ -330,14 +330,16 @@ def _place(error: BaseException) -> str:
 
 def _described(
     path: Path, spec: Mapping[str, Any], types: Mapping[str, str], stamp: str, opset: int | None
-) -> tuple[set[str], list[str]]:
-    """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it."""
+) -> tuple[set[str], list[str], dict[str, int]]:
+    """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it, and
+    how many norms were settled.
+    """
     import onnx_ir as ir
 
     from stages.graph.opset import to_opset
 
     model, notes = to_opset(load_model(path), opset)
-    settle_norms(model)
+    norms = settle_norms(model)
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
         got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
@@ -352,9 +354,9 @@ def _described(
         key: [entry | {"dtype": types[entry["name"]]} for entry in value] if key in ("inputs", "outputs") else value
         for key, value in spec.items()
     }
-    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), STAMP: stamp})
+    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), PRECISION_KEY: stamp})
     save_model(model, path)
-    return {node.name for node in model.graph.all_nodes() if node.name}, notes
+    return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
 
 
 def _slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:

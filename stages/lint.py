@@ -25,8 +25,7 @@ from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.graph.lint.support import parse_version
 from stages.io import StageError, check_writable, defaults, explain, write_text
 from stages.lint_report import LintReport, sarif, text
-from stages.models.source import SPEC_KEY
-from stages.onnx_files import load_model
+from stages.onnx_files import SPEC_KEY, load_model
 
 FORMATS = ("text", "json", "sarif")
 FAIL_ON = ("never", "error", "warning")

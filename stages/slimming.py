@@ -25,7 +25,7 @@ from stages.graph.facts import model_facts
 from stages.graph.repair import PASSES, RepairReport
 from stages.graph.repair import repair as repaired
 from stages.io import StageError, defaults
-from stages.onnx_files import load_model, model_size_mb, save_model
+from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
-_IO_SPEC = "truehalf.io_spec"
 _EXTERNAL_DATA_FROM = 1_500_000_000  # bytes; protobuf files end at 2 GiB
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
@@ -257,7 +256,7 @@ class _Comparison:
 
     def __init__(self, path: Path, model: ir.Model, feeds: Sequence[Arrays], *, atol: float, rtol: float) -> None:
         self._feeds, self._atol, self._rtol = feeds, atol, rtol
-        text = model.metadata_props.get(_IO_SPEC)
+        text = model.metadata_props.get(SPEC_KEY)
         self._spec: dict[str, Any] = json.loads(text) if text else {"outputs": []}
         session = Session(path)
         self._references = [session.run(feed) for feed in feeds]

@@ -31,8 +31,8 @@ from stages.lint_report import failing, failure, summary
 from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.model import Model
 from stages.models.sizes import at_other_sizes, other_axes, refusal, varying_axes
-from stages.models.source import SPEC_KEY, described, dynamic_axes_of, open_model, spec_of
-from stages.onnx_files import load_model, model_size_mb, save_model
+from stages.models.source import described, dynamic_axes_of, open_model, spec_of
+from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
 from stages.ort.session import Session
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 from stages.plugin_ops import ops_of_plugins

@@ -16,7 +16,6 @@ from stages.models.model import Input, Model, Output
 if TYPE_CHECKING:
     import torch
 
-SPEC_KEY = "truehalf.io_spec"  # of the I/O spec in a model's metadata_props
 DynamicAxes = Mapping[str, Mapping[int, str]]
 
 

@@ -113,11 +113,20 @@ def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Te
 
 
 def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
-    broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
-    if broken:
+    import torch
+
+    if odd := [name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta]:
+        raise StageError(
+            f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
+            f"{_first(odd)}; save them by tensor.to_dense(), on the CPU"
+        )
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
         raise StageError(
             f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again"
         )
+    if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
+        raise StageError(f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {_first(large)}")
     for names in ties:
         stored = [name for name in names if name in tensors]
         if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):

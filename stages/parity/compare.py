@@ -26,7 +26,7 @@ import numpy as np
 
 from conf.schema import Evaluation
 from stages.io import StageError, defaults, plain
-from stages.models.source import SPEC_KEY
+from stages.onnx_files import SPEC_KEY
 from stages.parity import gates
 from stages.parity.comparison import Comparison
 from stages.parity.output_errors import OutputErrors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stages.io import StageError
-from stages.models.source import SPEC_KEY
+from stages.onnx_files import SPEC_KEY
 from stages.parity.tensors import query_outputs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from stages import lint as module
 from stages.graph.lint import RULES
 from stages.io import StageError
 from stages.lint import lint, lint_from_shell
-from stages.models.source import SPEC_KEY
+from stages.onnx_files import SPEC_KEY
 from tests.conftest import ROOT
 
 TEXTS = {

@@ -15,8 +15,7 @@ import yaml
 from conf.schema import REPAIR_PASSES
 from stages.graph.lint import RULES
 from stages.io import Stage, StageError
-from stages.models.source import SPEC_KEY
-from stages.onnx_files import load_model
+from stages.onnx_files import SPEC_KEY, load_model
 from stages.ort.session import Session
 from stages.trace import MENDED_BY, run, trace
 from tests.conftest import write_params

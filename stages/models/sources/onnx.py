@@ -20,12 +20,12 @@ from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 from stages.models.declared import declared_outputs, declared_preprocessing, faults_of_declared
 from stages.models.model import Input, Model, Output
+from stages.onnx_files import SPEC_KEY
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
-SPEC_KEY = "truehalf.io_spec"
 _NOT_SAID = "model.inputs: expected which of the file's inputs are pictures"
 
 

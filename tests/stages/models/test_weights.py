@@ -138,6 +138,20 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     assert "NaN or Inf in first.weight" in refusal(Tied(), tmp_path / "w.safetensors", tensors)
 
 
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (torch.full((2, 2), 1e300, dtype=torch.float64), "FP32 can hold, got larger ones in first.weight"),
+        (torch.eye(2).to_sparse(), "expected dense tensors with their values"),
+    ],
+)
+def test_weights_that_the_module_cannot_hold_are_refused(weight: torch.Tensor, said: str, tmp_path: Path) -> None:
+    torch.save({"first.weight": weight, "steps": torch.tensor(3)}, tmp_path / "w.pt")
+    with pytest.raises(StageError) as error:
+        load_weights(Tied(), tmp_path / "w.pt")
+    assert said in str(error.value)
+
+
 def test_weights_of_torch_say_which_key_was_taken(tmp_path: Path) -> None:
     state = {"first.weight": torch.full((2, 2), 7.0), "second.weight": torch.full((2, 2), 7.0)}
     content = {"model": {}, "ema": {"module": state | {"steps": torch.tensor(3)}}, "epoch": 1}

@@ -20,8 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from benchmarks.faults import Network
 from benchmarks.planted_faults import searched
 from stages.data.samples import Sample
-from stages.models.source import SPEC_KEY
-from stages.onnx_files import load_model
+from stages.onnx_files import SPEC_KEY, load_model
 from stages.parity.detections import Detections, match
 from stages.parity.hops import Hop
 from stages.parity.locate import error_profile, find_suspects, first_bad_node, locate

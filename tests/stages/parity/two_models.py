@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 from stages.io import StageError
-from stages.models.source import SPEC_KEY
+from stages.onnx_files import SPEC_KEY
 from stages.parity.compare import Report, compare
 
 X = np.random.default_rng(0).normal(0, 1, (4, 3)).astype(np.float32)

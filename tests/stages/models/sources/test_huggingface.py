@@ -21,6 +21,7 @@ from conf.schema import Config
 from conf.validate import ConfigErrors
 from stages.configuration import validated
 from stages.data.preprocessing import Preprocessing
+from stages.half_trace import trace_in_fp16
 from stages.io import StageError
 from stages.models.export import export
 from stages.models.model import Model
@@ -481,6 +482,25 @@ def test_a_branch_is_refused_with_its_commit(monkeypatch: pytest.MonkeyPatch, tm
     assert f"model.options.revision={COMMIT}" in str(error.value)
 
 
+# --- in half precision ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_positions_that_are_fixed_follow_the_module_into_half_precision(exporter: str, tmp_path: Path) -> None:
+    saved(tmp_path / "rf_detr", "rf_detr")
+    model = opened(tmp_path / "rf_detr")
+    example = {"images": pictures(2).numpy()}
+    axes = {name: {0: "batch"} for name in ("images", "logits", "boxes")}
+    settings: dict[str, Any] = {
+        **{"method": "half", "exporter": exporter, "opset": 17 if exporter == "torchscript" else 18},
+        **{"spec": spec_of(model, example, axes), "dynamic_axes": axes},
+    }
+    report, _ = trace_in_fp16(model, example, tmp_path / "half.onnx", **settings)
+    assert report["fp16_fraction"] > 0.75  # sines of positions are float32 in the module itself
+    assert report["norms"].keys() == {"folded", "widened"}
+    assert all(part.dtype == torch.float32 for part in model.module.parameters())
+
+
 # --- the configuration ------------------------------------------------------------------------------------------------
 
 
@@ -518,6 +538,15 @@ def test_a_folder_is_sought_in_the_workspace(yolos: Path, tmp_path: Path) -> Non
     assert files(mine, tmp_path) == [tmp_path / "yolos" / name for name in listed]
     assert files(config("./yolos", "model.options.random=true"), tmp_path) == [yolos / name for name in listed[:2]]
     assert open_model(mine, tmp_path).trained is True
+    for sought in (open_model, files):
+        with pytest.raises(StageError) as error:
+            sought(config("./other"), tmp_path)
+        assert f"{tmp_path}/other: expected a folder with config.json" in str(error.value)
+
+
+def test_a_kernel_from_elsewhere_is_refused(yolos: Path) -> None:
+    content = json.loads((yolos / "config.json").read_text())
+    (yolos / "config.json").write_text(json.dumps(content | {"attn_implementation": "someone/kernel"}))
     with pytest.raises(StageError) as error:
-        open_model(config("./other"), tmp_path)
-    assert f"{tmp_path}/other: expected a folder with config.json" in str(error.value)
+        opened(yolos)
+    assert "attn_implementation 'someone/kernel' is code from elsewhere, which is never run" in str(error.value)

@@ -16,9 +16,9 @@ from conf.schema import Config
 from conf.validate import ConfigErrors
 from stages.configuration import validated
 from stages.io import Stage, StageError
-from stages.models.source import SPEC_KEY, described, dynamic_axes_of, open_model, spec_of
+from stages.models.source import described, dynamic_axes_of, open_model, spec_of
 from stages.models.sources.onnx import files
-from stages.onnx_files import load_model
+from stages.onnx_files import SPEC_KEY, load_model
 from stages.ort.session import Session
 from stages.trace import PASSED_ON, run
 from tests.conftest import composed, write_params
