@@ -17,9 +17,6 @@ FOLDER = "zoo_models"  # in the workspace
 PICTURES = "zoo_pictures"  # in the workspace
 TRACED = "ltdetr_nano_dfine"  # whose traced file is the row `onnx`
 CLASSES = 80
-_CLASS_LOGITS = (
-    "{name: logits, kind: classes, take: null, activation: null, format: null, normalized: null, no_object: null}"
-)
 _ON_PICTURES = ("data=images", f"data.folder={PICTURES}")
 
 
@@ -228,7 +225,7 @@ ENTRIES = [
             "model=torch",
             "model.options.factory=benchmarks.zoo_models:residual",
             "model.image_size=[224,224]",
-            f"model.outputs=[{_CLASS_LOGITS}]",
+            "model.outputs=[{name: logits, kind: classes}]",
             *_ON_PICTURES,
         ),
     ),

@@ -15,6 +15,12 @@ _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "tex
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
 # Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.
 _DERIVED = {"model.image_size": ("trace.input_shape", "engine.profiles")}
+# What an entry of model.inputs and model.outputs may leave out, and what it is then: these lists are the user's, so no
+# YAML file says it.
+_LEFT_OUT: dict[str, dict[str, Any]] = {
+    "inputs": {"shape": None},
+    "outputs": {"kind": "tensor"} | dict.fromkeys(("take", "activation", "format", "normalized", "no_object")),
+}
 
 
 class ConfigErrors(ValueError):
@@ -36,17 +42,38 @@ class Sources(Protocol):
     def faults_of(self, name: str, config: Config) -> Iterable[str]: ...
 
 
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with all keys of the entries of `model.inputs` and `model.outputs`: what is left out is null;
+    an output's `kind` is tensor, the `dtype` of pictures float32. What is no entry stays as it is, for `validate`.
+    """
+    model = values.get("model")
+    if not isinstance(model, Mapping):
+        return dict(values)
+    lists = {
+        name: [_complete(name, entry) if isinstance(entry, Mapping) else entry for entry in model[name]]
+        for name in _LEFT_OUT
+        if isinstance(model.get(name), list)
+    }
+    return dict(values) | {"model": dict(model) | lists}
+
+
+def _complete(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    of_pictures = {"dtype": "float32"} if name == "inputs" and entry.get("kind") == "images" else {}
+    return dict(entry) | {key: value for key, value in (of_pictures | _LEFT_OUT[name]).items() if key not in entry}
+
+
 def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Config:
     """Check a fully resolved configuration (plain dicts, lists and scalars) and return it typed.
 
     Args:
+        values: entries of `model.inputs` and `model.outputs` may leave keys out, see `completed`.
         sources: of models; without them `model.source` and `model.options` are left as they stand.
 
     Raises:
         ConfigErrors: naming every unknown, missing or mistyped key, every value out of bounds and every broken rule.
     """
     errors: list[str] = []
-    config = _typed(Config, values, "", errors)
+    config = _typed(Config, completed(values), "", errors)
     rules: list[Callable[[Config], Iterable[str]]] = list(RULES)
     if sources is not None and config is not None and config.model is not None:
         config, more = _with_options(config, sources, errors)

@@ -6,9 +6,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from conf.validate import completed
+
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts, lists and scalars, every interpolation resolved.
+    """The configuration as plain dicts, lists and scalars, every interpolation resolved, every key there.
 
     A `model.image_size` that is no pair stays as it was given, for the check to name it: other keys are made of its two
     sides, and could not be resolved.
@@ -19,13 +21,13 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(config)
     size = plain["model"].get("image_size")
     if (isinstance(size, list) and len(size) == 2) or (isinstance(size, str) and "${" in size):
-        return _container(config)
+        return completed(_container(config))
     replaced = config.copy()
     with open_dict(replaced):
         OmegaConf.update(replaced, "model.image_size", [None, None])
     values = _container(replaced)
     values["model"]["image_size"] = size
-    return values
+    return completed(values)
 
 
 def _container(config: DictConfig) -> dict[str, Any]:

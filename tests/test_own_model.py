@@ -36,10 +36,9 @@ def picture(purpose, number, seed):
     rng = np.random.default_rng([len(purpose), number, seed])
     return rng.integers(0, 256, (40, 30, 3), np.uint8)
 """
-OUTPUT = "{name: scores, kind: classes, take: null, activation: null, format: null, normalized: null, no_object: null}"
 MODEL = (
     *("model=torch", "model.options.factory=mine:build", "model.options.trained=true", "model.image_size=[32,32]"),
-    *(f"model.outputs=[{OUTPUT}]", "verify=classification"),
+    *("model.outputs=[{name: scores, kind: classes}]", "verify=classification"),
     *("data.calibration_samples=3", "data.verification_samples=5"),
 )
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from conf.rules import OF_CONVERT_ALONE, _faults_of_lists
-from conf.schema import CONF, REPAIR_PASSES, Pins
-from conf.validate import ConfigErrors, check_engine, check_precision, validate
+from conf.schema import CONF, REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
+from conf.validate import ConfigErrors, check_engine, check_precision, completed, validate
 from stages.graph.selectors import Lists, selectors
 from stages.io import StageError
 from tests.conftest import composed
@@ -111,6 +111,46 @@ def test_all_errors_come_at_once() -> None:
     for part in ("verify.batch", "verify.score_threshold", "precision.data_max", "unknown_section", "model.classes"):
         assert part in text
     assert "trace.exporter: expected one of torchscript, dynamo, got 'magic'" in errors
+
+
+def test_what_declarations_leave_out_is_null() -> None:
+    """Of an input what it is has to be said, and its type where it is no picture: no other one could be guessed."""
+    inputs = "model.inputs=[{name: images, kind: images}, {name: sizes, kind: picture_size, dtype: int64}]"
+    outputs = "model.outputs=[{name: scores}, {name: logits, kind: logits, activation: sigmoid}]"
+    config = validate(composed(inputs, outputs))
+    assert config.model.inputs == [
+        InputConfig("images", InputKind.images, "float32", None),
+        InputConfig("sizes", InputKind.picture_size, "int64", None),
+    ]
+    assert config.model.outputs == [
+        OutputConfig("scores", OutputKind.tensor, None, None, None, None, None),
+        OutputConfig("logits", OutputKind.logits, None, "sigmoid", None, None, None),
+    ]
+
+
+def test_what_no_declaration_can_leave_out_is_missing() -> None:
+    inputs = [{"name": "images"}, {"name": "sizes", "kind": "picture_size"}, "images"]
+    errors = errors_of(model__inputs=inputs, model__outputs=[{"kind": "logits", "taken": "x"}], verify__batch=0)
+    assert errors == [
+        "model.inputs[0].kind: missing",
+        "model.inputs[0].dtype: missing",
+        "model.inputs[1].dtype: missing",
+        "model.inputs[2]: expected a mapping, got 'images'",
+        "model.outputs[0].taken: unknown key; known here: name, kind, take, activation, format, normalized, no_object",
+        "model.outputs[0].name: missing",
+        "verify.batch: expected 1 or more, got 0",
+    ]
+
+
+def test_what_is_completed_is_the_same_configuration() -> None:
+    values = composed("model.outputs=[{name: scores}]", "model.inputs=[{name: x, kind: images}]")
+    whole = completed(values)
+    assert whole["model"]["outputs"][0] == {
+        **{"name": "scores", "kind": "tensor", "take": None, "activation": None, "format": None},
+        **{"normalized": None, "no_object": None},
+    }
+    assert completed(whole) == whole and validate(whole) == validate(values)
+    assert completed(composed()) == composed()
 
 
 @pytest.mark.parametrize("size", [[64, -1], [-1, 64], [64], ["wide", 64], 640])

@@ -25,6 +25,12 @@ def test_a_size_that_is_no_pair_is_named_with_all_else_that_is_wrong(size: str) 
     assert second.startswith("verify.batch")
 
 
+def test_declarations_are_written_with_every_key() -> None:
+    values = values_of("model.outputs=[{name: logits, kind: classes}]")
+    names = ["name", "kind", "take", "activation", "format", "normalized", "no_object"]
+    assert list(values["model"]["outputs"][0]) == names
+
+
 def test_a_pair_is_resolved_in_what_is_made_of_it() -> None:
     values = values_of("model.image_size=[96,96]")
     assert values["trace"]["input_shape"] == [2, 3, 96, 96]
