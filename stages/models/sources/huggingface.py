@@ -54,6 +54,7 @@ LOGITS: dict[str, dict[str, Any]] = {
     "table-transformer": _SOFTMAX,
     "yolos": _SOFTMAX,
 }
+_KERNELS = ("eager", "sdpa")  # attention that torch itself computes
 _BOXES = {"format": "cxcywh", "normalized": True}
 _NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
 _NAMED = 5  # tensors that an error lists, of each kind
@@ -116,11 +117,16 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """Of a folder its configurations and weights; of the hub nothing: the revision says it all."""
+    """Of a folder its configurations and weights; of the hub nothing: the revision says it all.
+
+    Raises:
+        StageError: when there is no such folder, or not what is needed in it.
+    """
     options: Options = config.model.options
     if options.id is None or not is_folder(options.id):
         return []
-    return files_in(root / Path(options.id).expanduser(), weights=not options.random)
+    weights = not options.random
+    return files_in(located(options.id, None, root, weights=weights), weights=weights)
 
 
 def open_model(config: Config, root: Path) -> Model:
@@ -162,7 +168,14 @@ def _configuration(folder: Path, task: Task) -> Any:
     import transformers
 
     path = folder / CONFIGURATION
-    kind = read_json(path).get("model_type")
+    content = read_json(path)
+    kind = content.get("model_type")
+    if kernels := sorted(set(_foreign_kernels(content))):
+        raise StageError(
+            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is code from elsewhere, "
+            f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
+            "same operations whichever computes them"
+        )
     if kind not in transformers.CONFIG_MAPPING:
         raise StageError(
             f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
@@ -177,6 +190,16 @@ def _configuration(folder: Path, task: Task) -> Any:
             f"{kind!r}; {remedy}"
         )
     return shape
+
+
+def _foreign_kernels(content: Any) -> Iterator[str]:
+    """What a configuration or one inside it names as its attention beside torch's own."""
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key == "attn_implementation" and isinstance(value, str) and value not in _KERNELS:
+            yield value
+        yield from _foreign_kernels(value)
 
 
 def _auto(task: Task) -> Any:
@@ -390,11 +413,24 @@ def _positions_fixed(module: torch.nn.Module, pictures: torch.Tensor, config: Co
                 module(pictures.to(first.device, first.dtype))
         for number, part in enumerate(parts):
             if number in seen:
-                part.interpolate_pos_encoding = lambda *_, _known=seen[number], **__: _known
+                part.interpolate_pos_encoding = _constant(seen[number])
         yield
     finally:
         for part in parts:
             del part.interpolate_pos_encoding  # the instance's own, before the class's
+
+
+def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Gives the positions in the type and on the device of the embeddings that they are added to: a copy of the module
+    may be in half precision, or on CUDA.
+    """
+    import torch
+
+    def call(*arguments: Any, **_: Any) -> torch.Tensor:
+        like = next((each for each in arguments if isinstance(each, torch.Tensor)), positions)
+        return positions.to(like.device, like.dtype)
+
+    return call
 
 
 def _first(items: list[str]) -> str:
