@@ -87,6 +87,13 @@ def test_params_are_read(name: str) -> None:
     assert not idle, f"{name}: lists keys that its code names nowhere"
 
 
+def test_whatever_makes_samples_depends_on_all_that_says_which() -> None:
+    which = {f"data.{key}" for key in composed()["data"] if not key.endswith("_samples")}
+    for name, stage in STAGES.items():
+        if "data.source" in stage.get("params", []):
+            assert not which - set(stage["params"]), name
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_params_exist(name: str) -> None:
     for key in STAGES[name].get("params", []):
