@@ -36,7 +36,7 @@ def routes(config: Config, exporter: str, pictures: int, folder: Path) -> list[d
     axes = dynamic_axes_of(config, model)
     spec = spec_of(model, example, axes)
     traced: dict[str, Any] = {"exporter": exporter, "opset": OPSETS[exporter], "dynamic_axes": axes}
-    trace(model.module, example, folder / "fp32.onnx", spec=spec, **traced)
+    trace(model.module, example, folder / "fp32.onnx", spec=spec, prepared=model.prepared, **traced)
     reference = folder / "slim.onnx"
     slim(folder / "fp32.onnx", reference)
     seen: Any = stacked(calibration_samples(config, ROOT, spec)[:16])

@@ -115,7 +115,7 @@ def _faults_of_task(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, where there is one; weights by name carry their hash in it."""
+    """The checkpoint, where there is one; weights by name are those of the installed torchvision."""
     return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
 
 
@@ -361,11 +361,12 @@ def _inputs_of_classifier(config: Config, known: Any, weights: Any, notes: list[
             resample=transforms.interpolation.value,
         ),
     )
-    if None in config.model.image_size:
-        notes.append(
-            f"preprocessing: {chosen} resizes the shorter side to {transforms.resize_size[0]} and cuts {side} x {side} "
-            f"out of the middle; here the whole picture is stretched to {side} x {side}"
-        )
+    assert inputs[0].preprocessing is not None and inputs[0].preprocessing.size is not None
+    height, width = inputs[0].preprocessing.size
+    notes.append(
+        f"preprocessing: {chosen} resizes the shorter side to {transforms.resize_size[0]} and cuts {side} x {side} "
+        f"out of the middle; here the whole picture is resized to {height} x {width}"
+    )
     return inputs
 
 

@@ -268,7 +268,7 @@ def test_a_classifier_with_random_weights_follows_the_seed(tmp_path: Path) -> No
     assert [(each["name"], each["kind"], each["shape"]) for each in spec["outputs"]] == [
         ("logits", "classes", ["batch", 1000])
     ]
-    assert any("cuts 224 x 224 out of the middle; here the whole picture is stretched" in note for note in first.notes)
+    assert any("cuts 224 x 224 out of the middle; here the whole picture is resized" in note for note in first.notes)
     (declared,) = opened(tmp_path, "model.options.name=efficientnet_b0").inputs
     assert declared.preprocessing is not None and declared.preprocessing.resample == "bicubic"
 
