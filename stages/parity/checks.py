@@ -1,7 +1,7 @@
 """What a verification looked at, each with its state: verified, failed, or not verified with the reason.
 
     detections         the FP32 detections found again, and no others, within the gates
-    average_precision  against true labels, within the gate
+    average_precision  against true labels, of which the FP32 model finds some, within the gate
     classes            of a classifier: the FP32 best class on every sample, within the gate
     tensors            other outputs, within the gate
     batch              the same at batch 1 and at opt and max of the engine's profiles

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
+AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
 _NO_DETECTOR = "the model puts out no boxes with scores and classes"
 _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
 OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
@@ -180,7 +181,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     (stages.parity.plain_outputs); detections (see stages.parity.detections.summarize); ap50, ap50_95
     against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
     are no true labels self_ap50, self_ap50_95 against the FP32 detections instead. What could not be
-    measured is None, and `reasons` says why, by name.
+    measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
+    the true boxes (AP50_MIN) that it is no measure.
     """
     count = len(next(iter(outputs.values())))
     expected = {name: value[:count] for name, value in reference.outputs.items()}
@@ -200,9 +202,10 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     detections = summarize(matchings) if detector and not reference.unusable else None
     precision, why_no_precision = _precision(reference, found)
     precision_fp32, _ = _precision(reference, reference.found[:count])
+    why_no_drop = why_no_precision or _why_no_drop(precision_fp32["ap50"])
     reasons = {
         "detections": (detections or {}).get("reason") if detector else _NO_DETECTOR,
-        "average precision": why_no_precision,
+        "average precision": why_no_drop,
     }
     if reference.unusable:
         reasons["detections"] = reference.unusable
@@ -255,6 +258,16 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     if not any((boxes.scores > 0).any() for boxes in truth):
         return nothing, "the true labels hold no box"
     return {**average_precision(found, truth, _classes(reference, found, truth))}, None
+
+
+def _why_no_drop(ap50_fp32: float | None) -> str | None:
+    """Why the FP32 model's average precision is nothing to lose; None where it is."""
+    if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
+        return None
+    return (
+        f"the FP32 model finds {'none' if ap50_fp32 <= 0 else 'next to none'} of the true boxes (AP50 {ap50_fp32:.4f}): "
+        "check model.outputs (format, normalized), model.classes and model.preprocessing"
+    )
 
 
 def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from conf.schema import VerifyConfig
 from stages.parity import gates
 from stages.parity.checks import checks_of, failures, unmet
-from stages.parity.hops import Hop
+from stages.parity.hops import AP50_MIN, Hop
 from stages.parity.outputs import CLASSIFICATION, DETECTIONS, task_of
 from stages.parity.plain_outputs import plain_outputs
 from stages.parity.reference import Reference
@@ -72,6 +72,8 @@ def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float
 
 
 def precision_drop(facts: Mapping[str, Any]) -> float | None:
-    """AP50-95 of the reference minus that of the file; None where one was not measured."""
-    before, after = facts["ap50_95_fp32"], facts["ap50_95"]
-    return None if before is None or after is None else before - after
+    """AP50-95 of the reference minus that of the file; None where one was not measured, or the reference finds next to
+    none of the true boxes.
+    """
+    found, before, after = (facts[name] for name in ("ap50_fp32", "ap50_95_fp32", "ap50_95"))
+    return None if found is None or found < AP50_MIN or before is None or after is None else before - after

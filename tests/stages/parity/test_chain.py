@@ -174,6 +174,21 @@ def test_no_labels_leave_average_precision_unverified(tmp_path):
     assert any("no labels" in reason for reason in report["reasons"])
 
 
+@pytest.mark.parametrize("required", [False, True])
+def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_path, required):
+    elsewhere = [replace(sample, boxes=np.zeros_like(sample.boxes) + [0, 0, 2, 2]) for sample in labelled()]
+    options = replace(OPTIONS, require=["average_precision"] if required else [])
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=elsewhere, options=options)
+    said = (
+        "the FP32 model finds none of the true boxes (AP50 0.0000): check model.outputs (format, normalized), "
+        "model.classes and model.preprocessing"
+    )
+    assert report["verdict"] == ("failed" if required else "not verified")
+    assert report["ap50_fp32"] == report["ap50"] == 0 and report["ap50_95_drop"] is None
+    assert {"check": "average_precision", "state": "not verified", "reason": said} in report["checks"]
+    assert f"average precision: {said}" in report["not_verified"] and report["matched_fraction"] == 1.0
+
+
 def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
     quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
     final = write(tmp_path / "final" / "model.onnx", FP32)
