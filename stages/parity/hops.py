@@ -264,8 +264,9 @@ def _why_no_drop(ap50_fp32: float | None) -> str | None:
     """Why the FP32 model's average precision is nothing to lose; None where it is."""
     if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
         return None
+    found = "none" if ap50_fp32 <= 0 else "next to none"
     return (
-        f"the FP32 model finds {'none' if ap50_fp32 <= 0 else 'next to none'} of the true boxes (AP50 {ap50_fp32:.4f}): "
+        f"the FP32 model finds {found} of the true boxes (AP50 {ap50_fp32:.4f}): "
         "check model.outputs (format, normalized), model.classes and model.preprocessing"
     )
 

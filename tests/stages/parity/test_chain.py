@@ -176,7 +176,8 @@ def test_no_labels_leave_average_precision_unverified(tmp_path):
 
 @pytest.mark.parametrize("required", [False, True])
 def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_path, required):
-    elsewhere = [replace(sample, boxes=np.zeros_like(sample.boxes) + [0, 0, 2, 2]) for sample in labelled()]
+    corner = np.array([[0, 0, 2, 2]], np.float32)
+    elsewhere = [replace(sample, boxes=corner.repeat(len(sample.labels), axis=0)) for sample in labelled()]
     options = replace(OPTIONS, require=["average_precision"] if required else [])
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=elsewhere, options=options)
     said = (
