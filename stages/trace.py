@@ -34,6 +34,7 @@ from stages.models.sizes import at_other_sizes, other_axes, refusal, varying_axe
 from stages.models.source import described, dynamic_axes_of, open_model, spec_of
 from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
 from stages.ort.session import Session
+from stages.parity.outputs import check_shapes, fault_of_classes
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 from stages.plugin_ops import ops_of_plugins
 
@@ -104,7 +105,8 @@ def trace(
         lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
 
     Raises:
-        StageError: when the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
+        StageError: when outputs are not what they are declared to be, model.classes names fewer or more classes than
+            there are, the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
             output of either side is not finite, a trained model's outputs differ, or lint finds what `lint_fail_on`
             says.
     """
@@ -115,6 +117,7 @@ def trace(
     out_path = Path(out_path)
     out_path.parent.mkdir(parents=True, exist_ok=True)
     inputs = _tensors(spec, example)
+    _check_declared(spec)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
@@ -189,8 +192,9 @@ def pass_on(
         as `trace`, with nothing compared: parity is "not verified".
 
     Raises:
-        StageError: when the file cannot be read, the checker of onnx refuses it, it is not what the spec says, ONNX
-            Runtime cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
+        StageError: when the file cannot be read, the checker of onnx refuses it, it is not what the spec says, outputs
+            are not what they are declared to be, model.classes names fewer or more classes than there are, ONNX Runtime
+            cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
     """
     out_path, lint_options = Path(out_path), defaults("config")["lint"]
     out_path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,6 +202,7 @@ def pass_on(
     list_weights_apart(model)
     infer_types(model)
     _check_names(model, spec)
+    _check_declared(spec)
     spec = _describe(model, spec, {})
     linted = _lint(
         model,
@@ -318,6 +323,18 @@ def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]
     if sorted(names) != sorted(feeds):
         raise StageError(f"trace: the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
+
+
+def _check_declared(spec: Mapping[str, Any]) -> None:
+    """Hold what outputs are declared to be, and the names of the classes, against their shapes."""
+    try:
+        check_shapes(spec)
+    except StageError as error:
+        raise StageError(
+            f"{error}\nmodel.outputs says what each output is, and `take` which of the tensors that a module returns"
+        ) from error
+    if said := fault_of_classes(spec):
+        raise StageError(f"model.classes: {said}")
 
 
 def _check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def check_spec(
 
     Raises:
         StageError: listing every fault: an output that the model does not have, an unknown kind, a layout that is not
-            declared, kinds that do not make up a task, a rank that does not fit.
+            declared, kinds that do not make up a task, a shape that does not fit its kind or the other outputs'.
     """
     faults = [*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())]
     if faults:
@@ -91,11 +91,7 @@ def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
                 yield f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
         if output.get("no_object") and output.get("activation") != "softmax":
             yield f"output {name!r}: no_object goes with activation softmax, got {output.get('activation')!r}"
-        shape = output.get("shape")
-        if shape is not None and len(shape) != _RANKS[kind]:
-            yield f"output {name!r}, kind {kind!r}: expected {_RANKS[kind]} axes, got shape {list(shape)}"
-        elif shape is not None and kind == "boxes" and shape[-1] != 4:
-            yield f"output {name!r}, kind 'boxes': expected 4 values on the last axis, got shape {list(shape)}"
+    yield from _faults_of_shapes(_shaped(outputs))
     kinds = [output.get("kind") for output in outputs if output.get("kind") in _RANKS]
     yield from (f"kind {kind!r}: expected once, got {kinds.count(kind)} times" for kind in _repeated(kinds))
     if not _complete(set(kinds)):
@@ -104,6 +100,56 @@ def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
     trained = spec.get("trained", True)
     if not isinstance(trained, bool):
         yield f"trained: expected true or false, got {trained!r}"
+
+
+def check_shapes(spec: Mapping[str, Any]) -> None:
+    """Hold the shapes of outputs against their kinds.
+
+    Raises:
+        StageError: listing every output whose axes are not those of its kind, and queries or boxes that are not as many
+            as those of the others. A side with a name may be any.
+    """
+    if faults := list(_faults_of_shapes(_shaped(spec["outputs"]))):
+        listed = "\n".join(f"  - {fault}" for fault in faults)
+        raise StageError(f"outputs are not what they are declared to be:\n{listed}")
+
+
+def _shaped(outputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, Sequence[Any]]]:
+    """Name, kind and shape of outputs that have a known kind and a shape."""
+    known = [each for each in outputs if each.get("kind") in _RANKS and each.get("shape") is not None]
+    return [(str(each["name"]), each["kind"], each["shape"]) for each in known]
+
+
+def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[Any]]]) -> Iterable[str]:
+    """What does not fit of (output, kind, shape); a side with a name may be any."""
+    faults = [
+        f"output {name!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}"
+        for name, kind, shape in shaped
+        if len(shape) != _RANKS[kind] or (kind == "boxes" and isinstance(shape[-1], int) and shape[-1] != 4)
+    ]
+    if faults:
+        yield from faults
+        return
+    counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind != "classes"}
+    known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
+    if any(len(sides) > 1 for sides in known):
+        yield f"expected as many pictures and boxes in each output, got {counts}"
+
+
+def fault_of_classes(spec: Mapping[str, Any]) -> str | None:
+    """What is wrong with the number of names in a checked spec whose outputs have shapes; None where nothing is, where
+    there are no names, or where no output says how many classes there are.
+    """
+    names, kinds = spec.get("class_names") or (), _by_kind(spec)
+    output = kinds.get("logits") or kinds.get("classes")
+    width = None if output is None else output["shape"][-1]
+    if not names or output is None or not isinstance(width, int):
+        return None
+    classes = width - bool(output.get("no_object"))
+    if len(names) == classes:
+        return None
+    beside = " beside no_object" if output.get("no_object") else ""
+    return f"expected {classes} names, as many as output {output['name']!r} has classes{beside}, got {len(names)}"
 
 
 def _are_named(entries: Any) -> bool:
@@ -195,16 +241,8 @@ def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
             many as those of the others.
     """
     kinds = _by_kind(spec)
-    shapes = {kind: np.shape(outputs[output["name"]]) for kind, output in kinds.items()}
-    faults = [
-        f"output {kinds[kind]['name']!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}"
-        for kind, shape in shapes.items()
-        if len(shape) != _RANKS[kind] or (kind == "boxes" and shape[-1] != 4)
-    ]
-    counts = {str(kinds[kind]["name"]): list(shape[:2]) for kind, shape in shapes.items() if kind != "classes"}
-    if not faults and len({tuple(count) for count in counts.values()}) > 1:
-        faults.append(f"expected as many pictures and boxes in each output, got {counts}")
-    if faults:
+    shaped = [(str(output["name"]), kind, np.shape(outputs[output["name"]])) for kind, output in kinds.items()]
+    if faults := list(_faults_of_shapes(shaped)):
         raise StageError(
             "outputs are not what the I/O spec declares:\n" + "\n".join(f"  - {fault}" for fault in faults)
         )

@@ -17,7 +17,7 @@ from stages.graph.lint import RULES
 from stages.io import Stage, StageError
 from stages.onnx_files import SPEC_KEY, load_model
 from stages.ort.session import Session
-from stages.trace import MENDED_BY, run, trace
+from stages.trace import MENDED_BY, PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.stages.models import detectors
 
@@ -123,6 +123,36 @@ def test_file_that_contradicts_the_spec_is_refused(changes: dict[str, Any], mess
     with pytest.raises(StageError, match=message):
         traced(Head(), tmp_path / "m.onnx", spec)
     assert not (tmp_path / "m.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        (((5, 7), (5, 3)), "output 'boxes', kind 'boxes': expected [N, boxes, 4], got shape ['n', 5, 3]"),
+        (((5, 7), (6, 4)), "expected as many pictures and boxes in each output, got {'logits': ['n', 5], 'boxes': "),
+        (((35,), (5, 4)), "output 'logits', kind 'logits': expected [N, queries, classes], got shape ['n', 35]"),
+    ],
+)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_outputs_that_are_not_what_they_are_declared_to_be(
+    as_file: bool, shapes: tuple[tuple[int, ...], ...], said: str, tmp_path: Path
+) -> None:
+    class Queries(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(x.mean(1).reshape(-1, *[1] * len(shape)).expand(-1, *shape) for shape in shapes)
+
+    kinds = ({"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"})
+    outputs = [{"dtype": "float32", "shape": ["n", *shape]} | kind for kind, shape in zip(kinds, shapes, strict=True)]
+    if as_file:
+        plain = [{key: value for key, value in each.items() if key != "kind"} for each in outputs]
+        traced(Queries(), tmp_path / "given.onnx", SPEC | {"outputs": plain})
+    with pytest.raises(StageError) as error:
+        if as_file:
+            pass_on(tmp_path / "given.onnx", tmp_path / "out" / "m.onnx", spec=SPEC | {"outputs": outputs})
+        else:
+            traced(Queries(), tmp_path / "out" / "m.onnx", SPEC | {"outputs": outputs})
+    assert said in str(error.value) and "`take` which of the tensors" in str(error.value)
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_outputs_that_the_spec_does_not_know_are_refused(tmp_path: Path) -> None:
@@ -468,6 +498,10 @@ def build():
 """
 
 
+OUTPUT = dict.fromkeys(("name", "kind", "take", "activation", "format", "normalized", "no_object"))
+CLASSIFIER = ("model.options.factory=classifier_of_mine:build", "model.options.trained=true")
+
+
 @pytest.mark.parametrize("vary", [False, True])
 def test_stage_traces_a_module_of_two_inputs_at_sizes_that_vary(vary: bool, tmp_path: Path) -> None:
     (tmp_path / "two_inputs_of_mine.py").write_text(MODULE)
@@ -499,6 +533,33 @@ def test_stage_traces_a_module_of_two_inputs_at_sizes_that_vary(vary: bool, tmp_
         {"images": sized((64, 96), batch=5)[0]["images"], "orig_target_sizes": size}
     )
     assert found["boxes"].shape == (5, 4, 4)
+
+
+@pytest.mark.parametrize("source", ["torch", "onnx"])
+def test_classes_are_as_many_as_the_model_has(source: str, tmp_path: Path) -> None:
+    (tmp_path / "classifier_of_mine.py").write_text(
+        "from torch.nn import *\n\n\ndef build():\n    return Sequential(Flatten(), Linear(3 * 8 * 8, 3))\n"
+    )
+    output = {"name": "y", "kind": "classes", "take": "0"}
+    write_params(tmp_path, "model=torch", "data=random", "model.image_size=[8,8]", *CLASSIFIER)
+
+    def attempt(classes: list[str] | None) -> tuple[dict[str, Any], Path]:
+        values = yaml.safe_load((tmp_path / "params.yaml").read_text())
+        values["model"] |= {"classes": classes, "outputs": [OUTPUT | output]}
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+        stage = Stage("trace", tmp_path)
+        return run(stage), stage.out() / "model.onnx"
+
+    assert attempt(None)[0]["parity"]["share"] == 1.0
+    _, file = attempt(["ant", "bee", "cat"])
+    if source == "onnx":
+        file.rename(tmp_path / "m.onnx")
+        write_params(tmp_path, "model=onnx", "model.checkpoint=m.onnx", "data=random")
+        output["take"] = None
+        assert attempt(["ant", "bee", "cat"])[0]["exporter"] == PASSED_ON
+    with pytest.raises(StageError) as error:
+        attempt(["ant", "bee"])
+    assert str(error.value) == "model.classes: expected 3 names, as many as output 'y' has classes, got 2"
 
 
 def test_arrays_cannot_be_resized_so_other_sizes_are_not_verified(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from stages.parity.outputs import (
     classes_of,
     confident_queries,
     detections_of,
+    fault_of_classes,
     picture_size,
     task_of,
 )
@@ -149,8 +150,22 @@ def test_tasks() -> None:
         ([LOGITS, BOXES | {"format": "xywh"}], ["l", "b"], "expected format cxcywh or xyxy, got 'xywh'"),
         ([LOGITS, BOXES | {"normalized": "yes"}], ["l", "b"], "expected normalized True or False, got 'yes'"),
         ([LOGITS | {"no_object": True}, BOXES], ["l", "b"], "no_object goes with activation softmax, got 'sigmoid'"),
-        ([LOGITS | {"shape": [1, 2]}, BOXES], ["l", "b"], r"expected 3 axes, got shape [1, 2]"),
-        ([LOGITS, BOXES | {"shape": [1, 2, 5]}], ["l", "b"], "expected 4 values on the last axis"),
+        ([LOGITS | {"shape": [1, 2]}, BOXES], ["l", "b"], "expected [N, queries, classes], got shape [1, 2]"),
+        (
+            [LOGITS, BOXES | {"shape": ["n", 2, 5]}],
+            ["l", "b"],
+            "output 'b', kind 'boxes': expected [N, boxes, 4], got shape ['n', 2, 5]",
+        ),
+        (
+            [LOGITS | {"shape": ["n", 9, 2]}, BOXES | {"shape": ["n", 8, 4]}],
+            ["l", "b"],
+            "expected as many pictures and boxes in each output, got {'l': ['n', 9], 'b': ['n', 8]}",
+        ),
+        (
+            [SCORES | {"shape": ["n", 9]}, LABELS | {"shape": ["n", 8]}, BOXES | {"shape": ["n", "k", 4]}],
+            ["s", "c", "b"],
+            "got {'s': ['n', 9], 'c': ['n', 8], 'b': ['n', 'k']}",
+        ),
         ([LOGITS], ["l"], "kinds: expected logits and boxes, or scores, labels and boxes, or classes, got logits"),
         ([SCORES, BOXES], ["s", "b"], "got scores, boxes"),
         ([LOGITS, BOXES, LOGITS | {"name": "m"}], ["l", "b", "m"], "kind 'logits': expected once, got 2 times"),
@@ -193,6 +208,28 @@ def test_arrays_are_held_against_their_kinds() -> None:
     ):
         with pytest.raises(StageError, match=said):
             check_values(outputs | wrong, declared)
+
+
+@pytest.mark.parametrize(
+    ("output", "names", "said"),
+    [
+        (LOGITS | {"shape": ["n", 9, 3]}, 3, None),
+        (LOGITS | {"shape": ["n", 9, 3]}, 0, None),
+        (LOGITS | {"shape": ["n", 9, "k"]}, 2, None),
+        (LOGITS | {"shape": ["n", 9, 3]}, 2, "expected 3 names, as many as output 'l' has classes, got 2"),
+        (LOGITS | {"shape": ["n", 9, 3], "activation": "softmax", "no_object": True}, 2, None),
+        (
+            LOGITS | {"shape": ["n", 9, 3], "activation": "softmax", "no_object": True},
+            3,
+            "expected 2 names, as many as output 'l' has classes beside no_object, got 3",
+        ),
+        ({"name": "y", "kind": "classes", "shape": ["n", 5]}, 6, "as many as output 'y' has classes, got 6"),
+        (SCORES | {"shape": ["n", 9]}, 2, None),
+    ],
+)
+def test_there_are_as_many_names_as_classes(output: dict, names: int, said: str | None) -> None:
+    fault = fault_of_classes(spec(output, class_names=[str(i) for i in range(names)]))
+    assert fault is None if said is None else said in str(fault)
 
 
 def test_confident_queries_reach_the_threshold() -> None:
