@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.schema import CONF
 from conf.validate import ConfigErrors
-from pipeline.compose import resolved
+from pipeline.compose import opened, resolved
 from pipeline.run import run
 from pipeline.workspace import root
 from stages.configuration import validated
@@ -34,6 +34,7 @@ def job(config: DictConfig) -> None:
 
 
 def main() -> None:
+    sys.argv[1:] = opened(sys.argv[1:])
     try:
         job()
     except KeyboardInterrupt:

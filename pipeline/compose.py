@@ -1,12 +1,24 @@
-"""From what Hydra has composed to plain values, ready to be checked."""
+"""What Hydra is told, and from what it has composed to plain values, ready to be checked."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from conf.validate import completed
+
+# Mappings with keys of the user's own.
+_OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
+
+
+def opened(arguments: Sequence[str]) -> list[str]:
+    """The command line with Hydra's sign for a key that may be new, `++`, before mappings whose keys are the user's
+    own, and what is in them: model.options.kwargs.classes=5 is ++model.options.kwargs.classes=5.
+    """
+    return [f"++{each}" if _OPEN.match(each) else each for each in arguments]
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
 
 from conf.schema import CONF
 from conf.validate import ConfigErrors
-from pipeline.compose import resolved
+from pipeline.compose import opened, resolved
 from stages.configuration import validated
 
 
@@ -23,6 +24,25 @@ def test_a_size_that_is_no_pair_is_named_with_all_else_that_is_wrong(size: str) 
     first, second = sorted(caught.value.errors)
     assert first.startswith("model.image_size: expected [height, width], such as [640, 640]")
     assert second.startswith("verify.batch")
+
+
+def test_keys_of_the_users_own_need_no_sign() -> None:
+    told = [
+        *("model=torch", "model.options.kwargs.classes=5", "model.options.kwargs.names=[a,b]"),
+        *("trace.dynamic_axes.images={0: batch, 2: height}", "engine.memory_pools_gb.workspace=2"),
+    ]
+    values = values_of(*opened(told))
+    assert values["model"]["options"]["kwargs"] == {"classes": 5, "names": ["a", "b"]}
+    assert values["trace"]["dynamic_axes"] == {"images": {0: "batch", 2: "height"}}
+    assert values["engine"]["memory_pools_gb"] == {"workspace": 2}
+    assert values_of(*opened(["model=torch", "model.options.kwargs={classes: 5}"]))["model"]["options"]["kwargs"]
+
+
+def test_other_arguments_are_left_as_they_are() -> None:
+    told = ["--cfg", "job", "-m", "+model.options.kwargs.x=1", "~trace.dynamic_axes.images", "model.options.kwarg.x=1"]
+    assert opened(told) == told
+    with pytest.raises(ConfigCompositionException, match="kwarg"):
+        values_of(*opened(["model=torch", "model.options.kwarg.x=1"]))
 
 
 def test_declarations_are_written_with_every_key() -> None:
