@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import not_verified, parity, warnings
@@ -12,8 +15,17 @@ from pipeline.engine import engine_sentence, latency_rows
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
 
 
-def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> None:
-    """Print per stage: status, parity, seconds, nodes, casts, FP16 share, size; then what was verified and what not."""
+def print_summary(
+    params: dict[str, Any],
+    reports: dict[str, dict[str, Any]],
+    tracked: dict[str, Any] | None,
+    crash: dict[str, str] | None = None,
+) -> None:
+    """Print per stage: status, parity, seconds, nodes, casts, FP16 share, size; then what was verified and what not.
+
+    Args:
+        crash: {stage, message} of a run that a stage ended.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -26,8 +38,10 @@ def print_summary(params: dict[str, Any], reports: dict[str, dict[str, Any]], tr
     for name in ("seconds", "nodes", "casts", "FP16 nodes", "size MB"):
         table.add_column(name, justify="right")
     for stage in STAGES:
-        table.add_row(*_row(stage, reports))
+        table.add_row(*_row(stage, reports, crash is not None and crash["stage"] == stage))
     console.print(table)
+    if crash:
+        console.print(f"failed: {crash['stage']}: {crash['message']}", markup=False)
     for line in _sentences(reports, tracked):
         console.print(line, markup=False)
 
@@ -41,10 +55,10 @@ def _title(params: dict[str, Any]) -> str:
     return " · ".join([params["model"]["name"], *([decoder] if decoder != "none" else []), made])
 
 
-def _row(stage: str, reports: dict[str, dict[str, Any]]) -> list[str]:
+def _row(stage: str, reports: dict[str, dict[str, Any]], crashed: bool) -> list[str]:
     report = reports.get(stage)
     if report is None:
-        return [stage, "not run", "", "", "", "", "", ""]
+        return [stage, "failed" if crashed else "not run", "", "", "", "", "", ""]
     model = report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
     fraction = model.get("fp16_fraction")
     return [
@@ -103,9 +117,18 @@ def _engine_lines(engine: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
-    folder = root()
-    reports = reports_of_run(folder, parser.parse_args().failed_stage)
-    print_summary(read_params(folder), reports, None)
+    folder, failed_stage = root(), parser.parse_args().failed_stage
+    crash = None if failed_stage is None else _crash(folder, failed_stage)
+    print_summary(read_params(folder), reports_of_run(folder, failed_stage), None, crash)
+
+
+def _crash(folder: Path, stage: str) -> dict[str, str]:
+    """What the stage said; no more than its name where reports/error.json is not its own."""
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        said = json.loads((folder / "reports" / "error.json").read_text())
+        if said["stage"] == stage:
+            return {"stage": stage, "message": str(said["message"])}
+    return {"stage": stage, "message": "reports/error.json does not say why"}
 
 
 if __name__ == "__main__":

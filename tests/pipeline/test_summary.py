@@ -1,8 +1,13 @@
 """The table at the end of a run."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipeline.summary import print_summary
 
@@ -34,3 +39,32 @@ def test_a_classifier_is_said_to_agree_and_by_how_much_its_outputs_differ(capsys
     assert "93.75 % of the samples have the FP32 best class (top 1)" in said
     assert "outputs differ by at most 0.0021 of their largest value" in said and "93.75 % same class" in said
     assert "AP50" not in said and "found again" not in said
+
+
+def row(text: str, stage: str) -> list[str]:
+    (line,) = (line for line in text.splitlines() if line.startswith(f"│ {stage} "))
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_stage_that_ended_the_run_is_shown_as_failed_with_its_reason(own: bool, tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").touch()
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS))
+    (tmp_path / "reports").mkdir()
+    for stage in ("trace", "slim", "calibrate"):  # that of calibrate is an earlier run's
+        (tmp_path / f"reports/{stage}.json").write_text(json.dumps({"status": "done", "seconds": 1}))
+    error = {"stage": "calibrate" if own else "slim", "message": "the reference has NaN [images]"}
+    (tmp_path / "reports/error.json").write_text(json.dumps(error))
+    command = [sys.executable, "-m", "pipeline.summary", "--failed-stage", "calibrate"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    status = {stage: row(done.stdout, stage)[1] for stage in ("trace", "slim", "calibrate", "fp16")}
+    assert status == {"trace": "done", "slim": "done", "calibrate": "failed", "fp16": "not run"}
+    said = "the reference has NaN [images]" if own else "reports/error.json does not say why"
+    assert f"failed: calibrate: {said}" in done.stdout
+
+
+def test_a_stage_without_a_row_is_named_under_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(PARAMS, {}, None, {"stage": "inputs", "message": "data.folder: no such folder"})
+    said = capsys.readouterr().out
+    assert "failed: inputs: data.folder: no such folder" in said and row(said, "trace")[1] == "not run"
