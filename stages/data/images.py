@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from conf.schema import Config
-from stages.data.picture import Drawn, Picture
+from stages.data.picture import Drawn, Picture, TooFew
 from stages.io import StageError
 
 if TYPE_CHECKING:
@@ -144,13 +144,10 @@ def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: 
     """Pictures `first` to `first + count - 1`.
 
     Raises:
-        StageError: when the folder holds fewer.
+        TooFew: when the folder holds fewer.
     """
     if len(images) < first + count:
-        raise StageError(
-            f"data.folder: {folder} holds {len(images)} different pictures and {purpose} ends at number "
-            f"{first + count}; add pictures, or lower data.calibration_samples or data.verification_samples"
-        )
+        raise TooFew(f"data.folder: {folder} holds {len(images)} different pictures", purpose, first + count)
     return list(images[first : first + count])
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from conf.schema import Config
 from stages.data.feeds import Header, npy_header, npz_headers
 from stages.data.images import left_out, same_content
-from stages.data.picture import Arrays, Drawn
+from stages.data.picture import Arrays, Drawn, TooFew
 from stages.io import StageError
 
 _BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
@@ -63,10 +63,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     same = same_content(files)
     rows = [(path, row) for path in files if path not in same for row in range(_length(path, headers[path]))]
     if len(rows) < first + count:
-        raise StageError(
-            f"data.file: {place} holds {len(rows)} samples and {purpose} ends at number {first + count}; add samples, "
-            "or lower data.calibration_samples or data.verification_samples"
-        )
+        raise TooFew(f"data.file: {place} holds {len(rows)} different samples", purpose, first + count)
     order = np.random.default_rng(config.data.seed).permutation(len(rows))
     chosen = sorted(int(i) for i in order[first : first + count])
     return ArrayRows([rows[i] for i in chosen], left_out(same, place if place.is_dir() else place.parent))

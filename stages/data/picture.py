@@ -9,8 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stages.io import StageError
+
 if TYPE_CHECKING:
     from PIL import Image
+
+
+class TooFew(StageError):
+    """A source holds fewer samples than a purpose needs; stages.data.samples says how many all of them need.
+
+    Attributes:
+        held: the place and what it holds, such as "data.folder: pictures holds 60 different pictures".
+    """
+
+    def __init__(self, held: str, purpose: str, end: int) -> None:
+        self.held = held
+        super().__init__(f"{held}, and {purpose} ends at number {end}")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from conf.schema import Config, DataSource
 from stages.data import coco, digits, functions, images, noise, npz
-from stages.data.picture import Arrays, Drawn, Picture
+from stages.data.picture import Arrays, Drawn, Picture, TooFew
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 
@@ -125,7 +125,11 @@ def verification_samples(config: Config, root: Path, spec: Spec) -> Samples:
 
 
 def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
-    """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples."""
+    """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples.
+
+    Raises:
+        StageError: when the source cannot be read, or holds fewer samples than the three purposes need together.
+    """
     data = config.data
     counts = {
         "trace": TRACE_SAMPLES,
@@ -133,7 +137,15 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
         "verification": data.verification_samples,
     }
     firsts = {"trace": 0, "calibration": TRACE_SAMPLES, "verification": TRACE_SAMPLES + data.calibration_samples}
-    return _SOURCES[data.source](config, root, purpose, firsts[purpose], counts[purpose] if count is None else count)
+    wanted = counts[purpose] if count is None else count
+    try:
+        return _SOURCES[data.source](config, root, purpose, firsts[purpose], wanted)
+    except TooFew as error:
+        parts = ", ".join(f"{number} {name}" for name, number in counts.items())
+        raise StageError(
+            f"{error.held}; the run needs {sum(counts.values())}: {parts}; "
+            "add some, or lower data.calibration_samples or data.verification_samples"
+        ) from error
 
 
 def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:

@@ -64,7 +64,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:40])
     with pytest.raises(StageError, match=r"broken\.png cannot be read as a picture"):
         open_picture(broken)
-    with pytest.raises(StageError, match="holds 1 different pictures and calibration ends at number 4"):
+    with pytest.raises(StageError, match="holds 1 different pictures, and calibration ends at number 4"):
         take([broken], 0, 4, tmp_path, "calibration")
 
 
@@ -107,5 +107,5 @@ def test_the_same_bytes_under_another_name_are_never_a_second_picture(tmp_path: 
     names = [name for each in found for name in each.names]
     assert sorted(names) == [f"{number:02}.png" for number in range(24)]
     assert found[2].left_out == {SAME: ["copy of 3.png (as 03.png)", "copy of 7.png (as 07.png)"]}
-    with pytest.raises(StageError, match="holds 24 different pictures and verification ends at number 25"):
+    with pytest.raises(StageError, match="holds 24 different pictures, and verification ends at number 25"):
         drawn(config, tmp_path, "verification", 20, 5)

@@ -105,7 +105,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "holds no .npz file" in faults(tmp_path, "empty")
     np.savez(tmp_path / "all.npz", **arrays(6))
-    assert f"holds 6 samples and trace ends at number {TRACE_SAMPLES}" in faults(tmp_path)
+    assert f"holds 6 different samples; the run needs {ROWS}: {TRACE_SAMPLES} trace, " in faults(tmp_path)
     np.savez(tmp_path / "all.npz", x=arrays()["x"], n=arrays(3)["n"])
     assert f"expected arrays with as many samples on axis 0, got {{'x': {ROWS}, 'n': 3}}" in faults(tmp_path)
     np.savez(tmp_path / "all.npz", x=np.float32(1))

@@ -1,5 +1,6 @@
 """trace, calibrate and verify never share a sample."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ def test_the_three_are_disjoint_and_counted(source: str, tmp_path: Path) -> None
     assert [len(group) for group in groups] == [TRACE_SAMPLES, 5, 7]
     names = [sample.name for group in groups for sample in group]
     assert len(set(names)) == len(names)
+
+
+def test_how_many_all_three_need_is_said_where_there_are_too_few(tmp_path: Path) -> None:
+    config = folder_config(tmp_path)
+    (tmp_path / "0.png").unlink()
+    needs = (
+        f"{tmp_path} holds 27 different pictures; the run needs 28: 16 trace, 5 calibration, 7 verification; add some"
+    )
+    with pytest.raises(StageError, match=re.escape(needs)):
+        verification_samples(config, tmp_path, SPEC)
+    assert len(calibration_samples(config, tmp_path, SPEC)) == 5
 
 
 def test_samples_are_what_the_model_reads() -> None:
