@@ -1,8 +1,8 @@
 """The same network with fewer nodes, by onnxslim, repaired for TensorRT, and the proof that it is the same.
 
 onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: module
-scopes in the names of nodes that it made, metadata_props, value types. Then the passes of stages.graph.repair run, also
-where simplify=false leaves onnxslim out.
+scopes in the names of nodes that it made, metadata_props, value types, inputs that nothing reads. Then the passes of
+stages.graph.repair run, also where simplify=false leaves onnxslim out.
 
 A difference beyond the tolerance fails the stage, and the error names what is at fault: passes of repair where the file
 agrees without any, else what of onnxslim. With skip(S), the work without S: the last name of the shortest list L for
@@ -190,6 +190,7 @@ def _simplified(path: Path, folder: Path, skip: Sequence[str]) -> ir.Model:
     original = onnx.load(path)
     proto = _onnxslim(path, skip)
     _restore_names(proto, original)
+    _restore_inputs(proto, original)
     del proto.metadata_props[:]
     proto.metadata_props.extend(original.metadata_props)
     del proto.graph.value_info[:]
@@ -219,6 +220,14 @@ def _onnxslim(path: Path, skip: Sequence[str]) -> onnx.ModelProto:
     if proto is None:
         raise StageError("onnxslim returned no model: its own check of the result failed")
     return proto
+
+
+def _restore_inputs(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
+    """Inputs that nothing reads, or nothing any more, are inputs still."""
+    there = {value.name for value in proto.graph.input}
+    if any(value.name not in there for value in original.graph.input):
+        del proto.graph.input[:]
+        proto.graph.input.extend(original.graph.input)
 
 
 def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:

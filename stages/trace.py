@@ -99,7 +99,8 @@ def trace(
             it is outside.
 
     Returns:
-        exporter, opset, warnings {category: count}, parameters, model (facts) and parity: {status: "verified" or
+        exporter, opset, warnings {category: count}, parameters, unread_inputs (names of those that no output depends
+        on, which are inputs of the file all the same), model (facts) and parity: {status: "verified" or
         "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
         the same of each feed of another height or width, with the shapes of its inputs},
         lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
@@ -133,6 +134,7 @@ def trace(
             )
         model = load_model(exported)
         _check_names(model, spec)
+        unread = _unread(model, module, spec, example)
         references = [_reference(module, spec, feed, example) for feed in check_feeds]
         spec = _describe(model, spec, varying_axes(references))
         linted = _lint(
@@ -161,6 +163,7 @@ def trace(
         "opset": model.graph.opset_imports[""],
         "warnings": warned,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "unread_inputs": unread,
         "parity": parity,
         "lint": linted,
         "model": facts | {"size_mb": model_size_mb(out_path)},
@@ -226,6 +229,7 @@ def pass_on(
         "opset": model.graph.opset_imports[""],
         "warnings": {},
         "parameters": _floats_stored(model),
+        "unread_inputs": [str(value.name) for value in model.graph.inputs if not value.uses()],
         "parity": {
             "status": NOT_VERIFIED,
             "reason": "the model is an ONNX file, so there is no torch module to hold it against; it is the reference",
@@ -279,7 +283,8 @@ def run(stage: Stage) -> dict[str, Any]:
     if not resized and at_other_sizes(model.inputs, axes):
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
-    return report | {"notes": list(model.notes)}
+    unread = [f"input {name!r}: no output that is kept depends on it" for name in report["unread_inputs"]]
+    return report | {"notes": [*model.notes, *unread]}
 
 
 def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
@@ -288,7 +293,7 @@ def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]
     except StageError:
         raise
     except Exception as error:  # whatever the module raises
-        raise StageError(f"trace: {_torch_fails(error)} on {_shapes(example)}") from error
+        raise StageError(f"{_torch_fails(error)} on {_shapes(example)}") from error
 
 
 def _at_other_sizes(
@@ -321,7 +326,7 @@ def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]
 
     names = _names(spec["inputs"])
     if sorted(names) != sorted(feeds):
-        raise StageError(f"trace: the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
+        raise StageError(f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
 
 
@@ -341,11 +346,44 @@ def _check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected, got = _names(spec[kind]), [str(value.name) for value in values]
         if expected != got:
-            lost = "; an input that Python reads (.item(), int()) is left out: docs/lint.md#baked-item"
+            raise StageError(f"expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}")
+
+
+def _unread(model: ir.Model, module: torch.nn.Module, spec: Mapping[str, Any], example: Arrays) -> list[str]:
+    """Inputs that nothing in the exported file reads, because no output that is kept depends on them.
+
+    Raises:
+        StageError: where torch computes other outputs when the input is another, so that Python read it.
+    """
+    names = [str(value.name) for value in model.graph.inputs if not value.uses() and not value.is_graph_output()]
+    before = _reference(module, spec, example, example) if names else {}
+    for name in names:
+        runs = []
+        for other in _others(example[name]):
+            with contextlib.suppress(StageError):  # not every value is one that the module takes
+                runs.append(_reference(module, spec, {**example, name: other}, example))
+        if not runs or not all(_same(before, after) for after in runs):
+            said = "outputs depend on it in torch" if runs else "torch takes no other value of it"
             raise StageError(
-                f"trace: expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}"
-                + (lost if set(got) < set(expected) and kind == "inputs" else "")
+                f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
+                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item"
             )
+    return names
+
+
+def _others(values: np.ndarray) -> list[np.ndarray]:
+    """Other values of an input: smaller ones and larger ones."""
+    if values.dtype == bool:
+        return [~values]
+    smaller = values // 2 if values.dtype.kind in "iu" else values * 0.5
+    others = [np.asarray(each, values.dtype) for each in (smaller, values + 1)]
+    return [each for each in others if not np.array_equal(each, values)]
+
+
+def _same(before: Arrays, after: Arrays) -> bool:
+    """Alike but for rounding."""
+    pairs = [(before[name], after[name]) for name in before]
+    return all(a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs)
 
 
 def _describe(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -383,7 +421,7 @@ def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[i
         have = value.shape[axis] if value.shape is not None and len(value.shape) == len(shape) else None
         if isinstance(have, int):
             raise StageError(
-                f"trace: axis {axis} of {value.name!r} varies with the inputs in torch, and the exported file fixes it "
+                f"axis {axis} of {value.name!r} varies with the inputs in torch, and the exported file fixes it "
                 f"at {have}; let forward compute it from tensor.shape, without int() and without numbers kept from "
                 "another call, or take out of trace.dynamic_axes what it follows from"
             )
@@ -403,7 +441,7 @@ def _lint(
     left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
     if fatal := failing(left, fail_on):
         raise StageError(
-            f"trace: lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
+            f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
             "docs/lint.md says what to write instead; leave a rule out with lint.ignore"
         )
     return summary(findings, ignored)
@@ -415,14 +453,14 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
 
     dtype = None if value.dtype is None else str(value.dtype.numpy())
     if dtype != tensor["dtype"]:
-        raise StageError(f"trace: {value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
+        raise StageError(f"{value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
     expected = tensor["shape"]
     got = list(value.shape) if value.shape is not None else [None] * len(expected)
     if len(got) != len(expected) or any(
         isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
     ):
         shape = [size if isinstance(size, int) else "?" for size in got]
-        raise StageError(f"trace: {value.name!r}: expected shape {expected}, the exported file has {shape}")
+        raise StageError(f"{value.name!r}: expected shape {expected}, the exported file has {shape}")
     value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
 
 
@@ -460,7 +498,7 @@ def _parity(
             result = compared(alike)
         except StageError as error:
             raise StageError(
-                f"trace: {error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
+                f"{error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
                 "to the accuracy that you need"
             ) from error
     at_sizes = []
@@ -504,7 +542,7 @@ def _reference(
         outputs = outputs_of(feed)
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
-            raise StageError(f"trace: {_torch_fails(error)} on {_shapes(feed)}") from error
+            raise StageError(f"{_torch_fails(error)} on {_shapes(feed)}") from error
         raise refusal(feed, example, _named_axes(spec), fault, _torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(_names(spec["outputs"]), values, strict=True)}
@@ -530,7 +568,7 @@ def _check_finite(outputs: Arrays, path: Path) -> None:
         bad = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else 0
         if bad:
             raise StageError(
-                f"trace: {path} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
+                f"{path} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
                 "samples of yours; expected finite values. Check the weights and the inputs"
             )
 

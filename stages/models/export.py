@@ -68,7 +68,7 @@ def export(
     infer; the module is left as it was.
 
     Args:
-        module: called with `example_inputs` by position.
+        module: called with `example_inputs` by position. One that no output depends on is an input of the file, too.
         exporter: "torchscript" or "dynamo".
         dynamic_axes: by input or output name, {axis: symbol}; all other axes are as in the example.
 
@@ -132,6 +132,27 @@ def _export_torchscript(
             output_names=output_names,
             dynamic_axes={name: dict(axes) for name, axes in dynamic_axes.items()},
         )
+    _keep_inputs(path, inputs, input_names, dynamic_axes)
+
+
+def _keep_inputs(
+    path: Path, inputs: Sequence[torch.Tensor], input_names: Sequence[str], dynamic_axes: DynamicAxes
+) -> None:
+    """Put inputs that no output depends on back: the TorchScript exporter leaves them out."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    found = {value.name: value for value in model.graph.input}
+    if set(found) >= set(input_names):
+        return
+    for name, tensor in zip(input_names, inputs, strict=True):
+        axes = dynamic_axes.get(name, {})
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(tensor.new_empty(0).cpu().numpy().dtype)
+        shape = [axes.get(axis, side) for axis, side in enumerate(tensor.shape)]
+        found.setdefault(name, onnx.helper.make_tensor_value_info(name, dtype, shape))
+    del model.graph.input[:]
+    model.graph.input.extend(found[name] for name in input_names)
+    onnx.save(model, path)
 
 
 @contextlib.contextmanager

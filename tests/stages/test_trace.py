@@ -17,6 +17,7 @@ from stages.graph.lint import RULES
 from stages.io import Stage, StageError
 from stages.onnx_files import SPEC_KEY, load_model
 from stages.ort.session import Session
+from stages.slimming import slim
 from stages.trace import MENDED_BY, PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.stages.models import detectors
@@ -261,15 +262,40 @@ def test_rules_are_mended_by_passes_that_there_are() -> None:
 
 
 class Baked(Head):
-    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    def forward(self, scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         return self.fc(x) * scale.item()
 
 
+SCALED = SPEC | {"inputs": [{"name": "scale", "dtype": "int64", "shape": [1]}, *SPEC["inputs"]]}
+
+
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
-    spec = SPEC | {"inputs": [*SPEC["inputs"], {"name": "scale", "dtype": "float32", "shape": [1]}]}
-    example = feeds(1, 2) | {"scale": np.ones(1, np.float32)}
-    with pytest.raises(StageError, match="baked-item"):
-        trace(Baked(), example, tmp_path / "m.onnx", spec=spec)
+    example = feeds(1, 2) | {"scale": np.ones(1, np.int64)}
+    with pytest.raises(StageError, match=r"reads input 'scale', and outputs depend on it in torch: .*baked-item"):
+        trace(Baked(), example, tmp_path / "m.onnx", spec=SCALED)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Unread(Head):
+    def forward(self, scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        assert len(torch.eye(9)[scale]) == len(scale)  # takes no number beyond 8
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_an_input_that_no_output_depends_on_stays_an_input(exporter: str, tmp_path: Path) -> None:
+    example = feeds(1, 2) | {"scale": np.full(1, 8)}
+    checks = [feeds(5, 6, 7) | {"scale": np.full(1, 3)}]
+    options: dict[str, Any] = {"exporter": exporter, "opset": 18, "check_feeds": checks}
+    report = trace(Unread(), example, tmp_path / "m.onnx", spec=SCALED, **options)
+    assert report["unread_inputs"] == ["scale"] and report["parity"]["status"] == "verified"
+    inputs = load_model(tmp_path / "m.onnx").graph.inputs
+    assert [(str(value.name), str(value.dtype), str(value.shape)) for value in inputs] == [
+        ("scale", "INT64", "[1]"),
+        ("x", "FLOAT", "[n,4]"),
+    ]
+    slim(tmp_path / "m.onnx", tmp_path / "slim" / "m.onnx", check_feeds=checks)
+    assert [value.name for value in load_model(tmp_path / "slim" / "m.onnx").graph.inputs] == ["scale", "x"]
 
 
 class Convolved(torch.nn.Module):
