@@ -1,6 +1,7 @@
 """An FP32 ONNX file that is there already: trace checks it and passes it on, and it is the reference itself.
 
-Its inputs, outputs and the axes that vary are its own; trace.exporter, trace.opset and trace.dynamic_axes are not used.
+Its inputs, outputs and the axes that vary are its own; trace.exporter, trace.opset and trace.dynamic_axes are not used,
+and trace's notes say so where they are set.
 What its outputs mean is said by model.outputs, or by an I/O spec in the file's metadata (`truehalf.io_spec`), which
 also says the inputs, the classes and whether the weights are trained, where model.* does not.
 """
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 
-from conf.schema import Config, DecoderName
+from conf.schema import CONF, Config, DecoderName
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 from stages.models.declared import declared_outputs, declared_preprocessing, faults_of_declared
@@ -99,8 +101,21 @@ def open_model(config: Config, root: Path) -> Model:
         file=path,
         axes=_axes(model),
         batch=batch,
-        notes=[f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec else [],
+        notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec else []), *_of_no_use(config)],
     )
+
+
+def _of_no_use(config: Config) -> Iterator[str]:
+    """Keys of tracing that were set, though nothing is traced. No error: one command line may serve several models."""
+    defaults = yaml.safe_load((CONF / "config.yaml").read_text())["trace"]
+    given = {
+        "exporter": config.trace.exporter.value,
+        "opset": config.trace.opset,
+        "dynamic_axes": config.trace.dynamic_axes,
+    }
+    for key, value in given.items():
+        if value != defaults[key]:
+            yield f"trace.{key}: {value} is not used; the file is passed on as it is, with its own"
 
 
 def _check_fp32(model: ir.Model, path: Path) -> None:

@@ -85,11 +85,24 @@ def test_a_file_is_passed_on_with_its_spec_and_computes_the_same(tmp_path: Path)
     assert model.file == tmp_path / "m.onnx" and model.trained and report["notes"] == []
 
 
+def test_keys_of_tracing_that_are_set_are_said_to_be_of_no_use(tmp_path: Path) -> None:
+    write(tmp_path / "m.onnx")
+    tracing = ("trace.exporter=dynamo", "trace.opset=18", "++trace.dynamic_axes.images={0: rows}")
+    report, _ = traced(tmp_path, *tracing)
+    ends = "is not used; the file is passed on as it is, with its own"
+    assert report["notes"] == [
+        f"trace.exporter: dynamo {ends}",
+        f"trace.opset: 18 {ends}",
+        f"trace.dynamic_axes: {{'images': {{0: 'rows'}}}} {ends}",
+    ]
+    assert report["exporter"] == PASSED_ON and report["opset"] == 17
+
+
 def test_the_spec_in_the_file_says_what_model_does_not(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", spec=SPEC)
     model = open_model(config(), tmp_path)
     (entry,) = described(model)["inputs"]
-    assert entry == SPEC["inputs"][0] | {"shape": ["batch", 3, 32, 32]}  # type: ignore[index, operator]
+    assert entry == SPEC["inputs"][0] | {"shape": ["batch", 3, 32, 32], "resample": "bilinear"}  # type: ignore[index, operator]
     assert [(each.name, each.kind) for each in model.outputs] == [("classes", "classes")]
     assert list(model.class_names) == SPEC["class_names"] and not model.trained
     assert model.notes == ["I/O spec: from the file's metadata (truehalf.io_spec)"]
