@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import hydra
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from conf.files import missing_files
 from conf.schema import CONF
 from conf.validate import ConfigErrors
 from pipeline.compose import opened, resolved
@@ -23,7 +25,7 @@ def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     try:
         values = resolved(config)
-        validated(values)
+        _check(values)
     except (ConfigErrors, OmegaConfBaseException) as error:
         print(error, file=sys.stderr)
         _exit_codes.append(2)
@@ -31,6 +33,19 @@ def job(config: DictConfig) -> None:
     _exit_codes.append(run(root(), values))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raise ConfigErrors with all that is wrong, files that are not there included."""
+    errors: list[str] = []
+    try:
+        validated(values)
+    except ConfigErrors as error:
+        errors += error.errors
+    keys = {error.partition(":")[0] for error in errors}
+    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    if errors:
+        raise ConfigErrors(errors)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.files import folder_instead
 from stages.io import StageError
 
 if TYPE_CHECKING:
@@ -52,10 +53,12 @@ def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
         key: where in the file's mapping the state dict is, dots between levels; None: see the top of this module.
 
     Raises:
-        StageError: when the file is missing, cannot be read, needs more than tensors and plain values (naming the
-            first globals that it would have to import), or holds no state dict where it is looked for.
+        StageError: when the file is missing or a folder, cannot be read, needs more than tensors and plain values
+            (naming the first globals that it would have to import), or holds no state dict where it is looked for.
     """
     path = Path(path)
+    if path.is_dir():
+        raise StageError(f"weights: {folder_instead(path)}")
     if not path.is_file():
         raise StageError(
             f"weights: {path}: no such file; expected a safetensors file, or one of {', '.join(PICKLED)} "

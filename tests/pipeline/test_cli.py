@@ -46,11 +46,23 @@ def test_wrong_options_are_refused_and_change_nothing(
     assert not (workspace / "artifacts").exists() and not (workspace / "dvc.lock").exists()
 
 
-def test_missing_weights_are_named_and_the_run_is_tracked_as_failed(workspace: Path) -> None:
-    done = pipeline(workspace, "model.checkpoint=nowhere.safetensors")
+def test_broken_weights_are_named_and_the_run_is_tracked_as_failed(workspace: Path) -> None:
+    (workspace / "broken.safetensors").write_bytes(b"no weights")
+    done = pipeline(workspace, "model.checkpoint=broken.safetensors")
     assert done.returncode == 1
-    assert "model.checkpoint: no such file" in done.stderr and "nowhere.safetensors" in done.stderr
+    assert "expected a safetensors file" in done.stderr and "broken.safetensors" in done.stderr
     assert "logged as a failed run" in done.stdout
+    assert "│ failed " in done.stdout and "failed: trace: weights: " in done.stdout
+
+
+def test_what_is_not_there_is_named_with_all_else_before_anything_runs(workspace: Path) -> None:
+    told = ("model.checkpoint=none.pt", "data=images", "data.folder=pictures", "verify.batch=0")
+    done = pipeline(workspace, *told)
+    assert done.returncode == 2 and "configuration: 3 errors" in done.stderr
+    for part in ("verify.batch: expected 1", "model.checkpoint: no such file: ", "data.folder: no such folder: "):
+        assert f"  - {part}" in done.stderr
+    assert not (workspace / "artifacts").exists() and not (workspace / "dvc.lock").exists()
+    assert pipeline(workspace, "--cfg", "job", *told).returncode == 0
 
 
 def test_a_sweep_goes_on_after_a_bad_job_and_says_which(workspace: Path) -> None:

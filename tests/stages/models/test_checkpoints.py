@@ -145,6 +145,10 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "w.onnx").write_bytes(b"")
     assert "expected .safetensors or one of .pt, .pth, .ckpt, .bin, got '.onnx'" in refusal(tmp_path / "w.onnx")
     assert "no such file" in refusal(tmp_path / "none.pt")
+    assert "is a folder; expected a file in it" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert f"model=huggingface model.options.id={tmp_path}" in refusal(tmp_path)
+    (tmp_path / "config.json").unlink()
 
 
 def test_a_prefix_is_taken_off_all_names_or_none() -> None:

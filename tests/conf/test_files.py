@@ -1,0 +1,56 @@
+"""Files and folders that a configuration names are looked for before anything runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conf.files import missing_files
+from tests.conftest import ROOT
+
+
+def values(source: str = "digits", checkpoint: Any = None, **data: Any) -> dict[str, Any]:
+    places = {"folder": None, "annotations": None, "file": None} | data
+    return {"model": {"checkpoint": checkpoint}, "data": {"source": source} | places}
+
+
+@pytest.mark.parametrize(
+    ("given", "keys"),
+    [
+        (values("images", "none.pt", folder="none"), ["model.checkpoint", "data.folder"]),
+        (values("coco", folder="none", annotations="none.json"), ["data.folder", "data.annotations"]),
+        (values("npz", file="none.npz"), ["data.file"]),
+        (values("digits", folder="none", file="none.npz"), []),  # which this source does not read
+        (values("images", checkpoint=7, folder=["none"]), []),  # whose types are at fault
+        ({"model": None}, []),
+    ],
+)
+def test_what_is_not_there_is_named(given: dict[str, Any], keys: list[str], tmp_path: Path) -> None:
+    errors = missing_files(given, tmp_path)
+    assert [error.split(":")[0] for error in errors] == keys
+    assert all(f"{tmp_path}/none" in error and "no such f" in error for error in errors)
+
+
+def test_what_is_there_is_found_in_the_workspace_or_by_its_whole_path(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    for name in ("w.pt", "instances.json", "samples.npz"):
+        (tmp_path / name).touch()
+    assert missing_files(values("coco", "w.pt", folder="pictures", annotations="instances.json"), tmp_path) == []
+    assert missing_files(values("images", str(tmp_path / "w.pt"), folder=str(tmp_path / "pictures")), ROOT) == []
+    for place in ("samples.npz", "pictures"):
+        assert missing_files(values("npz", file=place), tmp_path) == []
+
+
+def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "file").touch()
+    (error,) = missing_files(values(checkpoint="mine"), tmp_path)
+    assert error == f"model.checkpoint: {tmp_path}/mine is a folder; expected a file in it"
+    (tmp_path / "mine/config.json").touch()
+    (error,) = missing_files(values(checkpoint="mine"), tmp_path)
+    assert f"model=huggingface model.options.id={tmp_path}/mine" in error
+    errors = missing_files(values("coco", folder="file", annotations="mine"), tmp_path)
+    assert errors == [
+        f"data.folder: {tmp_path}/file is a file; expected a folder",
+        f"data.annotations: {tmp_path}/mine is a folder; expected a file",
+    ]
