@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 _FLOATS = {"float", "float16"}  # as profiles call the types
+_SAID = 400  # characters of a message of ONNX Runtime's
+_OWN_SOURCES = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  # file, line and C++ function
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
@@ -227,8 +230,12 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:400] if lines else type(error).__name__
+    """Without the place in ONNX Runtime's own sources; a long one up to the end of a sentence, else of a word."""
+    said = _OWN_SOURCES.sub("", next(iter(str(error).strip().splitlines()), type(error).__name__))
+    if len(said) <= _SAID:
+        return said
+    start, stop, _ = said[:_SAID].rpartition(". ")
+    return start + stop.strip() if stop else f"{said[:_SAID].rpartition(' ')[0] or said[:_SAID]} ..."
 
 
 def runtime_version() -> str:

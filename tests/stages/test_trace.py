@@ -427,6 +427,25 @@ def test_an_axis_that_cannot_vary_is_named_under_dynamo(module: torch.nn.Module,
     assert list(tmp_path.iterdir()) == []
 
 
+class BakedSum(Convolved):
+    """ONNX Runtime itself fails at other sizes."""
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features, _ = super().forward(images)
+        return ((features + torch.ones(int(features.shape[2]), int(features.shape[3]))).mean((2, 3)),)
+
+
+def test_what_onnx_runtime_fails_on_is_said_once_and_in_short(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StageError) as error:
+        traced_at_sizes(BakedSum(), tmp_path / "m.onnx", spec=FEATURES | {"outputs": FEATURES["outputs"][1:]})
+    said = str(error.value)
+    assert said.startswith("axis 2 of 'images' (height), axis 3 of 'images' (width) cannot vary: at images [2, 3, 32, ")
+    assert "while running Add node" in said and "by a dimension other than 1. 8 by 16; take it out" in said
+    assert "onnxruntime_src" not in said and "onnxruntime" not in "".join(capfd.readouterr())
+
+
 def test_untrained_weights_that_differ_at_another_size_are_not_verified(tmp_path: Path) -> None:
     parity = traced_at_sizes(BakedWidth(), tmp_path / "m.onnx", spec=FEATURES | {"trained": False})["parity"]
     assert parity["status"] == "not verified" and parity["reason"].startswith(

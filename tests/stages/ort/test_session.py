@@ -108,6 +108,30 @@ def profile(folder: Path) -> list[dict[str, Any]]:
     return json.loads(Path(session._session.end_profiling()).read_text())
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("Short. And whole\nand more", "Short. And whole"),
+        ("A sentence. " * 50, ": A sentence." + " A sentence." * 32),
+        ("words " * 100, "words " * 66 + "..."),
+        (
+            "Status Message: /onnxruntime_src/a/b.h:58 void ort::Init(long, long) axis == 1 was false",
+            ": axis == 1 was false",
+        ),
+    ],
+)
+def test_what_onnx_runtime_says_is_cut_at_a_sentence(
+    text: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(module, "_open", fail)
+    with pytest.raises(StageError) as error:
+        Session(tmp_path / "m.onnx")
+    assert str(error.value).endswith(end)
+
+
 def test_nodes_that_compute_floats_on_the_cpu_are_read_from_a_profile(tmp_path: Path) -> None:
     events = profile(tmp_path)
     assert {"Cast", "Shape"} <= {event.get("args", {}).get("op_name") for event in events}
