@@ -285,7 +285,14 @@ class Deployed:
             None).
         """
         if self._timed is None:
-            self._timed = Session(self.path, self._name, optimize=False, provider_options=self._options, profiled=False)
+            self._timed = Session(
+                self.path,
+                self._name,
+                optimize=False,
+                provider_options=self._options,
+                profiled=False,
+                enable_mem_pattern=True,  # as it is served
+            )
         once = self._timed.prepared(feeds)
         on_gpu = self._name != CPU
         before = gpu_clocks() if on_gpu else None

@@ -76,6 +76,7 @@ class Session:
         settings = ort.SessionOptions()
         settings.log_severity_level = 3
         settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+        settings.enable_mem_pattern = False  # it holds a second arena for every shape of feeds: 1.6 GB at 8 x 640 x 640
         for name, value in options.items():
             settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
