@@ -92,13 +92,17 @@ def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Confi
 
 
 def _without_derived(errors: list[str]) -> list[str]:
-    """The errors, without those of keys that are derived from one at fault. Of that one its sides' types, if they are
-    wrong, or the first complaint is enough.
+    """The errors, without those of keys that are derived from one at fault. Of that one its sides' types are enough, if
+    they are wrong, and that it is no pair, if it is none.
     """
     for source, derived in _DERIVED.items():
         of_source = [error for error in errors if error.startswith(source)]
         if of_source:
-            kept = [error for error in of_source if error.startswith(f"{source}[")] or of_source[:1]
+            kept = [
+                error
+                for error in of_source
+                if error.startswith((f"{source}[", f"{source}: expected {HEIGHT_AND_WIDTH}"))
+            ] or of_source
             errors = [error for error in errors if error in kept or not error.startswith((source, *derived))]
     return errors
 

@@ -14,10 +14,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, DecoderName, Layout
+from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 from stages.models.calling import calling, taken
+from stages.models.common_faults import another_layout, half_a_size, own_decoder
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of
 from stages.models.hf_files import (
     CONFIGURATION,
@@ -89,8 +90,7 @@ def faults(config: Config) -> list[str]:
 
 def _faults_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
-    if config.decoder.name is not DecoderName.none:
-        yield f"decoder: the model brings its own; expected none, got {config.decoder.name.value}"
+    yield from own_decoder(config)
     if not options.id:
         yield (
             "model.options.id: this model needs an id of the Hugging Face hub or a folder: model.options.id=owner/name "
@@ -103,10 +103,8 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             "model.checkpoint: weights are those beside the model's configuration (model.options.id); expected null, "
             f"got {model.checkpoint!r}"
         )
-    if model.image_size.count(None) == 1:
-        yield f"model.image_size: expected [height, width], or [null, null] for the processor's, got {model.image_size}"
-    if model.preprocessing.layout is Layout.nhwc:
-        yield "model.preprocessing.layout: models of transformers take NCHW; expected NCHW or null, got NHWC"
+    yield from half_a_size(config, "the processor's")
+    yield from another_layout(config, "models of transformers take")
     if model.inputs is not None:
         yield "model.inputs: one of pictures, known of this source; expected null"
     if model.outputs is None and model.drop_outputs:

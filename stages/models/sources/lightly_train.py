@@ -22,11 +22,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, DecoderName, Layout
+from conf.schema import Config, DecoderName
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 from stages.models.calling import calling
 from stages.models.checkpoints import PICKLED, read_checkpoint, read_pickle
+from stages.models.common_faults import another_layout, declared_needlessly, half_a_size
 from stages.models.declared import declared_inputs
 from stages.models.model import Model, Output
 from stages.models.weights import fill
@@ -100,20 +101,15 @@ def _faults(config: Config) -> Iterator[str]:
         )
     if model.checkpoint is not None and options.random:
         yield "model.options.random: model.checkpoint has weights; expected false, or model.checkpoint=null, got true"
-    if model.image_size.count(None) == 1:
-        yield (
-            f"model.image_size: expected [height, width], or [null, null] for the checkpoint's, got {model.image_size}"
-        )
+    yield from half_a_size(config, "the checkpoint's")
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
             yield (
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: lightly-train makes positions and anchors for "
                 "one size; only the batch (axis 0) is dynamic"
             )
-    if model.preprocessing.layout is Layout.nhwc:
-        yield "model.preprocessing.layout: LT-DETR takes NCHW; expected NCHW or null, got NHWC"
-    if model.inputs is not None or model.outputs is not None or model.drop_outputs:
-        yield "model.inputs, model.outputs, model.drop_outputs: are known of this source; expected null, null and []"
+    yield from another_layout(config, "LT-DETR takes")
+    yield from declared_needlessly(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

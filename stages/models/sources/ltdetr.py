@@ -14,6 +14,7 @@ from pathlib import Path
 from conf.schema import Config, DecoderName
 from stages.data.preprocessing import Preprocessing
 from stages.models import ltdetr
+from stages.models.common_faults import declared_needlessly
 from stages.models.model import Input, Model, Output
 from stages.models.weights import load_weights
 
@@ -104,8 +105,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
                 )
     if not model.classes:
         yield "model.classes: expected one or more different names, got none"
-    if model.inputs is not None or model.outputs is not None or model.drop_outputs:
-        yield "model.inputs, model.outputs, model.drop_outputs: are known of this source; expected null, null and []"
+    yield from declared_needlessly(config)
 
 
 def _faults_of_options(options: Options) -> Iterator[str]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from conf.schema import CONF, Config, DecoderName
+from conf.schema import CONF, Config
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
+from stages.models.common_faults import own_decoder
 from stages.models.declared import declared_outputs, declared_preprocessing, faults_of_declared
 from stages.models.model import Input, Model, Output
 from stages.onnx_files import SPEC_KEY
@@ -49,8 +50,7 @@ def faults(config: Config) -> list[str]:
 
 def _faults_of_keys(config: Config) -> Iterator[str]:
     model = config.model
-    if config.decoder.name is not DecoderName.none:
-        yield f"decoder: the file brings its own; expected none, got {config.decoder.name.value}"
+    yield from own_decoder(config, "file")
     if model.checkpoint is None:
         yield "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
     if model.drop_outputs:

@@ -14,10 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, DecoderName, Layout, Resample
+from conf.schema import Config, Resample
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 from stages.models.calling import calling
+from stages.models.common_faults import (
+    another_layout,
+    declared_needlessly,
+    half_a_size,
+    key_of_no_checkpoint,
+    own_decoder,
+    two_kinds_of_weights,
+)
 from stages.models.declared import declared_inputs
 from stages.models.extras import extra
 from stages.models.model import Input, Model, Output
@@ -52,9 +60,8 @@ def faults(config: Config) -> list[str]:
 
 
 def _faults(config: Config) -> Iterator[str]:
-    model, options = config.model, config.model.options
-    if config.decoder.name is not DecoderName.none:
-        yield f"decoder: the model brings its own; expected none, got {config.decoder.name.value}"
+    options = config.model.options
+    yield from own_decoder(config)
     if not options.name:
         yield "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18"
     elif "." in options.name:
@@ -65,19 +72,11 @@ def _faults(config: Config) -> Iterator[str]:
         )
     elif not options.name.replace("_", "").isalnum():
         yield f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
-    if model.checkpoint is not None and options.weights is not None:
-        yield (
-            "model.checkpoint: model.options.weights names weights already; expected one of them, got "
-            f"{model.checkpoint!r} and {options.weights!r}"
-        )
-    if model.checkpoint is None and (options.key is not None or options.prefix is not None):
-        yield "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
-    if model.image_size.count(None) == 1:
-        yield f"model.image_size: expected [height, width], or [null, null] for the model's, got {model.image_size}"
-    if model.preprocessing.layout is Layout.nhwc:
-        yield "model.preprocessing.layout: models of timm take NCHW; expected NCHW or null, got NHWC"
-    if model.inputs is not None or model.outputs is not None or model.drop_outputs:
-        yield "model.inputs, model.outputs, model.drop_outputs: are known of this source; expected null, null and []"
+    yield from two_kinds_of_weights(config)
+    yield from key_of_no_checkpoint(config)
+    yield from half_a_size(config, "the model's")
+    yield from another_layout(config, "models of timm take")
+    yield from declared_needlessly(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, DecoderName
+from conf.schema import Config
 from stages.imported import imported, said
 from stages.io import StageError
 from stages.models.calling import calling
+from stages.models.common_faults import key_of_no_checkpoint, own_decoder
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
 from stages.models.model import Input, Model, Output
 from stages.models.weights import load_weights
@@ -58,8 +59,7 @@ def faults(config: Config) -> list[str]:
 
 def _faults_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
-    if config.decoder.name is not DecoderName.none:
-        yield f"decoder: the module brings its own; expected none, got {config.decoder.name.value}"
+    yield from own_decoder(config, "module")
     if options.factory is None:
         yield (
             "model.options.factory: model=torch needs the function that makes your module: "
@@ -71,8 +71,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             yield f"model.options.{key}: expected package.module:function, got {name!r}"
     if takes_pictures(config) and None in model.image_size:
         yield f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}"
-    if model.checkpoint is None and (options.key is not None or options.prefix is not None):
-        yield "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
+    yield from key_of_no_checkpoint(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:

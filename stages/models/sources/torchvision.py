@@ -18,12 +18,20 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, DecoderName, Layout
+from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
 from stages.models.calling import calling
 from stages.models.candidates import candidates
 from stages.models.checkpoints import read_checkpoint
+from stages.models.common_faults import (
+    another_layout,
+    declared_needlessly,
+    half_a_size,
+    key_of_no_checkpoint,
+    own_decoder,
+    two_kinds_of_weights,
+)
 from stages.models.declared import declared_inputs
 from stages.models.extras import extra
 from stages.models.model import Input, Model, Output
@@ -69,24 +77,15 @@ def faults(config: Config) -> list[str]:
 
 
 def _faults_of_keys(config: Config) -> Iterator[str]:
-    model, options = config.model, config.model.options
-    if config.decoder.name is not DecoderName.none:
-        yield f"decoder: the model brings its own; expected none, got {config.decoder.name.value}"
+    options = config.model.options
+    yield from own_decoder(config)
     if not options.name:
         yield "model.options.name: expected the name of a model of torchvision, such as model.options.name=ssd300_vgg16"
-    if model.checkpoint is not None and options.weights is not None:
-        yield (
-            "model.checkpoint: model.options.weights names weights already; expected one of them, got "
-            f"{model.checkpoint!r} and {options.weights!r}"
-        )
-    if model.checkpoint is None and (options.key is not None or options.prefix is not None):
-        yield "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
-    if model.image_size.count(None) == 1:
-        yield f"model.image_size: expected [height, width], or [null, null] for the weights', got {model.image_size}"
-    if model.preprocessing.layout is Layout.nhwc:
-        yield "model.preprocessing.layout: models of torchvision take NCHW; expected NCHW or null, got NHWC"
-    if model.inputs is not None or model.outputs is not None or model.drop_outputs:
-        yield "model.inputs, model.outputs, model.drop_outputs: are known of this source; expected null, null and []"
+    yield from two_kinds_of_weights(config)
+    yield from key_of_no_checkpoint(config)
+    yield from half_a_size(config, "the weights'")
+    yield from another_layout(config, "models of torchvision take")
+    yield from declared_needlessly(config)
 
 
 def _faults_of_task(config: Config) -> Iterator[str]:
