@@ -49,6 +49,7 @@ def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
             "channels": "RGB",
             "range": [0, 1],
             "resize": "stretch",
+            "resample": "bilinear",
             "normalization": {
                 "mean": [0.485, 0.456, 0.406],
                 "std": [0.229, 0.224, 0.225],

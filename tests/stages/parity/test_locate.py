@@ -267,10 +267,10 @@ def located(
     for path, text in zip(paths, (reference, candidate), strict=True):
         ir.save(model(text), path)
     nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
-    samples = [Sample("only", {"x": x}, None, None)]
-    frozen = Reference(samples, ["only"], [""], {}, {"outputs": [{"name": "y"}]}, [nothing], None, None)
+    samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
+    frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
     place = locate(
-        paths[1], paths[0], frozen, Hop({"evaluation": evaluation}, {}, [nothing], [match(nothing, nothing)])
+        paths[1], paths[0], frozen, Hop({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)])
     )
     assert place is not None
     return place

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from stages.graph.lint import RULES, lint
+from stages.io import StageError
 from stages.models.export import export
 from stages.onnx_files import load_model
 from tests.corpus import CASES, exported
@@ -57,11 +58,17 @@ OF_DYNAMO = (
     "bitwise_bool",
     "bool_index",
     "dynamic_slice",
-    "fixed_positions",
     "grid_sample",
     "layer_norm",
     "where",
 )
+
+
+def test_another_exporter_refuses_positions_of_one_size(tmp_path: Path) -> None:
+    with pytest.raises(
+        StageError, match=r"axis 2 of 'features' \(height\) cannot vary: the module's code fixes it at 4"
+    ):
+        rules_of("fixed_positions", "Bad", tmp_path, "dynamo", 18)
 
 
 @pytest.mark.parametrize("name", OF_DYNAMO)
