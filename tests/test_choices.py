@@ -87,7 +87,7 @@ def test_a_picture_that_cannot_be_read_is_named(swept) -> None:  # type: ignore[
     folder = workspace / "broken"
     folder.mkdir()
     for index in range(TRACE_SAMPLES + 2):
-        (folder / f"{index}.png").write_bytes(b"not a picture")
+        (folder / f"{index}.png").write_bytes(f"not a picture {index}".encode())
     counts = ("data.calibration_samples=1", "data.verification_samples=1")
     done = in_workspace(workspace, "python", "-m", "pipeline", "data=images", "data.folder=broken", *counts)
     assert done.returncode == 1 and "cannot be read as a picture" in done.stderr and "Traceback" not in done.stderr
