@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,9 +88,9 @@ class Drawn(Sequence[Picture | Arrays]):
         self.names, self.paths, self.categories = names, paths, categories
         self.left_out: Mapping[str, Sequence[str]] = left_out or {}
 
+    @abc.abstractmethod
     def item(self, position: int) -> Picture | Arrays:
         """Number `position`, from 0 to len(self) - 1."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.names)
