@@ -370,8 +370,10 @@ def _why_no_engine(engine: Mapping[str, Any]) -> str:
 
 
 def _names(params: Mapping[str, Any]) -> list[str]:
+    """Model, decoder where it is chosen, precision."""
     keys = (("model", "name"), ("decoder", "name"), ("precision", "dtype"))
-    return [str(params[group][key]) for group, key in keys if key in params.get(group, {})]
+    named = [(group, str(params[group][key])) for group, key in keys if key in params.get(group, {})]
+    return [name for group, name in named if (group, name) != ("decoder", "none")]
 
 
 def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -69,6 +69,7 @@ def test_a_classifier_passes_on(workspace: Path, data: tuple[str, ...]) -> None:
     done = pipeline(workspace, *data)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     verify = report(workspace, "verify")
+    assert "torch · fp16</title>" in (workspace / "reports" / "report.html").read_text()
     assert verify["verdict"] == "passed" and verify["top1_agreement"] == 1.0 and verify["samples"] == 5
     assert "100.00 % of the samples have the FP32 best class" in done.stdout
     assert ("WARNING" in done.stdout and "noise" in done.stdout) == (data == ("data=random",)), "noise is called out"
