@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import FP16_MAX, Method
 from stages.half_norms import settle_norms
-from stages.io import StageError
+from stages.io import StageError, first_line
 from stages.models.export import DynamicAxes, evaluation_mode, export
 from stages.models.lint import lint_source
 from stages.models.lint.dtype_constants import DTYPE_CONSTANT
@@ -213,7 +213,7 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
         return copy.deepcopy(module)
     except Exception as error:  # of attributes of the user's, such as tensors with a history
         raise StageError(
-            f"fp16: the module cannot be copied ({str(error).splitlines()[0]}), and it is not changed in place; give "
+            f"fp16: the module cannot be copied ({first_line(error)}), and it is not changed in place; give "
             "its tensors as parameters, buffers or detached, or set precision.method=convert"
         ) from error
 
@@ -294,7 +294,7 @@ def _overflowing(module: torch.nn.Module) -> list[str]:
 
 def _explained(error: BaseException, said: str, method: str, device: str) -> str:
     """What failed, where in the module's code, and what to do."""
-    message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    message = first_line(error)
     place = _place(error)
     others = "autocast or convert" if method == Method.half.value else "convert"
     if kernel := _NO_KERNEL.search(message):

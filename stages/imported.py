@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError
+from stages.io import StageError, typed_line
 
 _OURS = Path(__file__).resolve().parent
 
@@ -63,10 +63,9 @@ def importing_from(root: Path) -> Iterator[None]:
 
 def said(error: Exception) -> str:
     """The error's type, the first line of its message, and the last line outside this package that led to it."""
-    message = next(iter(str(error).strip().splitlines()), "no message")
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {message}{place}"
+    return f"{typed_line(error)}{place}"
 
 
 def _is_ours(file: str) -> bool:

@@ -34,6 +34,16 @@ class StageError(Exception):
     """A fault that the user can mend: its text says what, where, expected, got, and what to do."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, else the name of its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def typed_line(error: BaseException) -> str:
+    """The name of an error's type and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
+
+
 # --- the frame of a stage ---------------------------------------------------------------------------------------------
 
 

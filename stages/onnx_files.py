@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from stages.io import TEMPORARY, StageError, explain, remove
+from stages.io import TEMPORARY, StageError, explain, first_line, remove
 
 if TYPE_CHECKING:
     import onnx
@@ -146,7 +146,7 @@ def model_size_mb(path: Path | str) -> float:
 def _no_model(path: Path, error: BaseException) -> StageError:
     while cause := error.__cause__ or error.__context__:
         error = cause
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = first_line(error)
     return StageError(
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
         f"({path.stat().st_size} bytes): {reason}"

@@ -8,7 +8,6 @@ A model that is an ONNX file already (source onnx) is checked and passed on, wit
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,14 +27,23 @@ from stages.graph.normalize import infer_types
 from stages.graph.opset import list_weights_apart
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
 from stages.lint_report import failing, failure, summary
-from stages.models.export import DynamicAxes, evaluation_mode, export
+from stages.models.against_torch import (
+    SILENT,
+    compared_with_torch,
+    shapes_of,
+    tensors_of,
+    torch_fails,
+    torch_outputs,
+    unread_inputs,
+)
+from stages.models.export import DynamicAxes, export
 from stages.models.model import Model
-from stages.models.sizes import at_other_sizes, other_axes, refusal, varying_axes
+from stages.models.sizes import at_other_sizes, varying_axes
 from stages.models.source import described, dynamic_axes_of, open_model, spec_of
-from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
+from stages.models.spec_in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
+from stages.onnx_files import load_model, model_size_mb, save_model
 from stages.ort.session import Session
-from stages.parity.outputs import check_shapes, fault_of_classes
-from stages.parity.tensors import NOT_VERIFIED, check_runs
+from stages.parity.tensors import NOT_VERIFIED
 from stages.plugin_ops import ops_of_plugins
 
 if TYPE_CHECKING:
@@ -43,7 +51,6 @@ if TYPE_CHECKING:
     import torch
 
 SPEC_FILE = "io_spec.json"
-_SILENT = 4  # ONNX Runtime prints nothing but what ends the process
 PASSED_ON = "none: the file is passed on"
 MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
     "reshape-allowzero": "allowzero",
@@ -115,11 +122,11 @@ def trace(
     options, lint_options = defaults("config")["trace"], defaults("config")["lint"]
     exporter = exporter or str(options["exporter"])
     opset = opset or int(options["opset"])
-    dynamic_axes = _named_axes(spec) if dynamic_axes is None else dynamic_axes
+    dynamic_axes = named_axes(spec) if dynamic_axes is None else dynamic_axes
     out_path = Path(out_path)
     out_path.parent.mkdir(parents=True, exist_ok=True)
-    inputs = _tensors(spec, example)
-    _check_declared(spec)
+    inputs = tensors_of(spec, example)
+    check_declared(spec)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
@@ -129,15 +136,15 @@ def trace(
                 exported,
                 exporter=exporter,
                 opset=opset,
-                input_names=_names(spec["inputs"]),
-                output_names=_names(spec["outputs"]),
+                input_names=names_of(spec["inputs"]),
+                output_names=names_of(spec["outputs"]),
                 dynamic_axes=dynamic_axes,
             )
         model = load_model(exported)
-        _check_names(model, spec)
-        unread = _unread(model, module, spec, example)
-        references = [_reference(module, spec, feed, example) for feed in check_feeds]
-        spec = _describe(model, spec, varying_axes(references))
+        check_names(model, spec)
+        unread = unread_inputs(model, module, spec, example)
+        references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
+        spec = attach(model, spec, varying_axes(references))
         linted = _lint(
             model,
             lint_options["ignore"] if lint_ignore is None else lint_ignore,
@@ -146,8 +153,8 @@ def trace(
             repair,
         )
         save_model(model, described)
-        parity = _parity(
-            lambda feed: _reference(module, spec, feed, example),
+        parity = compared_with_torch(
+            module,
             described,
             spec,
             list(zip(check_feeds, references, strict=True)),
@@ -158,7 +165,7 @@ def trace(
         facts = model_facts(model)
         for file in described.parent.iterdir():
             file.replace(out_path.with_name(file.name))
-    write_text(out_path.with_name(SPEC_FILE), _text(spec) + "\n")
+    write_text(out_path.with_name(SPEC_FILE), spec_text(spec) + "\n")
     return {
         "exporter": exporter,
         "opset": model.graph.opset_imports[""],
@@ -205,9 +212,9 @@ def pass_on(
     model = load_model(model_path)
     list_weights_apart(model)
     infer_types(model)
-    _check_names(model, spec)
-    _check_declared(spec)
-    spec = _describe(model, spec, {})
+    check_names(model, spec)
+    check_declared(spec)
+    spec = attach(model, spec, {})
     linted = _lint(
         model,
         lint_options["ignore"] if lint_ignore is None else lint_ignore,
@@ -218,12 +225,12 @@ def pass_on(
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         written = Path(folder) / out_path.name
         save_model(model, written)
-        session = Session(written, log_severity_level=_SILENT)
+        session = Session(written, log_severity_level=SILENT)
         for feed in check_feeds:
             _check_finite(session.run(feed), Path(model_path))
         for file in Path(folder).iterdir():
             file.replace(out_path.with_name(file.name))
-    write_text(out_path.with_name(SPEC_FILE), _text(spec) + "\n")
+    write_text(out_path.with_name(SPEC_FILE), spec_text(spec) + "\n")
     sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
     return {
         "exporter": PASSED_ON,
@@ -294,7 +301,7 @@ def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]
     except StageError:
         raise
     except Exception as error:  # whatever the module raises
-        raise StageError(f"{_torch_fails(error)} on {_shapes(example)}") from error
+        raise StageError(f"{torch_fails(error)} on {shapes_of(example)}") from error
 
 
 def _at_other_sizes(
@@ -313,123 +320,6 @@ def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:
     return stacked([samples[i % len(samples)] for i in range(size)])
 
 
-def _names(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [tensor["name"] for tensor in tensors]
-
-
-def _named_axes(spec: Mapping[str, Any]) -> dict[str, dict[int, str]]:
-    tensors = [*spec["inputs"], *spec["outputs"]]
-    return {t["name"]: {axis: size for axis, size in enumerate(t["shape"]) if isinstance(size, str)} for t in tensors}
-
-
-def _tensors(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]:
-    import torch
-
-    names = _names(spec["inputs"])
-    if sorted(names) != sorted(feeds):
-        raise StageError(f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
-    return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
-
-
-def _check_declared(spec: Mapping[str, Any]) -> None:
-    """Hold what outputs are declared to be, and the names of the classes, against their shapes."""
-    try:
-        check_shapes(spec)
-    except StageError as error:
-        raise StageError(
-            f"{error}\nmodel.outputs says what each output is, and `take` which of the tensors that a module returns"
-        ) from error
-    if said := fault_of_classes(spec):
-        raise StageError(f"model.classes: {said}")
-
-
-def _check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
-    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
-        expected, got = _names(spec[kind]), [str(value.name) for value in values]
-        if expected != got:
-            raise StageError(f"expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}")
-
-
-def _unread(model: ir.Model, module: torch.nn.Module, spec: Mapping[str, Any], example: Arrays) -> list[str]:
-    """Inputs that nothing in the exported file reads, because no output that is kept depends on them.
-
-    Raises:
-        StageError: where torch computes other outputs when the input is another, so that Python read it.
-    """
-    names = [str(value.name) for value in model.graph.inputs if not value.uses() and not value.is_graph_output()]
-    before = _reference(module, spec, example, example) if names else {}
-    for name in names:
-        runs = []
-        for other in _others(example[name]):
-            with contextlib.suppress(StageError):  # not every value is one that the module takes
-                runs.append(_reference(module, spec, {**example, name: other}, example))
-        if not runs or not all(_same(before, after) for after in runs):
-            said = "outputs depend on it in torch" if runs else "torch takes no other value of it"
-            raise StageError(
-                f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
-                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item"
-            )
-    return names
-
-
-def _others(values: np.ndarray) -> list[np.ndarray]:
-    """Other values of an input: smaller ones and larger ones."""
-    if values.dtype == bool:
-        return [~values]
-    smaller = values // 2 if values.dtype.kind in "iu" else values * 0.5
-    others = [np.asarray(each, values.dtype) for each in (smaller, values + 1)]
-    return [each for each in others if not np.array_equal(each, values)]
-
-
-def _same(before: Arrays, after: Arrays) -> bool:
-    """Alike but for rounding."""
-    pairs = [(before[name], after[name]) for name in before]
-    return all(a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs)
-
-
-def _describe(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Hold inputs and outputs against the spec and attach it.
-
-    Args:
-        varying: by output, axes that were seen to vary; one without a name in the spec keeps the exporter's.
-
-    Returns:
-        the spec with the names of all axes that vary.
-    """
-    outputs = [dict(tensor) for tensor in spec["outputs"]]
-    for value, tensor in zip(model.graph.outputs, outputs, strict=True):
-        tensor["shape"] = _with_names(value, tensor["shape"], varying.get(tensor["name"], ()))
-    complete = {**spec, "outputs": outputs}
-    for values, tensors in ((model.graph.inputs, spec["inputs"]), (model.graph.outputs, outputs)):
-        for value, tensor in zip(values, tensors, strict=True):
-            _settle(value, tensor)
-    model.metadata_props[SPEC_KEY] = _text(complete)
-    return complete
-
-
-def _text(spec: Mapping[str, Any]) -> str:
-    return json.dumps(spec, indent=2)
-
-
-def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[int]) -> list[int | str]:
-    """The shape of an output with names on the axes that vary.
-
-    Raises:
-        StageError: where the exported file fixes one of them.
-    """
-    named = list(shape)
-    for axis in (axis for axis in varying if isinstance(shape[axis], int)):
-        have = value.shape[axis] if value.shape is not None and len(value.shape) == len(shape) else None
-        if isinstance(have, int):
-            raise StageError(
-                f"axis {axis} of {value.name!r} varies with the inputs in torch, and the exported file fixes it "
-                f"at {have}; let forward compute it from tensor.shape, without int() and without numbers kept from "
-                "another call, or take out of trace.dynamic_axes what it follows from"
-            )
-        named[axis] = (None if have is None else have.value) or f"{value.name}_{axis}"
-    return named
-
-
 def _lint(
     model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
 ) -> dict[str, Any]:
@@ -446,116 +336,6 @@ def _lint(
             "docs/lint.md says what to write instead; leave a rule out with lint.ignore"
         )
     return summary(findings, ignored)
-
-
-def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
-    """Give an input or output the shape of the spec, unless the exported file contradicts it."""
-    import onnx_ir as ir
-
-    dtype = None if value.dtype is None else str(value.dtype.numpy())
-    if dtype != tensor["dtype"]:
-        raise StageError(f"{value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
-    expected = tensor["shape"]
-    got = list(value.shape) if value.shape is not None else [None] * len(expected)
-    if len(got) != len(expected) or any(
-        isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
-    ):
-        shape = [size if isinstance(size, int) else "?" for size in got]
-        raise StageError(f"{value.name!r}: expected shape {expected}, the exported file has {shape}")
-    value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
-
-
-def _parity(
-    reference: Callable[[Arrays], dict[str, np.ndarray]],
-    path: Path,
-    spec: Mapping[str, Any],
-    pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
-    example: Arrays,
-    *,
-    atol: float,
-    rtol: float,
-) -> dict[str, Any]:
-    """Outputs of the file against those of torch: feeds like the example all together, those of another size alone."""
-    if not pairs:
-        return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
-    session = Session(path, log_severity_level=_SILENT)  # what fails is said in words of ours
-
-    def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> dict[str, Any]:
-        found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
-        return check_runs(found, spec, atol=atol, rtol=rtol, sides=("torch", "ONNX Runtime"))
-
-    def fault(feed: Arrays) -> str | None:
-        try:
-            compared([(feed, reference(feed))])
-        except StageError as error:
-            return f"the exported file does not hold: {error}"
-        return None
-
-    alike = [pair for pair in pairs if not other_axes(pair[0], example)]
-    resized = [pair for pair in pairs if other_axes(pair[0], example)]
-    result: dict[str, Any] = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
-    if alike:
-        try:
-            result = compared(alike)
-        except StageError as error:
-            raise StageError(
-                f"{error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
-                "to the accuracy that you need"
-            ) from error
-    at_sizes = []
-    for pair in resized:
-        try:
-            found = compared([pair])
-        except StageError as error:
-            said = f"the exported file does not hold: {error}"
-            raise refusal(pair[0], example, _named_axes(spec), fault, said) from error
-        shapes = {name: list(array.shape) for name, array in pair[0].items()}
-        at_sizes.append({"inputs": shapes} | found)
-        if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
-            result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}
-    sizes = [len(next(iter(feed.values()))) for feed, _ in pairs]
-    counts = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
-    return counts | result | ({"sizes": at_sizes} if at_sizes else {})
-
-
-def _reference(
-    module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays, example: Arrays
-) -> dict[str, np.ndarray]:
-    """What torch computes.
-
-    Raises:
-        StageError: when it cannot, naming the axes where the size is not the example's.
-    """
-    import torch
-
-    def outputs_of(feed: Arrays) -> Any:
-        with evaluation_mode(module), torch.no_grad():
-            return module(*_tensors(spec, feed))
-
-    def fault(feed: Arrays) -> str | None:
-        try:
-            outputs_of(feed)
-        except Exception as error:
-            return _torch_fails(error)
-        return None
-
-    try:
-        outputs = outputs_of(feed)
-    except Exception as error:  # whatever the module raises
-        if not other_axes(feed, example):
-            raise StageError(f"{_torch_fails(error)} on {_shapes(feed)}") from error
-        raise refusal(feed, example, _named_axes(spec), fault, _torch_fails(error)) from error
-    values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-    return {name: value.numpy() for name, value in zip(_names(spec["outputs"]), values, strict=True)}
-
-
-def _torch_fails(error: Exception) -> str:
-    said = next(iter(str(error).strip().splitlines()), "no message")
-    return f"the module itself fails in torch: {type(error).__name__}: {said}"
-
-
-def _shapes(feed: Arrays) -> str:
-    return ", ".join(f"{name} {list(array.shape)}" for name, array in feed.items())
 
 
 def _floats_stored(model: ir.Model) -> int:

@@ -20,7 +20,7 @@ from onnx_ir.passes.common import InlinePass
 
 from stages.graph.facts import all_nodes
 from stages.graph.normalize import infer_types, light_proto, names_apart, rename
-from stages.io import StageError
+from stages.io import StageError, first_line
 
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
@@ -189,5 +189,5 @@ def _lift_constants(model: ir.Model) -> None:
 
 def _reason(error: Exception) -> str:
     """What onnx says, without the place in its source."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = first_line(error)
     return text.split("Assertion `false` failed: ")[-1].replace("$", "")

@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 from types import ModuleType
 
-from stages.io import StageError
+from stages.io import StageError, typed_line
 
 
 def extra(package: str) -> ModuleType:
@@ -27,9 +27,8 @@ def extra(package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except Exception as error:  # what extensions that cannot be loaded raise: RuntimeError, OSError, AttributeError
-        said = next(iter(str(error).strip().splitlines()), "no message")
         raise StageError(
-            f"model.source: {package} is installed and cannot be imported: {type(error).__name__}: {said}. torch "
+            f"model.source: {package} is installed and cannot be imported: {typed_line(error)}. torch "
             f"{_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
             "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
             "pip install --force-reinstall torch torchvision"

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError
+from stages.io import StageError, first_line
 
 CONFIGURATION = "config.json"
 PROCESSOR = "preprocessor_config.json"
@@ -179,7 +179,7 @@ def _refuse_branch(identity: str, revision: str) -> None:
 
 def _unreachable(named: str, identity: str, revision: str, wanted: list[str], cache: str, error: Exception) -> str:
     included = " ".join(f"--include {name!r}" for name in wanted)
-    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    reason = first_line(error)
     return (
         f"{named}: the cache ({cache}; HF_HOME moves it) has not all of {', '.join(wanted)}, and the hub did not give "
         f"them: {reason}. Where there is a network: hf download {identity} --revision {revision} {included}; copy the "

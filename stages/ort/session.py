@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, read_json
+from stages.io import StageError, first_line, read_json
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -232,7 +232,7 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
 
 def _first_line(error: Exception) -> str:
     """Without the place in ONNX Runtime's own sources; a long one up to the end of a sentence, else of a word."""
-    said = _OWN_SOURCES.sub("", next(iter(str(error).strip().splitlines()), type(error).__name__))
+    said = _OWN_SOURCES.sub("", first_line(error))
     if len(said) <= _SAID:
         return said
     start, stop, _ = said[:_SAID].rpartition(". ")

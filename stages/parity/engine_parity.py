@@ -20,7 +20,7 @@ import numpy as np
 
 from conf.schema import VerifyConfig
 from stages.data.samples import Sample, batches, stacked
-from stages.io import StageError
+from stages.io import StageError, typed_line
 from stages.parity import gates
 from stages.parity.adversarial import judged
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
@@ -250,7 +250,4 @@ def _fault_of_shapes(expected: Outputs, got: Outputs) -> str:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, StageError):
-        return str(error)
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first}"
+    return str(error) if isinstance(error, StageError) else typed_line(error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stages.data.samples import Sample, batches, stacked
-from stages.io import StageError, read_json
+from stages.io import StageError, read_json, typed_line
 from stages.parity.detections import Detections
 from stages.parity.outputs import found_in
 from stages.progress import track
@@ -91,10 +91,9 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         except StageError:
             raise
         except Exception as error:  # whatever a module of the user's raises
-            said = next(iter(str(error).strip().splitlines()), "no message")
             raise StageError(
-                f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {type(error).__name__}: "
-                f"{said}; if it takes no other batch than the traced one, set verify.batch to that"
+                f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {typed_line(error)}; "
+                f"if it takes no other batch than the traced one, set verify.batch to that"
             ) from error
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
         parts.append({name: value.float().numpy() for name, value in named})

@@ -205,8 +205,9 @@ def test_half_names_the_line_of_a_constant_with_its_own_type(tmp_path: Path) -> 
     assert said.startswith(
         f"precision.method=half: tests/stages/test_half_trace.py:{line}: edges = torch.nn.functional"
     )
-    for part in ("types differ", "Input type", "dtype=x.dtype", "precision.method=autocast or convert"):
+    for part in ("types differ", "dtype=x.dtype", "precision.method=autocast or convert"):
         assert part in said, part
+    assert any(part in said for part in ("Input type", "expected scalar type")), "torch's words depend on the CPU"
     assert not (tmp_path / "m.onnx").exists()
 
 

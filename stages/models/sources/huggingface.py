@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
-from stages.io import StageError
+from stages.io import StageError, first_line, typed_line
 from stages.models.calling import calling, taken
 from stages.models.common_faults import another_layout, half_a_size, own_decoder
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of
@@ -292,7 +292,7 @@ def _explained(where: Path, make: Callable[[], Any]) -> Any:
         except ImportError as error:
             found = _NEEDS.search(str(error))
             package = next((name for name in found.groups() if name), None) if found else None
-            named = f"the package {package}, which is not installed" if package else _line(error)
+            named = f"the package {package}, which is not installed" if package else first_line(error)
             remedy = f"pip install {package.lower()}" if package else "install it"
             raise StageError(
                 f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
@@ -300,8 +300,7 @@ def _explained(where: Path, make: Callable[[], Any]) -> Any:
             ) from error
         except Exception as error:  # transformers raises what its parts raise
             raise StageError(
-                f"model.options.id: {where}: transformers cannot make this model: {type(error).__name__}: "
-                f"{_line(error)}"
+                f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
             ) from error
 
 
@@ -334,7 +333,7 @@ def _returned(network: torch.nn.Module, shape: Any, pictures: torch.Tensor) -> A
     except Exception as error:  # whatever the network raises
         raise StageError(
             f"model.image_size: the model ({shape.model_type}) fails on pictures of {list(pictures.shape[2:])}: "
-            f"{type(error).__name__}: {_line(error)}"
+            f"{typed_line(error)}"
         ) from error
 
 
@@ -434,7 +433,3 @@ def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:
 def _first(items: list[str]) -> str:
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
     return "; ".join(items[:_NAMED]) + more
-
-
-def _line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "no message")

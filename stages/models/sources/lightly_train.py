@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config, DecoderName
 from stages.data.preprocessing import Preprocessing
-from stages.io import StageError
+from stages.io import StageError, typed_line
 from stages.models.calling import calling
 from stages.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from stages.models.common_faults import another_layout, declared_needlessly, half_a_size
@@ -275,7 +275,7 @@ def _network(wanted: _Wanted, config: Config) -> Any:
     except Exception as error:  # what lightly-train and pydantic raise
         raise StageError(
             f"{wanted.said}: lightly-train {_version()} cannot make {wanted.name} with {wanted.further} at "
-            f"{list(wanted.size)}: {type(error).__name__}: {_line(error)}; not every name has both decoders"
+            f"{list(wanted.size)}: {typed_line(error)}; not every name has both decoders"
         ) from error
     decoder, asked = _decoder_of(network), config.decoder.name.value
     if decoder != asked:
@@ -305,8 +305,8 @@ def _pictures(network: Any, wanted: _Wanted) -> torch.Tensor:
             network(pictures)
     except Exception as error:  # whatever the network raises
         raise StageError(
-            f"model.image_size: {wanted.name} fails on pictures of {list(wanted.size)}: {type(error).__name__}: "
-            f"{_line(error)}; expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
+            f"model.image_size: {wanted.name} fails on pictures of {list(wanted.size)}: {typed_line(error)}; "
+            "expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
         ) from error
     return pictures
 
@@ -343,10 +343,6 @@ def _prepared(module: Any, pictures: torch.Tensor) -> Iterator[None]:
         module.network = network
 
 
-def _line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "no message")
-
-
 # --- lightly-train's names; all of its private ones -------------------------------------------------------------------
 
 _TASKS = "lightly_train._task_models"
@@ -362,7 +358,7 @@ def _check_installed() -> None:
         importlib.import_module("lightly_train")
     except Exception as error:  # ImportError of what it needs, RuntimeError of torchvision's operators
         raise StageError(
-            f"model.source: lightly-train is installed and cannot be imported: {type(error).__name__}: {_line(error)}; "
+            f"model.source: lightly-train is installed and cannot be imported: {typed_line(error)}; "
             "torch and torchvision have to be of one build and fit each other: pip install --force-reinstall both from "
             "one index, or see `make test-lightly`"
         ) from error
@@ -444,7 +440,7 @@ def _downloaded(name: str) -> Path:
     except Exception as error:  # what urllib and the disk raise
         raise StageError(
             f"model.options.name: the weights of {name} are not in {cache}, and cannot be downloaded: "
-            f"{type(error).__name__}: {_line(error)}; {remedy}"
+            f"{typed_line(error)}; {remedy}"
         ) from error
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()

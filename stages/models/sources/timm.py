@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config, Resample
 from stages.data.preprocessing import Preprocessing
-from stages.io import StageError
+from stages.io import StageError, typed_line
 from stages.models.calling import calling
 from stages.models.common_faults import (
     another_layout,
@@ -158,9 +158,9 @@ def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[t
 
 
 def _refusal(tagged: str, known: Any, keywords: dict[str, Any], error: Exception) -> str:
-    said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    said = typed_line(error)
     if not keywords["pretrained"]:
-        return f"model.image_size: timm cannot make {tagged} with {keywords}: {type(error).__name__}: {said}"
+        return f"model.image_size: timm cannot make {tagged} with {keywords}: {said}"
     if not known.hf_hub_id:
         return (
             f"model.options.weights: {tagged} cannot be loaded: {said}; download {known.url} and set model.checkpoint"
@@ -201,10 +201,7 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
         with torch.no_grad():
             returned = network(torch.zeros(1, 3, *size))
     except Exception as error:  # whatever the network raises
-        said = next(iter(str(error).strip().splitlines()), "no message")
-        raise StageError(
-            f"model.image_size: {name} fails on pictures of {size}: {type(error).__name__}: {said}"
-        ) from error
+        raise StageError(f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}") from error
     if not isinstance(returned, torch.Tensor) or returned.ndim != 2:
         raise StageError(
             f"model.options.name: {name} does not return class logits [N, classes] but a {type(returned).__name__}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config
 from stages.imported import imported, said
-from stages.io import StageError
+from stages.io import StageError, typed_line
 from stages.models.calling import calling
 from stages.models.common_faults import key_of_no_checkpoint, own_decoder
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
@@ -147,7 +147,7 @@ def _outputs(
     except Exception as error:  # whatever the module raises
         shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
         raise StageError(
-            f"model.options.factory: the module fails on {shapes}: {type(error).__name__}: {_first_line(error)}; "
+            f"model.options.factory: the module fails on {shapes}: {typed_line(error)}; "
             "model.inputs and model.image_size say what goes in"
         ) from error
     outputs, takes = outputs_of(config, returned)
@@ -173,7 +173,7 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
         copied = copy.deepcopy(network)
     except Exception as error:  # whatever a part of the module raises
         raise StageError(
-            f"model.options.prepare: the module cannot be copied ({type(error).__name__}: {_first_line(error)}), and "
+            f"model.options.prepare: the module cannot be copied ({typed_line(error)}), and "
             "is not changed itself; prepare it in the factory"
         ) from error
     returned = _called(options.prepare, "model.options.prepare", root, copied)
@@ -202,7 +202,3 @@ def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -
         raise
     except Exception as error:  # whatever the user's code raises
         raise StageError(f"{key}: {name} raised {said(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "no message")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
-from stages.io import StageError
+from stages.io import StageError, first_line, typed_line
 from stages.models.calling import calling
 from stages.models.candidates import candidates
 from stages.models.checkpoints import read_checkpoint
@@ -283,7 +283,7 @@ def _fetched(weights: Any) -> None:
     try:
         weights.get_state_dict(progress=False, check_hash=True, map_location="cpu", weights_only=True)
     except Exception as error:  # of the network, of a full disk, of a file that is cut off or is no file of tensors
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        said = first_line(error)
         if path.is_file():
             raise StageError(
                 f"model.options.weights: {path}: cannot be read as {weights}: {said}; delete it, and it is downloaded "
@@ -382,7 +382,4 @@ def _explained_size(name: str, size: list[int], make: Any) -> Any:
     try:
         return make()
     except Exception as error:
-        said = next(iter(str(error).strip().splitlines()), "no message")
-        raise StageError(
-            f"model.image_size: {name} fails on pictures of {size}: {type(error).__name__}: {said}"
-        ) from error
+        raise StageError(f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}") from error
