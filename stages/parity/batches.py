@@ -50,8 +50,8 @@ def measure_batches(
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows = []
     for size in sizes:
-        if said := too_large(model, reference.samples[0], size, options.memory_gb):
-            rows.append({"batch": size, "state": NOT_VERIFIED, "reason": said})
+        if large := too_large(model, reference.samples[0], size, options.memory_gb):
+            rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
         else:
             rows.append(_measure(opened, path, reference, hop, samples, size, fixed, options))
     states = [row["state"] for row in rows]

@@ -35,7 +35,8 @@ CASES = {
         3,
     ),
     "an output is kept, one that nobody reads is not": (
-        "g (float[N,10] x) => (float[N,10] y, float[N,10] z) { y = Relu (x) unread = Relu (x) a = Relu (x) z = Relu (a) }",
+        "g (float[N,10] x) => (float[N,10] y, float[N,10] z) "
+        "{ y = Relu (x) unread = Relu (x) a = Relu (x) z = Relu (a) }",
         3,
     ),
     "weights do not count": (
