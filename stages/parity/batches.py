@@ -48,7 +48,7 @@ def measure_batches(
     fixed = fixed_batch(model, path)
     busiest = _busiest(reference, len(hop.found), options.score_threshold)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for size in sizes:
         if large := too_large(model, reference.samples[0], size, options.memory_gb):
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
