@@ -22,7 +22,7 @@ from conf.rules import OF_CONVERT_ALONE
 from conf.schema import Method
 from pipeline.caveats import unmet
 from pipeline.engine import engine_hop, engine_metrics
-from pipeline.workspace import STAGES, locked, read_params, reports_of_run, root, write_text
+from pipeline.workspace import PROJECT_VARIABLE, STAGES, locked, read_params, reports_of_run, root, write_text
 
 CONVERT = Method.convert.value
 DIGEST_TAG = "truehalf.digest"
@@ -70,9 +70,10 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
             mlflow.set_tracking_uri(os.environ[uri_env])
             experiment = _experiment(mlflow, settings["experiment"], None)
         else:  # parallel first writers break a fresh database: one at a time
-            with locked(folder / ".truehalf.mlflow.lock", "track: another run prepares mlflow.db; waiting"):
-                mlflow.set_tracking_uri(f"sqlite:///{folder / 'mlflow.db'}")
-                experiment = _experiment(mlflow, settings["experiment"], (folder / "mlartifacts").as_uri())
+            home = Path(os.environ.get(PROJECT_VARIABLE, folder))
+            with locked(home / ".truehalf.mlflow.lock", "track: another run prepares mlflow.db; waiting"):
+                mlflow.set_tracking_uri(f"sqlite:///{home / 'mlflow.db'}")
+                experiment = _experiment(mlflow, settings["experiment"], (home / "mlartifacts").as_uri())
         return _log(mlflow, experiment, folder, params, reports, failed_stage, digest)
     except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's; none may lose the export
         return _pending(_first_line(error))
@@ -165,7 +166,7 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
         else:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
-    walk("", {key: value for key, value in params.items() if key != "tracking"})
+    walk("", {key: value for key, value in params.items() if key not in ("tracking", "workspace")})
     precision = params["precision"]
     idle: list[str] = []
     if precision["dtype"] == "fp32":

@@ -17,6 +17,7 @@ import yaml
 from conf.schema import CONF
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
+PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 
