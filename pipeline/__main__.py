@@ -20,7 +20,8 @@ _exit_codes: list[int] = []
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
     told = HydraConfig.get()
-    _exit_codes.append(execute(config, OmegaConf.select(told, "job.num", default=0), list(told.overrides.task)))
+    number = 0 if OmegaConf.is_missing(told.job, "num") else told.job.num
+    _exit_codes.append(execute(config, number, list(told.overrides.task)))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
 

@@ -24,10 +24,10 @@ from conf.validate import ConfigErrors
 from pipeline.compose import resolved
 from pipeline.gate import failures
 from pipeline.isolated import isolated
+from pipeline.record import run_name
 from pipeline.run import run
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
-from pipeline.track import run_name
 from pipeline.workspace import read_params, read_reports, root
 from stages.configuration import validated
 
