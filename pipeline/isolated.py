@@ -10,6 +10,7 @@ import configparser
 import contextlib
 import fcntl
 import glob
+import io
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,9 @@ def isolated(project: Path, snapshot: str, name: str, values: Mapping[str, Any])
         _remove(project, place)
         try:
             _git(project, "worktree", "add", "--quiet", "--detach", str(place), snapshot)
-            _configure(project, place)
+            local = place / ".dvc" / "config.local"
+            local.touch(mode=0o600)  # it may hold keys to a remote
+            local.write_text(local_configuration(project, {"core": {"site_cache_dir": str(place / ".dvc/tmp/site")}}))
             bring_along(project, place, values)
             yield place
         finally:
@@ -72,25 +75,28 @@ def _configuration(folder: Path) -> configparser.ConfigParser:
     return parser
 
 
-def _configure(project: Path, place: Path) -> None:
-    """DVC's local configuration of a workspace: the project's own cache and remotes, wherever the workspace lies."""
+def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]]) -> str:
+    """Text of DVC's local configuration for a workspace elsewhere: the project's own cache and remotes.
+
+    Args:
+        further: {section: {option: value}}, above what the project says.
+    """
     common = _configuration(project / ".dvc")
     local = configparser.ConfigParser(interpolation=None)
     local.read(project / ".dvc" / "config.local")
-    told = {"cache": {"dir": str(cache_of(project))}, "core": {"site_cache_dir": str(place / ".dvc" / "tmp" / "site")}}
+    told: dict[str, dict[str, str]] = {"cache": {"dir": str(cache_of(project))}}
     for section in common.sections():
         url = common.get(section, "url", fallback=None)
         if url is not None and "://" not in url:
             told[section] = {"url": str((project / ".dvc" / url).resolve())}
-    for section, options in told.items():
+    for section in {*told, *further}:
         if not local.has_section(section):
             local.add_section(section)
-        for key, value in options.items():
+        for key, value in {**told.get(section, {}), **further.get(section, {})}.items():
             local.set(section, key, value)
-    path = place / ".dvc" / "config.local"
-    path.touch(mode=0o600)  # it may hold keys to a remote
-    with path.open("w") as opened:
-        local.write(opened)
+    text = io.StringIO()
+    local.write(text)
+    return text.getvalue()
 
 
 def bring_along(project: Path, place: Path, values: Any) -> None:

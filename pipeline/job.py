@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -28,7 +29,7 @@ from pipeline.record import run_name
 from pipeline.run import run
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
-from pipeline.workspace import read_params, read_reports, root
+from pipeline.workspace import AWAY_VARIABLE, read_params, read_reports, root
 from stages.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -62,11 +63,11 @@ def name_of(values: Mapping[str, Any]) -> str:
 
 def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[str, Any]) -> tuple[int, Path]:
     """The exit code, and the folder with the run's reports."""
+    result["name"] = name_of(values)
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
-        return run(root(), values), root()
+        return run(root(), values, project=root() if AWAY_VARIABLE in os.environ else None), root()
     project = root() if sweep is None else Path(sweep.project)
     snapshot = take(project) if sweep is None else sweep.snapshot
-    result["name"] = name_of(values)
     kept = project / "runs" / result["name"]
     with (
         isolated(project, snapshot, result["name"], values) as place,

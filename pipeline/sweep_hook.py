@@ -22,6 +22,9 @@ from pipeline.workspace import root
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 
+_started: list[Sweep] = []
+
+
 class SweepHook(Callback):
     """Hydra calls it before the first job, when it is known which launcher will run them."""
 
@@ -38,6 +41,7 @@ class SweepHook(Callback):
         sweep.folder.mkdir(parents=True)
         remove_abandoned(project)
         os.environ[VARIABLE] = sweep.text()
+        _started.append(sweep)
 
 
 def planned(arguments: list[str]) -> list[list[str]]:
@@ -53,9 +57,9 @@ def planned(arguments: list[str]) -> list[list[str]]:
 
 def finish() -> int:
     """Print what became of the sweep's jobs; the exit code is the largest of theirs, 1 where one has not ended."""
-    sweep = Sweep.joined()
-    if sweep is None:
+    if not _started:
         return 0
+    sweep = _started[0]
     ended, jobs = sweep.results(), planned(sweep.arguments)
     failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
     if sweep.parallel:

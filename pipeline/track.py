@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
-from pipeline.workspace import PROJECT_VARIABLE, locked, root, write_text
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
@@ -82,6 +82,8 @@ def log(record: Record, project: Path) -> dict[str, Any]:
     """Log a run where its configuration says, and return what came of it, as `track` does."""
     settings = record.params["tracking"]
     uri_env = settings["uri_env"]
+    if not uri_env and os.environ.get(AWAY_VARIABLE):
+        return _pending("a worker of a sweep has no file of MLflow's; whoever started the sweep logs it")
     if uri_env and not os.environ.get(uri_env):
         return _pending(f"the environment variable {uri_env} is not set")
     _be_brief()
