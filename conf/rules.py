@@ -113,6 +113,8 @@ def _bounds(c: Config) -> Iterator[str]:
         0,
         1,
     )
+    if not c.verify.memory_gb > 0:
+        yield f"verify.memory_gb: expected above 0, got {c.verify.memory_gb:g}"
     if not c.tracking.max_model_mb > 0:
         yield f"tracking.max_model_mb: expected above 0, got {c.tracking.max_model_mb:g}"
 

@@ -392,6 +392,7 @@ class VerifyConfig:
     score_threshold: float
     iou_threshold: float
     batch: int
+    memory_gb: float
     evaluation: Evaluation
     gates: GatesConfig
     pictures: int

@@ -21,6 +21,8 @@ from conf.schema import Config
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.io import Stage, StageError, read_json, run_stage, write_json
 from stages.models.source import open_model
+from stages.onnx_files import load_model
+from stages.parity.batch_memory import fitting_batch
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze
@@ -42,15 +44,17 @@ def run(stage: Stage) -> dict[str, Any]:
     left_out: list[str] = []
     if config.verify.skip_corrupt:
         samples, left_out = readable(samples)
-    reference = freeze(model, samples, spec, config.verify.batch)
-    adversarial = _adversarial(model, config, spec)
+    fitting = fitting_batch(load_model(files["slim"]), samples[0], config.verify.batch, config.verify.memory_gb)
+    options = replace(config.verify, batch=fitting)
+    reference = freeze(model, samples, spec, fitting)
+    adversarial = _adversarial(model, config, spec, fitting)
     write_reference(stage.out("reference"), reference, adversarial)
     decisions = stage.root / "artifacts" / "fp16" / "decisions.json"
     report = verify(
         reference,
         files,
         stage.out(),
-        config.verify,
+        options,
         _models(stage.root),
         adversarial=adversarial,
         batch_sizes=batch_sizes(config),
@@ -74,12 +78,12 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
     write_json(folder / "samples.json", index)
 
 
-def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]) -> Reference | str:
+def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any], batch: int) -> Reference | str:
     """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
     file.
     """
     try:
-        return freeze(model, adversarial_samples(config, spec), spec, config.verify.batch)
+        return freeze(model, adversarial_samples(config, spec), spec, batch)
     except StageError as error:
         return str(error)
 

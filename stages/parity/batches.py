@@ -23,6 +23,7 @@ import numpy as np
 from conf.schema import VerifyConfig
 from stages.io import StageError
 from stages.onnx_files import load_model
+from stages.parity.batch_memory import too_large
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from stages.parity.detections import match
 from stages.parity.hops import Hop, OpenFile, fixed_batch, run_file
@@ -43,10 +44,16 @@ def measure_batches(
         size {batch, state, reason, matched_fraction, extra, nonfinite, nonfinite_before}, and of a failed one samples:
         the names of those in its first run that fails.
     """
-    fixed = fixed_batch(load_model(path), path)
+    model = load_model(path)
+    fixed = fixed_batch(model, path)
     busiest = _busiest(reference, len(hop.found), options.score_threshold)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
-    rows = [_measure(opened, path, reference, hop, samples, size, fixed, options) for size in sizes]
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        if large := too_large(model, reference.samples[0], size, options.memory_gb):
+            rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
+        else:
+            rows.append(_measure(opened, path, reference, hop, samples, size, fixed, options))
     states = [row["state"] for row in rows]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     by_reason: dict[str, list[int]] = {}

@@ -21,6 +21,7 @@ OPTIONS = VerifyConfig(
     score_threshold=0.5,
     iou_threshold=0.9,
     batch=5,
+    memory_gb=2.5,
     evaluation=Evaluation.emulated_fp16,
     gates=GatesConfig(0.005, 0.99, 0.01, 0, 0.01, 0),
     pictures=1,
