@@ -453,6 +453,11 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True)
+class WorkspaceConfig:
+    isolated: bool
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. The top-level keys of params.yaml."""
 
@@ -464,6 +469,7 @@ class Config:
     verify: VerifyConfig
     engine: EngineConfig
     tracking: TrackingConfig
+    workspace: WorkspaceConfig
     seed: int
     simplify: bool
     trace: TraceConfig

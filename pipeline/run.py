@@ -8,49 +8,73 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from pipeline.stale_locks import release
-from pipeline.workspace import locked, remove_leftovers, write_params, write_text
+from pipeline.workspace import PROJECT_VARIABLE, locked, remove_leftovers, write_params, write_text
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
 
 
-def run(folder: Path, values: Mapping[str, Any]) -> int:
+@dataclass(frozen=True)
+class _Place:
+    """Where a run works.
+
+    Attributes:
+        folder: the workspace.
+        lock: file descriptor of its lock, which every process of the run inherits.
+        project: whose cache and MLflow runs a workspace of its own shares with other runs; None: it is the project.
+        output: where everything is printed to; None: where this process prints to.
+    """
+
+    folder: Path
+    lock: int
+    project: Path | None
+    output: TextIO | None
+
+
+def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, output: TextIO | None = None) -> int:
     """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 130 for Ctrl-C.
 
     Progress, the summary table and the gates' verdict come from the stages themselves. When a stage crashes, DVC stops
     before them; then the last good files are put back, and the page, the tracked run and the table are made from here.
+
+    Args:
+        folder: the workspace.
+        values: of the configuration.
+        project, output: see _Place.
     """
     with locked(folder / LOCK_FILE, _WAITING) as lock:
+        place = _Place(folder, lock, project, output)
         release(folder)
         remove_leftovers(folder)
         write_params(folder, values)
         error_file = folder / "reports" / "error.json"
         error_file.unlink(missing_ok=True)
         before = _tracked_at(folder)
-        code = _execute(["dvc", "repro"], folder, lock)
+        code = _execute(["dvc", "repro"] if project is None else ["pipeline.shared_repro"], place)
         if code == 0:
             return 0
         if _tracked_at(folder) != before:  # all stages ran; the gate said no
             return 1
         if code != 130:
-            _wind_up(error_file, folder, lock)
-        _execute(["dvc", "checkout", "--quiet"], folder, lock, quiet=True)
+            _wind_up(error_file, place)
+        _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
         return 130 if code == 130 else 1
 
 
-def _wind_up(error_file: Path, folder: Path, lock: int) -> None:
+def _wind_up(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
     if not error_file.exists():  # nobody was left to write it
         message = "a process was killed, or DVC itself failed; its message stands above"
         write_text(error_file, json.dumps({"stage": "unknown", "message": message}))
     stage = json.loads(error_file.read_text())["stage"]
-    _execute(["pipeline.report"], folder, lock)
-    _execute(["pipeline.track", "--failed-stage", stage], folder, lock)
-    _execute(["pipeline.summary", "--failed-stage", stage], folder, lock)
+    _execute(["pipeline.report"], place)
+    _execute(["pipeline.track", "--failed-stage", stage], place)
+    _execute(["pipeline.summary", "--failed-stage", stage], place)
 
 
 def _tracked_at(folder: Path) -> int | None:
@@ -58,11 +82,17 @@ def _tracked_at(folder: Path) -> int | None:
     return file.stat().st_mtime_ns if file.exists() else None
 
 
-def _execute(module: list[str], folder: Path, lock: int, quiet: bool = False) -> int:
+def _execute(module: list[str], place: _Place, quiet: bool = False) -> int:
     """Run `python -m <module>` in the workspace; on Ctrl-C wait for it to stop (the terminal has told it, too)."""
-    output = subprocess.DEVNULL if quiet else None
-    command = [sys.executable, "-m", *module]
-    process = subprocess.Popen(command, cwd=folder, env=_environment(), pass_fds=(lock,), stdout=output, stderr=output)
+    output = subprocess.DEVNULL if quiet else place.output
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module],
+        cwd=place.folder,
+        env=_environment(place),
+        pass_fds=(place.lock,),
+        stdout=output,
+        stderr=output,
+    )
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -75,7 +105,8 @@ def _execute(module: list[str], folder: Path, lock: int, quiet: bool = False) ->
         return 130
 
 
-def _environment() -> dict[str, str]:
+def _environment(place: _Place) -> dict[str, str]:
     """DVC calls `python`: it must be this one, whether or not the environment is activated."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return os.environ | {"PATH": path}
+    project = {} if place.project is None else {PROJECT_VARIABLE: str(place.project)}
+    return os.environ | {"PATH": path} | project

@@ -17,6 +17,8 @@ import yaml
 from conf.schema import CONF
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
+PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
+AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.track import flat_params, metrics, run_name, track
+from pipeline.record import flat_params, kept, metrics, run_name
+from pipeline.sweep import VARIABLE, Sweep
+from pipeline.track import catch_up, track
 from tests.conftest import composed
 from tests.pipeline.test_engine import BUILT
 
@@ -68,6 +70,45 @@ def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch
     outcome = track(tmp_path)
     assert outcome["status"] == "pending" and "python -m pipeline.track" in outcome["message"]
     assert "secret" not in json.dumps(outcome)
+
+
+def test_what_is_pending_outlives_the_workspaces_next_run_and_is_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for decoder in ("dfine", "rtdetrv2"):
+        scratch_run(tmp_path, "tracking=remote", f"decoder={decoder}")
+        model = tmp_path / "artifacts/cast_cleanup/model.onnx"
+        model.parent.mkdir(parents=True, exist_ok=True)
+        model.write_text(decoder)
+        (tmp_path / "reports/cast_cleanup.json").write_text(json.dumps({"stage": "cast_cleanup"}))
+        assert track(tmp_path)["status"] == "pending"
+        assert track(tmp_path)["status"] == "pending", "a second time changes nothing"
+    waiting = kept(tmp_path)
+    assert [record.params["decoder"]["name"] for record in waiting] == ["dfine", "rtdetrv2"]
+    assert [record.model_files[0].read_text() for record in waiting] == ["dfine", "rtdetrv2"]
+    assert catch_up(tmp_path) == 1 and len(kept(tmp_path)) == 2
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
+    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert sorted(runs(tmp_path)) == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
+    assert track(tmp_path)["status"] == "already logged"
+
+
+def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sweep in ("one", "two"):
+        told = Sweep(sweep, str(tmp_path), "", True, [])
+        monkeypatch.setenv(VARIABLE, told.text())
+        for decoder in ("dfine", "rtdetrv2"):
+            scratch_run(tmp_path, f"decoder={decoder}")
+            assert track(tmp_path)["status"] == "logged"
+            assert track(tmp_path)["status"] == "already logged"
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        parents = database.execute(
+            "select value, count(*) from tags where key = 'mlflow.parentRunId' group by value"
+        ).fetchall()
+        names = database.execute("select name from runs where name like 'sweep-%' order by name").fetchall()
+    assert [count for _, count in parents] == [2, 2] and names == [("sweep-one",), ("sweep-two",)]
 
 
 def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Hydra launcher on Ray's own tasks, one for each job of a sweep.
+
+hydra-ray-launcher (1.2.2) was not taken: it holds cloudpickle below 3, pickles the application into each task, and
+needs the project's files on every node. Here a task is an archive of the sweep's snapshot and a command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class RayLauncher(Launcher):
+    """See conf/hydra/launcher/ray.yaml for the options."""
+
+    def __init__(self, address: str | None, cpus_per_job: float, gpus_per_job: float, retries: int) -> None:
+        self.address, self.retries = address, retries
+        self.resources = {"num_cpus": cpus_per_job, "num_gpus": gpus_per_job}
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Workers compose the configuration themselves, from the command line."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        import ray
+
+        from pipeline import ray_worker
+        from pipeline.away import Away
+
+        away = Away.of_this_sweep()
+        ray.cloudpickle.register_pickle_by_value(ray_worker)
+        ray.init(address=self.address, log_to_driver=False, logging_level="error")
+        try:
+            archive = ray.put(away.archive())
+            task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)
+            jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
+            waiting: dict[Any, int] = {task.remote(archive, away.order(n, jobs[n])): n for n in jobs}
+            while waiting:
+                (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
+                number = waiting.pop(ended)
+                try:
+                    away.unpack(number, jobs[number], ray.get(ended))
+                except ray.exceptions.RayError as error:
+                    away.lost(number, jobs[number], error)
+        finally:
+            ray.shutdown()
+            away.track()
+        return [JobReturn(overrides=overrides, status=JobStatus.COMPLETED) for overrides in job_overrides]

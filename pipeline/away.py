@@ -1,0 +1,98 @@
+"""Jobs of a sweep on workers that may not see the project: what they are sent, and what is made of their answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.isolated import cache_of, local_configuration
+from pipeline.job import bring_back
+from pipeline.ray_worker import Order
+from pipeline.record import PENDING, kept
+from pipeline.shared_repro import LOCKS
+from pipeline.sweep import VARIABLE, Sweep
+from pipeline.track import catch_up
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE
+
+
+class Away:
+    """The jobs of one sweep, as seen from the project."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep, self.project = sweep, Path(sweep.project)
+        self.token = cache_of(self.project) / LOCKS / f"sweep-{sweep.id}"
+        self.token.parent.mkdir(parents=True, exist_ok=True)
+        self.token.touch()
+
+    @classmethod
+    def of_this_sweep(cls) -> Away:
+        sweep = Sweep.joined()
+        assert sweep is not None, "pipeline.sweep_hook runs before any launcher"
+        return cls(sweep)
+
+    def archive(self) -> bytes:
+        """The files of the snapshot, as tar."""
+        command = ["git", "archive", "--format=tar", self.sweep.snapshot]
+        return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
+
+    def order(self, number: int, overrides: list[str]) -> Order:
+        """What a worker is told."""
+        alone = {"core": {"no_scm": "true"}}
+        return Order(
+            arguments=[*overrides, "workspace=here", f"hydra.job.num={number}"],
+            dvc=local_configuration(self.project, alone | {"cache": {"dir": "cache"}}),
+            dvc_shared=local_configuration(self.project, alone),
+            token=str(self.token),
+            sweep=replace(self.sweep, parallel=False, snapshot="").text(),
+            variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
+        )
+
+    def unpack(self, number: int, overrides: list[str], answer: Mapping[str, Any]) -> None:
+        """Keep what a worker sent: reports in runs/, what DVC made in the cache, runs that are to be logged."""
+        self.sweep.log_of(number).write_text(answer["log"])
+        with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
+            folder = Path(name)
+            with tarfile.open(fileobj=io.BytesIO(answer["brought"])) as tar:
+                tar.extractall(folder, filter="data")
+            noted = folder / "runs" / ".sweeps" / self.sweep.id / f"{number}.json"
+            if not noted.exists():
+                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
+                return
+            result = json.loads(noted.read_text()) | {"overrides": overrides}
+            _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
+            _move_missing(folder / PENDING, self.project / PENDING)
+            bring_back(folder, self.project / "runs" / result["name"])
+            self.sweep.note(result)
+
+    def lost(self, number: int, overrides: list[str], error: Exception) -> None:
+        """Note a job whose worker sent nothing."""
+        said = next(iter(str(error).strip().splitlines()), "")
+        result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
+        self.sweep.note(result | {"seconds": 0.0, "reason": f"{type(error).__name__}: {said}"})
+
+    def track(self) -> None:
+        """Log what the workers could not log themselves."""
+        if kept(self.project):
+            catch_up(self.project)
+        with contextlib.suppress(FileNotFoundError):
+            self.token.unlink()
+
+
+def _move_missing(source: Path, target: Path) -> None:
+    """Move files to where they are not yet, each whole."""
+    for file in source.rglob("*"):
+        place = target / file.relative_to(source)
+        if file.is_file() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            building = place.with_name(f"{place.name}.partial")
+            shutil.move(file, building)
+            building.replace(place)

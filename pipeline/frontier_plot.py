@@ -1,0 +1,73 @@
+"""The frontier as a picture: one panel for each pair of an error and a cost.
+
+Runs are numbers, as in the table beside. Shape and fill carry the meaning, colour only repeats it: full circle on the
+frontier, empty one beaten by another run, a cross outside its gates, a ring around the chosen run.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.compared_runs import ComparedRun
+from pipeline.frontier import Axis, front
+
+INK = "#767676"  # a page that embeds the picture replaces it by its own text colour
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
+_NUMBERED = 30  # beyond that many runs, only those on the frontier and the chosen one carry their number
+_SETTINGS: Any = {
+    **{"svg.fonttype": "none", "svg.hashsalt": "truehalf", "font.family": "sans-serif", "font.size": 9},
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+}
+
+
+def drawn(runs: Sequence[ComparedRun], errors: Sequence[Axis], costs: Sequence[Axis], chosen: int | None) -> str:
+    """SVG, without a display; equal runs give equal text."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_SETTINGS):
+        figure = Figure(figsize=(3.3 * len(costs) + 0.6, 2.9 * len(errors) + 0.3), layout="constrained")
+        FigureCanvasSVG(figure)
+        panels = figure.subplots(len(errors), len(costs), squeeze=False)
+        for row, error in enumerate(errors):
+            for column, cost in enumerate(costs):
+                axes = panels[row][column]
+                _panel(axes, runs, error, cost, chosen)
+                axes.set_xlabel(cost.label if row == len(errors) - 1 else "")
+                axes.set_ylabel(error.label if column == 0 else "")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _panel(axes: Any, runs: Sequence[ComparedRun], error: Axis, cost: Axis, chosen: int | None) -> None:
+    points = []
+    for run in runs:
+        x, y = cost.of(run.numbers), error.of(run.numbers)
+        points.append(None if x is None or y is None else (x, y))
+    inside = [point if run.verdict != "failed" else None for point, run in zip(points, runs, strict=True)]
+    best = front(inside)
+    line = sorted({point for position in best if (point := points[position]) is not None})
+    axes.step([x for x, _ in line], [y for _, y in line], where="post", color=BLUE, linewidth=1.2, zorder=1)
+    for position, point in enumerate(points):
+        if point is None:
+            continue
+        failed, on_front = runs[position].verdict == "failed", position in best
+        look = {"marker": "x", "color": ORANGE} if failed else {"marker": "o", "edgecolors": BLUE if on_front else GREY}
+        if not failed:
+            look["facecolors"] = BLUE if on_front else "none"
+        axes.scatter(*point, s=26, zorder=3, **look)
+        if position == chosen:
+            axes.scatter(*point, s=130, marker="o", facecolors="none", edgecolors=INK, linewidths=1.6, zorder=4)
+    shown = {p for p in range(len(runs)) if len(runs) <= _NUMBERED or p in best or p == chosen}
+    for point in dict.fromkeys(point for point in points if point is not None):
+        there = ", ".join(str(position + 1) for position in sorted(shown) if points[position] == point)
+        axes.annotate(there, point, xytext=(5, 4), textcoords="offset points", fontsize=8)
+    axes.margins(0.12)
+    axes.grid(True, color=GREY, alpha=0.25, linewidth=0.6)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,146 @@
+"""A workspace of its own for one run: a git worktree of a snapshot, on the project's DVC cache.
+
+No other run can see its params.yaml, and what other runs have made comes from the cache. It lies under .dvc/tmp, which
+neither git nor DVC looks into.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import fcntl
+import glob
+import io
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.workspace import locked
+
+FOLDER = Path(".dvc") / "tmp" / "workspaces"
+
+
+@contextlib.contextmanager
+def isolated(project: Path, snapshot: str, name: str, values: Mapping[str, Any]) -> Iterator[Path]:
+    """Make a workspace and remove it afterwards.
+
+    Args:
+        project: whose files and cache it shares.
+        snapshot: the commit that is checked out, see pipeline.snapshot.
+        name: of the folder; that of another run which is at work is waited for.
+        values: the configuration. What it names of the project and git does not know comes along as a link, of an ONNX
+            file as a copy.
+    """
+    place = project / FOLDER / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lock = place.with_name(f"{name}.lock")
+    with locked(lock, f"pipeline: another run has the workspace {name}; waiting for it to end"):
+        _remove(project, place)
+        try:
+            _git(project, "worktree", "add", "--quiet", "--detach", str(place), snapshot)
+            local = place / ".dvc" / "config.local"
+            local.touch(mode=0o600)  # it may hold keys to a remote
+            local.write_text(local_configuration(project, {"core": {"site_cache_dir": str(place / ".dvc/tmp/site")}}))
+            bring_along(project, place, values)
+            yield place
+        finally:
+            _remove(project, place)
+            lock.unlink(missing_ok=True)
+
+
+def remove_abandoned(project: Path) -> list[str]:
+    """Remove the workspaces of runs that were killed; return their names."""
+    removed = []
+    for lock in sorted((project / FOLDER).glob("*.lock")):
+        with lock.open("a") as opened, contextlib.suppress(BlockingIOError):
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(project, lock.with_suffix(""))
+            lock.unlink(missing_ok=True)
+            removed.append(lock.stem)
+    return removed
+
+
+def cache_of(project: Path) -> Path:
+    """DVC's cache, whether or not it exists yet."""
+    parser = _configuration(project / ".dvc")
+    return (project / ".dvc" / parser.get("cache", "dir", fallback="cache")).resolve()
+
+
+def _configuration(folder: Path) -> configparser.ConfigParser:
+    """What DVC is told in the project, the local file above the common one."""
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read([folder / "config", folder / "config.local"])
+    return parser
+
+
+def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]]) -> str:
+    """Text of DVC's local configuration for a workspace elsewhere: the project's own cache and remotes.
+
+    Args:
+        further: {section: {option: value}}, above what the project says.
+    """
+    common = _configuration(project / ".dvc")
+    local = configparser.ConfigParser(interpolation=None)
+    local.read(project / ".dvc" / "config.local")
+    told: dict[str, dict[str, str]] = {"cache": {"dir": str(cache_of(project))}}
+    for section in common.sections():
+        url = common.get(section, "url", fallback=None)
+        if url is not None and "://" not in url:
+            told[section] = {"url": str((project / ".dvc" / url).resolve())}
+    for section in {*told, *further}:
+        if not local.has_section(section):
+            local.add_section(section)
+        for key, value in {**told.get(section, {}), **further.get(section, {})}.items():
+            local.set(section, key, value)
+    text = io.StringIO()
+    local.write(text)
+    return text.getvalue()
+
+
+def bring_along(project: Path, place: Path, values: Any) -> None:
+    """Link what the configuration names in the project and the snapshot does not have: ignored weights, pictures.
+
+    An ONNX file and what lies beside it under its name are copied, since onnx reads no weights through links.
+    """
+    for name in _texts(values):
+        relative = Path(name)
+        if not name or relative.is_absolute() or ".." in relative.parts or not relative.parts:
+            continue
+        source, target = project / relative, place / relative
+        if target.exists() or not source.exists() or any(parent.is_symlink() for parent in _inside(place, target)):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".onnx" and source.is_file():
+            for file in source.parent.glob(f"{glob.escape(source.stem)}*"):
+                if file.is_file() and not (target.parent / file.name).exists():
+                    shutil.copy2(file, target.parent / file.name)
+        else:
+            target.symlink_to(source.resolve())
+
+
+def _inside(place: Path, target: Path) -> list[Path]:
+    return [parent for parent in target.parents if place in parent.parents]
+
+
+def _texts(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            yield from _texts(value)
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _texts(value)
+
+
+def _remove(project: Path, place: Path) -> None:
+    if place.exists():
+        shutil.rmtree(place, ignore_errors=True)
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _git(project, "worktree", "prune")
+
+
+def _git(project: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=project, capture_output=True, text=True, check=True)

@@ -1,0 +1,134 @@
+"""One job: a composed configuration, checked, and run in the project or in a workspace of its own.
+
+Results of the jobs of a sweep are files, one for each, in the sweep's folder: what starts them may be another process,
+or another machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from conf.files import missing_files
+from conf.validate import ConfigErrors
+from pipeline.compose import resolved
+from pipeline.gate import failures
+from pipeline.isolated import isolated
+from pipeline.record import run_name
+from pipeline.run import run
+from pipeline.snapshot import NoSnapshot, take
+from pipeline.sweep import Sweep
+from pipeline.workspace import AWAY_VARIABLE, read_params, read_reports, root
+from stages.configuration import validated
+
+_BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
+
+
+def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
+    """Run a configuration; the exit code is 0, 1 for a failure, 2 for a bad configuration, 130 for Ctrl-C."""
+    sweep = Sweep.joined()
+    result: dict[str, Any] = {"number": number, "overrides": overrides, "name": None, "reason": None}
+    started = time.time()
+    try:
+        values = resolved(config)
+        _check(values)
+        code, place = _run(values, sweep, number, result)
+        result["reason"] = _reason(place) if code == 1 else None
+    except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
+        print(error, file=sys.stderr)
+        code, result["reason"] = 2, str(error).strip().splitlines()[-1]
+    result |= {"exit_code": code, "seconds": round(time.time() - started, 1)}
+    if sweep is not None:
+        sweep.note(result)
+    return code
+
+
+def name_of(values: Mapping[str, Any]) -> str:
+    """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values."""
+    params = {key: value for key, value in values.items() if key != "workspace"}
+    digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
+    return f"{run_name(params)}-{digest[:8]}"
+
+
+def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[str, Any]) -> tuple[int, Path]:
+    """The exit code, and the folder with the run's reports."""
+    result["name"] = name_of(values)
+    if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
+        return run(root(), values, project=root() if AWAY_VARIABLE in os.environ else None), root()
+    project = root() if sweep is None else Path(sweep.project)
+    snapshot = take(project) if sweep is None else sweep.snapshot
+    kept = project / "runs" / result["name"]
+    with (
+        isolated(project, snapshot, result["name"], values) as place,
+        _output(sweep, number) as output,
+    ):
+        try:
+            code = run(place, values, project=project, output=output)
+        finally:
+            bring_back(place, kept)
+    return code, kept
+
+
+@contextlib.contextmanager
+def _output(sweep: Sweep | None, number: int) -> Iterator[TextIO | None]:
+    """Where a job prints to: jobs side by side each to a file of their own."""
+    if sweep is None or not sweep.parallel:
+        yield None
+        return
+    with sweep.log_of(number).open("w") as output:
+        yield output
+
+
+def bring_back(place: Path, kept: Path) -> None:
+    """Copy what a run says of itself into a folder of the project, which is replaced as a whole."""
+    building, old = kept.with_name(f"{kept.name}.partial"), kept.with_name(f"{kept.name}.replaced")
+    for leftover in (building, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    building.mkdir(parents=True)
+    if (place / "reports").exists():
+        shutil.copytree(place / "reports", building / "reports")
+    for name in _BROUGHT_BACK:
+        source, target = place / name, building / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.exists():
+            shutil.copy2(source, target)
+    if kept.exists():
+        kept.rename(old)
+    building.rename(kept)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raise ConfigErrors with all that is wrong, files that are not there included."""
+    errors: list[str] = []
+    try:
+        validated(values)
+    except ConfigErrors as error:
+        errors += error.errors
+    keys = {error.partition(":")[0] for error in errors}
+    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    if errors:
+        raise ConfigErrors(errors)
+
+
+def _reason(place: Path) -> str:
+    """Why a run failed, in a line."""
+    error = place / "reports" / "error.json"
+    if error.exists():
+        said = json.loads(error.read_text())
+        return f"{said['stage']}: {said['message']}".splitlines()[0]
+    found = failures(read_reports(place), read_params(place)) if (place / "params.yaml").exists() else []
+    return "; ".join(found) or "no stage says why; see its log"

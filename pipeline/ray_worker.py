@@ -1,0 +1,76 @@
+"""What a Ray worker does for one job: unpack the project, run the pipeline in it, send back what came of it.
+
+This module travels to the worker by value, so it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SENT_BACK = ("runs", "reports", "params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One job.
+
+    Attributes:
+        arguments: of `python -m pipeline`.
+        dvc: text of DVC's local configuration in the worker's workspace, for a cache of its own.
+        dvc_shared: the same, for the project's cache.
+        token: a file in the project's cache; a worker that sees it shares the cache.
+        sweep: JSON of pipeline.sweep.Sweep; its project becomes the worker's workspace.
+        variables: names of the variables of the environment for the sweep, the project, and being away from it.
+    """
+
+    arguments: list[str]
+    dvc: str
+    dvc_shared: str
+    token: str
+    sweep: str
+    variables: tuple[str, str, str]
+
+
+def work(archive: bytes, order: Order) -> dict[str, Any]:
+    """Run a job.
+
+    Args:
+        archive: tar of the project's files.
+        order: see Order.
+
+    Returns:
+        exit_code, log, and brought: tar.gz of reports, of what is to be logged, and of DVC's cache if it is not shared.
+    """
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
+        folder = Path(name)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(folder, filter="data")
+        shared = Path(order.token).exists()
+        local = folder / ".dvc" / "config.local"
+        local.touch(mode=0o600)
+        local.write_text(order.dvc_shared if shared else order.dvc)
+        sweep, project, away = order.variables
+        told = {sweep: json.dumps(json.loads(order.sweep) | {"project": name}), project: name, away: "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pipeline", *order.arguments],
+            cwd=folder,
+            env=os.environ | told,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
+            for part in (*_SENT_BACK, *(() if shared else (".dvc/cache",))):
+                if (folder / part).exists():
+                    tar.add(folder / part, part)
+    return {"exit_code": done.returncode, "log": done.stdout, "brought": packed.getvalue()}

@@ -1,0 +1,235 @@
+"""What is logged of a run: its parameters, numbers, words and files.
+
+A run that could not be logged is kept under runs/.pending until it is: a small copy of its workspace, with the words
+that only the workspace knew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conf.rules import OF_CONVERT_ALONE
+from conf.schema import Method
+from pipeline.caveats import unmet
+from pipeline.engine import engine_hop, engine_metrics
+from pipeline.snapshot import SUBJECT
+from pipeline.sweep import Sweep
+from pipeline.workspace import STAGES, read_params, reports_of_run
+
+CONVERT = Method.convert.value
+PENDING = Path("runs") / ".pending"
+_ABOUT = "record.json"
+_VERIFY_METRICS = (
+    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
+    *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
+    *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
+    *("score_error_p50", "score_error_p99", "score_error_max"),
+    *("nan", "inf"),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run.
+
+    Attributes:
+        folder: with params.yaml, reports/ and artifacts/: the workspace, or what is kept of it.
+        params: of params.yaml.
+        reports: by stage, of this run alone.
+        failed_stage: the stage that crashed, if one did.
+        tags: words for the filters of MLflow's UI.
+        sweep: the id of the sweep that it is a job of.
+    """
+
+    folder: Path
+    params: dict[str, Any]
+    reports: dict[str, dict[str, Any]]
+    failed_stage: str | None
+    tags: dict[str, str]
+    sweep: str | None
+
+    @property
+    def digest(self) -> str:
+        """The same run, logged again, has the same; in another sweep it is another run."""
+        told = [self.params, self.reports, self.failed_stage, *([self.sweep] if self.sweep else [])]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def failed(self) -> bool:
+        verdicts = (self.reports.get(stage, {}).get("status") for stage in ("verify", "engine"))
+        return bool(self.failed_stage) or "failed" in verdicts or bool(unmet(self.params, self.reports))
+
+    @property
+    def model_files(self) -> list[Path]:
+        """The final ONNX file and its external data."""
+        final = self.folder / "artifacts" / "cast_cleanup" / "model.onnx"
+        if "cast_cleanup" not in self.reports:
+            return []
+        return [file for file in (final, final.with_name(f"{final.name}.data")) if file.exists()]
+
+    @property
+    def files(self) -> list[Path]:
+        """Reports, decisions, verdict and plots."""
+        files = [self.folder / "reports" / f"{stage}.json" for stage in self.reports]
+        if "fp16" in self.reports:
+            files.append(self.folder / "artifacts" / "fp16" / "decisions.json")
+        if "verify" in self.reports:
+            files += [self.folder / "artifacts" / "verify" / name for name in ("verdict.json", "details.json")]
+            files += sorted((self.folder / "artifacts" / "verify" / "plots").glob("*"))
+            files.append(self.folder / "reports" / "verify.html")
+        if set(STAGES) <= set(self.reports):
+            files.append(self.folder / "reports" / "report.html")
+        return [file for file in files if file.is_file()]
+
+
+def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:
+    """The run that a workspace holds; reports from the crashed stage on belong to earlier runs and are left out."""
+    params, reports = read_params(folder), reports_of_run(folder, failed_stage)
+    sweep = Sweep.joined()
+    words = tags(folder, params, reports, failed_stage)
+    return Record(folder, params, reports, failed_stage, words, sweep.id if sweep else None)
+
+
+def keep(record: Record, project: Path) -> Path:
+    """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder."""
+    place = project / PENDING / record.digest[:16]
+    if place.exists():
+        return place
+    building = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(building, ignore_errors=True)
+    for file in [*record.files, *record.model_files, record.folder / "params.yaml"]:
+        target = building / file.relative_to(record.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}
+    (building / _ABOUT).write_text(json.dumps(about, indent=2))
+    building.rename(place)
+    return place
+
+
+def kept(project: Path) -> list[Record]:
+    """Runs that wait to be logged, oldest first."""
+    places = [path.parent for path in (project / PENDING).glob(f"*/{_ABOUT}") if path.parent.suffix != ".partial"]
+    found = []
+    for place in sorted(places, key=lambda place: (place / _ABOUT).stat().st_mtime):
+        about = json.loads((place / _ABOUT).read_text())
+        reports = reports_of_run(place, about["failed_stage"])
+        found.append(Record(place, read_params(place), reports, about["failed_stage"], about["tags"], about["sweep"]))
+    return found
+
+
+def forget(record: Record, project: Path) -> None:
+    """Remove what was kept of a run that is logged."""
+    shutil.rmtree(project / PENDING / record.digest[:16], ignore_errors=True)
+
+
+def run_name(params: dict[str, Any]) -> str:
+    """Model, decoder and precision; of an FP16 that was traced, how."""
+    precision = params["precision"]
+    traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
+    names = [params["model"]["name"], params["decoder"]["name"], precision["dtype"]]
+    return "-".join([*names, *([precision["method"]] if traced else [])])
+
+
+def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted keys; lists as JSON. Keys without effect (in FP32, or traced in FP16) say so, to compare well."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, Mapping) and value:
+            for key, item in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), item)
+        else:
+            flat[prefix] = value if isinstance(value, str) else json.dumps(value)
+
+    walk("", {key: value for key, value in params.items() if key not in ("tracking", "workspace")})
+    precision = params["precision"]
+    idle: list[str] = []
+    if precision["dtype"] == "fp32":
+        idle = [f"precision.{key}" for key in precision if key != "dtype"]
+    elif precision.get("method", CONVERT) != CONVERT:
+        idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if key in precision]
+        idle += [key for key in flat if key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
+    return flat | dict.fromkeys(idle, "no effect")
+
+
+def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The same names in every run; one is absent only where the run has no such number."""
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        report = reports.get(stage, {})
+        model = report.get("model", {})
+        found[f"seconds/{stage}"] = report.get("seconds")
+        found[f"size_mb/{stage}"] = model.get("size_mb")
+        found[f"nodes/{stage}"] = model.get("nodes")
+        found[f"casts/{stage}"] = model.get("casts")
+    verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
+    found |= {f"verify/{name}": verify.get(name) for name in _VERIFY_METRICS}
+    found |= {f"verify/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
+    fp16 = reports.get("fp16", {})
+    found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
+    found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
+    for name, cost in fp16.get("costs", {}).items():  # of the placement that was made, and of the naive one
+        found[f"fp16/casts/{name}"] = cost["casts"]
+        found[f"fp16/cast_mb/{name}"] = cost["cast_bytes"] / 1e6
+        found[f"fp16/cost_mb/{name}"] = cost["bytes"] / 1e6
+    found["cast_cleanup/casts_before"] = cleanup.get("casts_before")
+    found["cast_cleanup/casts_after"] = cleanup.get("casts_after")
+    found |= engine_metrics(reports.get("engine", {}))
+    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
+
+
+def tags(
+    folder: Path, params: dict[str, Any], reports: dict[str, dict[str, Any]], failed_stage: str | None
+) -> dict[str, str]:
+    """What a run is, in words: for the MLflow UI's filters."""
+    verify, engine, probe = (reports.get(stage, {}) for stage in ("verify", "engine", "probe"))
+    gpus = probe.get("gpus")
+    return {
+        "model": params["model"]["name"],
+        "decoder": params["decoder"]["name"],
+        "precision": params["precision"]["dtype"],
+        "method": params["precision"].get("method", CONVERT) if params["precision"]["dtype"] == "fp16" else "none",
+        **_commit(folder),
+        "verdict": "crashed" if failed_stage else str(verify.get("verdict", "not verified")),
+        "failed_stage": failed_stage or "none",
+        "evaluation": str(verify.get("evaluation", "none")),
+        "provider": str(verify.get("provider", "none")),
+        "engine": str(engine.get("status", "none")),
+        "engine_backend": str(engine.get("backend", "none")),
+        "engine_provider": str(engine.get("provider", "none")),
+        "engine_parity": str(engine_hop(reports)["state"]),
+        "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
+        "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
+        "tensorrt": str(probe.get("tensorrt") or "none"),
+    }
+
+
+def _commit(folder: Path) -> dict[str, str]:
+    """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs."""
+    code = ("--", "conf", "pipeline", "stages")
+    subject = _git(folder, "log", "-1", "--format=%s") or ""
+    if subject.startswith(SUBJECT):
+        return {
+            "git_commit": subject.removeprefix(SUBJECT),
+            "git_dirty": str(bool(_git(folder, "diff", "--name-only", "HEAD^", "HEAD", *code))).lower(),
+        }
+    return {
+        "git_commit": _git(folder, "rev-parse", "HEAD") or "none",
+        "git_dirty": str(bool(_git(folder, "status", "--porcelain", *code))).lower(),
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,64 @@
+"""`dvc repro` beside others on one cache: a stage that several jobs have in common runs in one of them.
+
+    python -m pipeline.shared_repro
+
+DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
+digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
+finds there what the first has made. The locks are files in the cache; that of a process which has died is free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.workspace import locked
+
+LOCKS = "truehalf.locks"
+
+
+def main() -> int:
+    from dvc.cli import main as dvc
+    from dvc.repo import Repo
+    from dvc.repo import reproduce as of_dvc
+
+    alone = Repo.reproduce
+
+    def reproduce(repo: Repo, *arguments: Any, **options: Any) -> Any:
+        return alone(repo, *arguments, **options, repro_fn=one_at_a_time)
+
+    def one_at_a_time(stage: Any, **options: Any) -> Any:
+        key = _key(stage)
+        if key is None:
+            return of_dvc._reproduce_stage(stage, **options)
+        path = Path(stage.repo.cache.local.path).parent.parent / LOCKS / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path, f"{stage.name}: another job runs the same; waiting for it"):
+            return of_dvc._reproduce_stage(stage, **options)
+
+    Repo.reproduce = reproduce
+    return int(dvc(["repro", *sys.argv[1:]]))
+
+
+def _key(stage: Any) -> str | None:
+    """Of what makes an entry of the run-cache; None for a stage that has none, as it runs always.
+
+    DVC's own digest is not asked for: it takes what is saved in the stage, and to save that would hide that it changed.
+    """
+    from dvc.exceptions import DvcException
+
+    if stage.always_changed or not stage.outs:
+        return None
+    try:
+        read = {dep.def_path: str(dep.get_hash().value) for dep in stage.deps}
+    except (DvcException, OSError):  # a dependency is missing, which is for DVC to say
+        return None
+    made = sorted(out.def_path for out in stage.outs)
+    return hashlib.sha256(json.dumps([stage.name, stage.cmd, read, made], sort_keys=True).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""A sweep: what its jobs share. What became of each is a file in the sweep's folder.
+
+It travels in a variable of the environment, which every launcher hands on to its jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.workspace import write_text
+
+VARIABLE = "TRUEHALF_SWEEP"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the jobs of a sweep share.
+
+    Attributes:
+        id: of the arguments and the snapshot; the same sweep again has the same.
+        project: an absolute path.
+        snapshot: the commit that all jobs work on; empty where they work in the project itself.
+        parallel: jobs may run side by side, each in its own workspace.
+        arguments: of the command line.
+    """
+
+    id: str
+    project: str
+    snapshot: str
+    parallel: bool
+    arguments: list[str]
+
+    @classmethod
+    def joined(cls) -> Sweep | None:
+        """The sweep that this process works for; None outside of one."""
+        said = os.environ.get(VARIABLE)
+        return None if said is None else cls(**json.loads(said))
+
+    def text(self) -> str:
+        """What the variable holds."""
+        return json.dumps(asdict(self))
+
+    @property
+    def folder(self) -> Path:
+        """Results and logs of the jobs."""
+        return Path(self.project) / "runs" / ".sweeps" / self.id
+
+    def log_of(self, number: int) -> Path:
+        return self.folder / f"{number}.log"
+
+    def note(self, result: dict[str, Any]) -> None:
+        """Keep what became of a job: number, overrides, name, exit_code, seconds, reason."""
+        write_text(self.folder / f"{result['number']}.json", json.dumps(result, indent=2))
+        if self.parallel:
+            print(_line(result), flush=True)
+
+    def results(self) -> dict[int, dict[str, Any]]:
+        """Of the jobs that ended, by their number."""
+        found = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+        return {result["number"]: result for result in sorted(found, key=lambda result: int(result["number"]))}
+
+
+def _line(result: dict[str, Any]) -> str:
+    state = "done" if result["exit_code"] == 0 else f"failed ({result['exit_code']})"
+    reason = f": {result['reason']}" if result["reason"] else ""
+    return f"sweep: #{result['number']} {' '.join(result['overrides'])}: {state} in {result['seconds']:g} s{reason}"

@@ -1,0 +1,95 @@
+"""Before a sweep: what its jobs share. After it: the table of what became of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from pipeline.isolated import remove_abandoned
+from pipeline.snapshot import take
+from pipeline.sweep import VARIABLE, Sweep
+from pipeline.workspace import root
+
+_SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+
+_started: list[Sweep] = []
+
+
+class SweepHook(Callback):
+    """Hydra calls it before the first job, when it is known which launcher will run them."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        project = root()
+        arguments = list(OmegaConf.select(config, "hydra.overrides.task"))
+        launcher = str(OmegaConf.select(config, "hydra.launcher._target_"))
+        chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
+        parallel = launcher != _SERIAL and "workspace=here" not in arguments
+        snapshot = take(project) if parallel or chosen == "isolated" else ""
+        digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
+        sweep = Sweep(digest, str(project), snapshot, parallel, arguments)
+        shutil.rmtree(sweep.folder, ignore_errors=True)
+        sweep.folder.mkdir(parents=True)
+        remove_abandoned(project)
+        os.environ[VARIABLE] = sweep.text()
+        _started.append(sweep)
+
+
+def planned(arguments: list[str]) -> list[list[str]]:
+    """The overrides of each job, in Hydra's order."""
+    each = [
+        [f"{entry.get_key_element()}={value}" for value in entry.sweep_string_iterator()]
+        if entry.is_sweep_override()
+        else [str(entry.input_line)]
+        for entry in OverridesParser.create().parse_overrides(arguments)
+    ]
+    return [list(chosen) for chosen in itertools.product(*each)]
+
+
+def finish() -> int:
+    """Print what became of the sweep's jobs; the exit code is the largest of theirs, 1 where one has not ended."""
+    if not _started:
+        return 0
+    sweep = _started[0]
+    ended, jobs = sweep.results(), planned(sweep.arguments)
+    failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
+    if sweep.parallel:
+        _print_table(sweep, jobs, ended)
+    if failed and len(jobs) > 1:
+        print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)
+    return max(int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values()))
+
+
+def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:
+    """What each job was, what became of it, where its reports are."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
+    table = Table(title=f"sweep {sweep.id}", title_justify="left", title_style="bold")
+    for name in ("job", "what differs", "state", "seconds", "reports, or why not"):
+        table.add_column(name, justify="right" if name in ("job", "seconds") else "left", overflow="fold")
+    alike = set.intersection(*(set(overrides) for overrides in jobs))
+    for number, overrides in enumerate(jobs):
+        differs = escape(" ".join(override for override in overrides if override not in alike))
+        result = ended.get(number)
+        if result is None:
+            table.add_row(
+                str(number), differs, "not ended", "", escape(f"killed, or not begun: {sweep.log_of(number)}")
+            )
+            continue
+        state = "done" if result["exit_code"] == 0 else "failed"
+        where = f"runs/{result['name']}" if result["name"] else None
+        said = "; ".join(part for part in (result["reason"], where) if part)
+        table.add_row(str(number), differs, state, f"{result['seconds']:.0f}", escape(said))
+    Console(width=width, highlight=False).print(table)

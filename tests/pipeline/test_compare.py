@@ -1,0 +1,140 @@
+"""Runs side by side: from folders and from MLflow, what distinguishes them, the page, and two runs node by node."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.compare import number, page, table
+from pipeline.compared_runs import NothingToCompare, labels, of_folders, of_mlflow
+from pipeline.node_diff import changes, summary
+from pipeline.track import track
+from tests.conftest import composed, in_workspace
+
+VERIFY = {"stage": "verify", "status": "done", "verdict": "passed", "box_error_px_p99": 0.1, "score_error_p99": 0.01}
+
+
+def decision(node: str, precision: str, rule: str = "none", reason: str = "") -> dict[str, Any]:
+    return {"node": node, "op": "Softmax", "scope": "m", "precision": precision, "rule": rule, "reason": reason}
+
+
+def made(folder: Path, *overrides: str, fp16: float = 0.99, drop: float = 0.0, **more: Any) -> Path:
+    """A folder as a run leaves it."""
+    (folder / "reports").mkdir(parents=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
+    placed = {"casts": 3, "cast_bytes": 2e6, "bytes": 5e6}
+    reports = {
+        "verify": VERIFY | {"ap50_95_drop": drop} | more.get("verify", {}),
+        "fp16": {
+            "stage": "fp16",
+            "fp16_arithmetic": fp16,
+            "costs": {"placed": placed},
+        },
+        "cast_cleanup": {"stage": "cast_cleanup", "model": {"size_mb": 6.0, "nodes": 10, "casts": 3}},
+    }
+    for stage, report in reports.items():
+        (folder / "reports" / f"{stage}.json").write_text(json.dumps(report))
+    (folder / "artifacts/fp16").mkdir(parents=True)
+    (folder / "artifacts/fp16/decisions.json").write_text(json.dumps(more.get("decisions", [])))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made(tmp_path / "runs/a", "precision.data_max=128", decisions=[decision("x", "fp16"), decision("y", "fp16")])
+    pinned = [decision("x", "fp32", "op_block_list", "Softmax is blocked"), decision("y", "fp16")]
+    made(tmp_path / "runs/b", "precision.op_block_list=[Softmax]", fp16=0.9, drop=-0.01, decisions=pinned)
+    made(tmp_path / "runs/c", "precision=fp32", fp16=0.0, drop=0.0)
+    made(tmp_path / "runs/d", "decoder=rtdetrv2", drop=0.5, verify={"verdict": "failed", "status": "failed"})
+    return tmp_path
+
+
+def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) -> None:
+    assert labels(of_folders(project)) == [
+        "decoder.name=dfine, dtype=fp16, data_max=128, op_block_list=[]",
+        'decoder.name=dfine, dtype=fp16, data_max=512.0, op_block_list=["Softmax"]',
+        "decoder.name=dfine, dtype=fp32",
+        "decoder.name=rtdetrv2, dtype=fp16, data_max=512.0, op_block_list=[]",
+    ]
+
+
+def test_the_table_has_errors_costs_fronts_and_the_choice(project: Path) -> None:
+    rows = table(of_folders(project))
+    assert [row["chosen"] for row in rows] == [True, False, False, False]
+    assert rows[3]["verdict"] == "failed" and rows[3]["frontier"] == 0
+    assert rows[0]["fp32_share"] == pytest.approx(1.0) and rows[0]["cast_mb"] == 2.0 and "latency" not in rows[0]
+    assert rows[1]["frontier"] > 0 and rows[0]["pairs"] == 9
+
+
+def test_the_page_stands_alone_and_says_all_without_colour(project: Path) -> None:
+    runs = of_folders(project)
+    text = page(runs, table(runs))
+    assert not re.search(r"""(src|href)=["']https?://""", text) and "<script" not in text
+    assert "Cheapest inside its gates: #1" in text and "1 of the runs failed or crashed" in text
+    assert "#767676" not in text and text.count("<svg") == 1
+    assert text == page(runs, table(runs)), "equal runs, equal pages"
+    assert "No run passed" in page(runs[3:], table(runs[3:]))
+
+
+def test_two_runs_node_by_node(project: Path) -> None:
+    a, b, c, _ = of_folders(project)
+    (change,) = changes(a, b)
+    assert (change.node, change.before, change.after) == ("x", "fp16", "fp32")
+    assert change.why == "op_block_list: Softmax is blocked"
+    assert summary(changes(c, a)) == [("fp32 -> fp16: Softmax", 2)], "an FP32 run has no decisions: all is FP32"
+    with pytest.raises(NothingToCompare, match="decided over nodes"):
+        changes(c, c)
+
+
+def test_mlflow_says_the_same_as_the_folders(project: Path) -> None:
+    folders = of_folders(project)
+    for run in folders:
+        place = project / "runs" / run.name
+        for file in place.rglob("*"):
+            if file.is_file():
+                target = project / file.relative_to(place)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+        assert track(project)["status"] == "logged"
+    tracked = of_mlflow(project, "truehalf")
+    by_label = dict(zip(labels(tracked), tracked, strict=True))
+    for label, run in zip(labels(folders), folders, strict=True):
+        assert by_label[label].numbers == run.numbers and by_label[label].verdict == run.verdict
+    a, b = (by_label[label] for label in labels(folders)[:2])
+    assert [change.node for change in changes(a, b)] == ["x"]
+    with pytest.raises(NothingToCompare, match=r"has no experiment 'other'; it has .*truehalf"):
+        of_mlflow(project, "other")
+
+
+def test_the_command_line(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages: {}\n")
+    done = in_workspace(project, "python", "-m", "pipeline.compare", "--json", "rows.json")
+    assert done.returncode == 0, done.stderr
+    assert "* 1" in done.stdout and (project / "runs/compare.html").exists()
+    assert len(json.loads((project / "rows.json").read_text())) == 4
+    done = in_workspace(project, "python", "-m", "pipeline.compare", "--diff", "a", "2")
+    assert "1 nodes have another precision" in done.stdout and "op_block_list: Softmax is blocked" in done.stdout
+    for wrong, expected in (
+        (("--diff", "a", "zz"), "no run of the name 'zz'"),
+        (("--filter", "zz"), "no run has 'zz'"),
+    ):
+        done = in_workspace(project, "python", "-m", "pipeline.compare", *wrong)
+        assert done.returncode == 2 and expected in done.stderr
+
+
+def test_nothing_to_compare_says_what_makes_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(NothingToCompare, match="holds no run"):
+        of_folders(tmp_path)
+    with pytest.raises(NothingToCompare, match="no run was tracked yet"):
+        of_mlflow(tmp_path, "truehalf")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(None, "–"), (0.0, "0"), (0.12345, "0.123"), (1.5e-5, "1.50e-05"), (123456.0, "1.23e+05")]
+)
+def test_numbers_are_short(value: float | None, said: str) -> None:
+    assert number(value) == said

@@ -1,0 +1,76 @@
+"""A workspace of its own: on the project's cache, with what the configuration names, and gone afterwards."""
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from pipeline.isolated import FOLDER, bring_along, cache_of, isolated, remove_abandoned
+from pipeline.snapshot import take
+from tests.pipeline.small_project import git, make
+
+
+def test_it_has_the_snapshot_and_the_cache_and_is_removed(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    (project / "work.py").write_text("changed = True\n")
+    with isolated(project, take(project), "one", {}) as place:
+        (project / "work.py").write_text("changed again, meanwhile\n")
+        assert (place / "work.py").read_text() == "changed = True\n"
+        assert cache_of(place) == cache_of(project) == project / ".dvc/cache"
+        assert not git(project, "status", "--porcelain", "--", "runs", ".dvc")
+    assert not place.exists() and len(git(project, "worktree", "list").splitlines()) == 1
+
+
+def test_it_is_removed_when_the_run_fails(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    with pytest.raises(RuntimeError), isolated(project, take(project), "one", {}) as place:
+        raise RuntimeError
+    assert not place.exists() and not list((project / FOLDER).iterdir())
+
+
+def test_relative_places_of_cache_and_remotes_stay_where_they_are(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    (project / ".dvc/config").write_text(
+        "[core]\n    remote = store\n['remote \"store\"']\n    url = ../../store\n['remote \"far\"']\n    url = s3://b/c\n"
+    )
+    (project / ".dvc/config.local").write_text(
+        "[cache]\n    dir = ../../cache\n['remote \"far\"']\n    secret_access_key = k%y\n"
+    )
+    with isolated(project, take(project), "one", {}) as place:
+        local = (place / ".dvc/config.local").read_text()
+        assert f"dir = {tmp_path / 'cache'}" in local and f"url = {tmp_path / 'store'}" in local
+        assert "secret_access_key = k%y" in local and "s3://" not in local
+        assert (place / ".dvc/config.local").stat().st_mode & 0o077 == 0
+        assert cache_of(place) == cache_of(project) == tmp_path / "cache"
+
+
+def test_what_the_configuration_names_comes_along(tmp_path: Path) -> None:
+    project, place = tmp_path / "project", tmp_path / "place"
+    for name in ("ignored/pictures/1.png", "model.pt", "nets/fp32.onnx", "nets/fp32.onnx.data", "nets/other.onnx"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    place.mkdir()
+    bring_along(
+        project,
+        place,
+        {
+            "data": {"folder": "ignored/pictures", "file": None},
+            "model": {"checkpoint": "nets/fp32.onnx", "names": ["model.pt", "", ".", "../outside", "missing.pt"]},
+        },
+    )
+    assert (place / "ignored/pictures").is_symlink() and (place / "ignored/pictures/1.png").read_text()
+    assert (place / "model.pt").is_symlink()
+    copied = sorted(path.name for path in (place / "nets").iterdir())
+    assert copied == ["fp32.onnx", "fp32.onnx.data"]
+    assert not any(path.is_symlink() for path in (place / "nets").iterdir())
+
+
+def test_what_killed_runs_left_is_removed_and_what_works_is_not(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    for name in ("dead", "alive"):
+        (project / FOLDER / name).mkdir(parents=True)
+        (project / FOLDER / f"{name}.lock").touch()
+    with (project / FOLDER / "alive.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert remove_abandoned(project) == ["dead"]
+    assert sorted(path.name for path in (project / FOLDER).iterdir()) == ["alive", "alive.lock"]

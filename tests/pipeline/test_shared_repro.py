@@ -1,0 +1,58 @@
+"""Runs side by side on one cache: what they have in common runs once, and in DVC's own way otherwise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.isolated import isolated
+from pipeline.snapshot import take
+from tests.conftest import ROOT
+from tests.pipeline.small_project import environment, make
+
+
+def repro(place: Path, ran: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.shared_repro"],
+        cwd=place,
+        env=environment(ran) | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_a_common_stage_runs_once_and_others_run_each(tmp_path: Path) -> None:
+    project, ran = make(tmp_path / "project"), tmp_path / "ran"
+    commit = take(project)
+    with isolated(project, commit, "a", {}) as a, isolated(project, commit, "b", {}) as b:
+        (b / "params.yaml").write_text("common: 1\nown: 2\n")
+        jobs = [repro(place, ran) for place in (a, b)]
+        said = [job.communicate()[0] for job in jobs]
+        assert [job.returncode for job in jobs] == [0, 0], said
+        assert sorted(ran.read_text().split()) == ["common", "own", "own"]
+        assert sum("common: another job runs the same" in text for text in said) <= 1
+        assert any("Stage 'common' is cached - skipping run" in text for text in said)
+        assert (a / "out/common/value").read_text() == (b / "out/common/value").read_text() == "common"
+
+
+def test_a_change_is_seen_as_dvc_sees_it(tmp_path: Path) -> None:
+    project, ran = make(tmp_path / "project"), tmp_path / "ran"
+    with isolated(project, take(project), "a", {}) as place:
+        for params, expected in (("common: 1\nown: 1\n", 2), ("common: 1\nown: 1\n", 2), ("common: 1\nown: 7\n", 3)):
+            (place / "params.yaml").write_text(params)
+            job = repro(place, ran)
+            said = job.communicate()[0]
+            assert job.returncode == 0, said
+            assert len(ran.read_text().split()) == expected, said
+
+
+def test_a_stage_that_fails_frees_its_lock_and_the_next_one_tries(tmp_path: Path) -> None:
+    project, ran = make(tmp_path / "project"), tmp_path / "ran"
+    work = project / "work.py"
+    work.write_text(work.read_text() + "sys.exit(3)\n")
+    commit = take(project)
+    with isolated(project, commit, "a", {}) as a, isolated(project, commit, "b", {}) as b:
+        jobs = [repro(place, ran) for place in (a, b)]
+        said = [job.communicate()[0] for job in jobs]
+        assert all(job.returncode != 0 for job in jobs) and all("failed to reproduce" in text for text in said)
+        assert ran.read_text().split() == ["common", "common"]
