@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -17,20 +18,33 @@ from stages.graph.sizes import elements
 _VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 
 
-def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int:
-    """The largest number of bytes alive at once; `shapes` as stages.graph.sizes finds them."""
+def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float16_bytes: Literal[2, 4] = 2) -> int:
+    """The largest number of bytes alive at once.
+
+    Args:
+        model: typed.
+        shapes: as stages.graph.sizes finds them.
+        float16_bytes: of a float16 element: 4 where float16 is computed in float32, as emulation does.
+    """
+
+    def size(value: ir.Value) -> int:
+        if _is_weight(value) or value not in shapes:
+            return 0
+        width = float16_bytes if value.dtype == ir.DataType.FLOAT16 else value.dtype.itemsize if value.dtype else 4
+        return int(elements(shapes[value]) * width)
+
     uses = Counter(_root(value) for node in model.graph for value in _read(node))
     uses.update(_root(value) for value in model.graph.outputs)
-    alive = sum(_bytes(value, shapes) for value in model.graph.inputs)
+    alive = sum(size(value) for value in model.graph.inputs)
     most = alive
     for node in model.graph:
         if not _is_view(node):
-            alive += sum(_bytes(value, shapes) for value in node.outputs)
+            alive += sum(size(value) for value in node.outputs)
         most = max(most, alive)
         for value in dict.fromkeys(_root(value) for value in [*_read(node), *node.outputs]):
             uses[value] -= sum(_root(read) is value for read in _read(node))
             if uses[value] <= 0 and not _is_weight(value):
-                alive -= _bytes(value, shapes)
+                alive -= size(value)
     return most
 
 
@@ -62,10 +76,3 @@ def _root(value: ir.Value) -> ir.Value:
 
 def _is_weight(value: ir.Value) -> bool:
     return value.const_value is not None
-
-
-def _bytes(value: ir.Value, shapes: Mapping[ir.Value, Sequence[int]]) -> int:
-    if _is_weight(value) or value not in shapes:
-        return 0
-    width = value.dtype.itemsize if value.dtype is not None else 4
-    return int(elements(shapes[value]) * width)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def activations_gb(model: ir.Model, sample: Sample, batch: int) -> float:
-    """Of a run of so many samples like this one, in GB (1e9 bytes)."""
+    """Of a run of so many samples like this one, in GB (1e9 bytes), float16 held as float32."""
     shapes = {name: [batch, *array.shape[1:]] for name, array in stacked([sample]).items() if array.ndim}
-    return peak_bytes(model, concrete_shapes(model, shapes)) / 1e9
+    return peak_bytes(model, concrete_shapes(model, shapes), float16_bytes=4) / 1e9
 
 
 def fitting_batch(model: ir.Model, sample: Sample, batch: int, memory_gb: float) -> int:

@@ -1,5 +1,7 @@
 """Activations alive at once, counted by hand."""
 
+from typing import Any
+
 import onnx
 import onnx.parser
 import onnx_ir as ir
@@ -12,11 +14,11 @@ from stages.graph.sizes import concrete_shapes
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
 
-def peak(text: str, batch: int = 1) -> int:
+def peak(text: str, batch: int = 1, **options: Any) -> int:
     model = ir.from_proto(onnx.parser.parse_model(f"{HEAD} {text}"))
     infer_types(model)
     shapes = {str(value.name): [batch, *list(value.shape)[1:]] for value in model.graph.inputs}
-    return peak_bytes(model, concrete_shapes(model, shapes))
+    return peak_bytes(model, concrete_shapes(model, shapes), **options)
 
 
 CASES = {
@@ -60,5 +62,6 @@ def test_the_most_that_is_alive(case: str) -> None:
         assert peak(text, batch) == tensors * 10 * 4 * batch + small
 
 
-def test_float16_takes_half() -> None:
-    assert peak("g (float16[N,10] x) => (float16[N,10] y) { y = Relu (x) }") == 2 * 10 * 2
+def test_float16_takes_half_unless_it_is_computed_in_float32() -> None:
+    text = "g (float16[N,10] x) => (float16[N,10] y) { y = Relu (x) }"
+    assert peak(text) == 2 * 10 * 2 and peak(text, float16_bytes=4) == 2 * 10 * 4
