@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +14,7 @@ from typing import Any
 
 from pipeline.isolated import cache_of, local_configuration
 from pipeline.job import bring_back
-from pipeline.ray_worker import Order
+from pipeline.ray_worker import Order, unpack
 from pipeline.record import PENDING, kept
 from pipeline.shared_repro import LOCKS
 from pipeline.sweep import VARIABLE, Sweep
@@ -61,8 +59,7 @@ class Away:
         self.sweep.log_of(number).write_text(answer["log"])
         with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
             folder = Path(name)
-            with tarfile.open(fileobj=io.BytesIO(answer["brought"])) as tar:
-                tar.extractall(folder, filter="data")
+            unpack(answer["brought"], folder)
             noted = folder / "runs" / ".sweeps" / self.sweep.id / f"{number}.json"
             if not noted.exists():
                 self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
@@ -75,7 +72,7 @@ class Away:
 
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
         """Note a job whose worker sent nothing."""
-        said = next(iter(str(error).strip().splitlines()), "")
+        said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
         result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
         self.sweep.note(result | {"seconds": 0.0, "reason": f"{type(error).__name__}: {said}"})
 

@@ -67,7 +67,7 @@ def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
         return run(root(), values, project=root() if AWAY_VARIABLE in os.environ else None), root()
     project = root() if sweep is None else Path(sweep.project)
-    snapshot = take(project) if sweep is None else sweep.snapshot
+    snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
     kept = project / "runs" / result["name"]
     with (
         isolated(project, snapshot, result["name"], values) as place,

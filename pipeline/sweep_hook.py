@@ -15,7 +15,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.isolated import remove_abandoned
-from pipeline.snapshot import take
+from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import root
 
@@ -34,7 +34,11 @@ class SweepHook(Callback):
         launcher = str(OmegaConf.select(config, "hydra.launcher._target_"))
         chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
         parallel = launcher != _SERIAL and "workspace=here" not in arguments
-        snapshot = take(project) if parallel or chosen == "isolated" else ""
+        try:
+            snapshot = take(project) if parallel or chosen == "isolated" else ""
+        except NoSnapshot as error:  # Hydra would make a warning of it, and go on
+            print(error, file=sys.stderr)
+            raise SystemExit(2) from error
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
         sweep = Sweep(digest, str(project), snapshot, parallel, arguments)
         shutil.rmtree(sweep.folder, ignore_errors=True)
