@@ -36,7 +36,7 @@ def test_two_nodes_run_the_jobs_and_send_back_what_came_of_them(
     for result in noted:
         kept = workspace / "runs" / result["name"]
         assert json.loads((kept / "reports/verify.json").read_text())["verdict"] == "passed"
-        assert result["overrides"] == [*FEW, result["overrides"][-1]]
+        assert "workspace=here" not in result["overrides"], "that is for the worker alone"
     logs = [path.read_text() for path in (workspace / "runs/.sweeps").glob("*/*.log")]
     assert len(logs) == 2 and not any(f"{workspace}/artifacts" in text for text in logs)
     assert sum(text.count("Running stage 'trace'") for text in logs) == 1, "the cache is shared, and so is its lock"
