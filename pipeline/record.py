@@ -57,8 +57,8 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """The same run, logged again, has the same; in another sweep it is another run."""
-        told = [self.params, self.reports, self.failed_stage, *([self.sweep] if self.sweep else [])]
+        """The same run, logged again, has the same."""
+        told = [self.params, self.reports, self.failed_stage]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     @property

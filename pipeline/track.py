@@ -139,6 +139,8 @@ def _log(mlflow: Any, experiment: str, record: Record) -> dict[str, Any]:
     digest, params = record.digest, record.params
     for earlier in client.search_runs([experiment], f"tags.`{DIGEST_TAG}` = '{digest}'"):
         if earlier.data.tags.get(COMPLETE_TAG) == "true":
+            if record.sweep is not None and _PARENT_TAG not in earlier.data.tags:
+                client.set_tag(earlier.info.run_id, _PARENT_TAG, _parent(client, experiment, record.sweep))
             return _outcome("already logged", earlier.info.run_id, params, "already logged as run")
         client.delete_run(earlier.info.run_id)
     parent = {} if record.sweep is None else {_PARENT_TAG: _parent(client, experiment, record.sweep)}
@@ -170,6 +172,7 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
     parent = oldest() or own
     if parent != own:
         client.delete_run(own)
+    client.set_terminated(parent)  # it only holds its jobs together: each of these has a status of its own
     return parent
 
 

@@ -96,19 +96,20 @@ def test_what_is_pending_outlives_the_workspaces_next_run_and_is_caught_up(
 
 
 def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parents() -> list[tuple[str, int]]:
+        counted = "select value, count(*) as n from tags where key = 'mlflow.parentRunId' group by value"
+        with sqlite3.connect(tmp_path / "mlflow.db") as database:
+            return database.execute(f"select name, n from runs join ({counted}) on run_uuid = value").fetchall()
+
+    scratch_run(tmp_path, "seed=1")
+    assert track(tmp_path)["status"] == "logged"
     for sweep in ("one", "two"):
-        told = Sweep(sweep, str(tmp_path), "", True, [])
-        monkeypatch.setenv(VARIABLE, told.text())
-        for decoder in ("dfine", "rtdetrv2"):
-            scratch_run(tmp_path, f"decoder={decoder}")
-            assert track(tmp_path)["status"] == "logged"
-            assert track(tmp_path)["status"] == "already logged"
-    with sqlite3.connect(tmp_path / "mlflow.db") as database:
-        parents = database.execute(
-            "select value, count(*) from tags where key = 'mlflow.parentRunId' group by value"
-        ).fetchall()
-        names = database.execute("select name from runs where name like 'sweep-%' order by name").fetchall()
-    assert [count for _, count in parents] == [2, 2] and names == [("sweep-one",), ("sweep-two",)]
+        monkeypatch.setenv(VARIABLE, Sweep(sweep, str(tmp_path), "", True, []).text())
+        for seed in (1, 2):
+            scratch_run(tmp_path, f"seed={seed}")
+            assert track(tmp_path)["status"] == ("logged" if (sweep, seed) == ("one", 2) else "already logged")
+    assert parents() == [("sweep-one", 2)], "a run from before joins a sweep, and stays in it"
+    assert ("sweep-one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
 
 
 def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:
