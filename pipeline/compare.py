@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
-from pipeline.frontier import COSTS, ERRORS, chosen, front, measured
+from pipeline.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
 from pipeline.node_diff import changes, summary
 from pipeline.workspace import root, write_text
@@ -85,14 +85,7 @@ def table(runs: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     """
     errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
     pairs = [(error, cost) for error in errors for cost in costs]
-    fronts = []
-    for error, cost in pairs:
-        values = [(cost.of(run.numbers), error.of(run.numbers)) for run in runs]
-        points = [
-            None if x is None or y is None or run.verdict == "failed" else (x, y)
-            for (x, y), run in zip(values, runs, strict=True)
-        ]
-        fronts.append(set(front(points)))
+    fronts = [front_of(runs, error, cost) for error, cost in pairs]
     best = chosen(runs)
     return [
         {

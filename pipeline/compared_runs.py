@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.caveats import unmet
 from pipeline.record import flat_params, metrics, run_name
 from pipeline.workspace import read_params, read_reports
 
@@ -66,7 +67,7 @@ def _of_folder(name: str, place: Path) -> ComparedRun:
     verdict = str(reports.get("verify", {}).get("verdict", "crashed"))
     if (place / "reports" / "error.json").exists():
         verdict = "crashed"
-    if "failed" in (reports.get(stage, {}).get("status") for stage in ("verify", "engine")):
+    elif "failed" in (reports.get(stage, {}).get("status") for stage in ("verify", "engine")) or unmet(params, reports):
         verdict = "failed"
     file = place / "artifacts" / "fp16" / "decisions.json"
 

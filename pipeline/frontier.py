@@ -83,6 +83,18 @@ def front(points: Sequence[tuple[float, float] | None]) -> list[int]:
     return sorted(found)
 
 
+def points(runs: Sequence[ComparedRun], error: Axis, cost: Axis) -> list[tuple[float, float] | None]:
+    """(cost, error) of each run; None where it lacks one."""
+    values = [(cost.of(run.numbers), error.of(run.numbers)) for run in runs]
+    return [None if x is None or y is None else (x, y) for x, y in values]
+
+
+def front_of(runs: Sequence[ComparedRun], error: Axis, cost: Axis) -> list[int]:
+    """Positions of the runs on the frontier; one that failed or crashed is on none."""
+    placed = zip(points(runs, error, cost), runs, strict=True)
+    return front([None if run.verdict in ("failed", "crashed") else point for point, run in placed])
+
+
 def chosen(runs: Sequence[ComparedRun]) -> int | None:
     """The position of the cheapest run inside its gates; None where no run passed.
 

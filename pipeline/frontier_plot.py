@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.compared_runs import ComparedRun
-from pipeline.frontier import Axis, front
+from pipeline.frontier import Axis, front_of, points
 
 INK = "#767676"  # a page that embeds the picture replaces it by its own text colour
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
@@ -45,18 +45,13 @@ def drawn(runs: Sequence[ComparedRun], errors: Sequence[Axis], costs: Sequence[A
 
 
 def _panel(axes: Any, runs: Sequence[ComparedRun], error: Axis, cost: Axis, chosen: int | None) -> None:
-    points = []
-    for run in runs:
-        x, y = cost.of(run.numbers), error.of(run.numbers)
-        points.append(None if x is None or y is None else (x, y))
-    inside = [point if run.verdict != "failed" else None for point, run in zip(points, runs, strict=True)]
-    best = front(inside)
-    line = sorted({point for position in best if (point := points[position]) is not None})
+    placed, best = points(runs, error, cost), front_of(runs, error, cost)
+    line = sorted({point for position in best if (point := placed[position]) is not None})
     axes.step([x for x, _ in line], [y for _, y in line], where="post", color=BLUE, linewidth=1.2, zorder=1)
-    for position, point in enumerate(points):
+    for position, point in enumerate(placed):
         if point is None:
             continue
-        failed, on_front = runs[position].verdict == "failed", position in best
+        failed, on_front = runs[position].verdict in ("failed", "crashed"), position in best
         look = {"marker": "x", "color": ORANGE} if failed else {"marker": "o", "edgecolors": BLUE if on_front else GREY}
         if not failed:
             look["facecolors"] = BLUE if on_front else "none"
@@ -64,8 +59,8 @@ def _panel(axes: Any, runs: Sequence[ComparedRun], error: Axis, cost: Axis, chos
         if position == chosen:
             axes.scatter(*point, s=130, marker="o", facecolors="none", edgecolors=INK, linewidths=1.6, zorder=4)
     shown = {p for p in range(len(runs)) if len(runs) <= _NUMBERED or p in best or p == chosen}
-    for point in dict.fromkeys(point for point in points if point is not None):
-        there = ", ".join(str(position + 1) for position in sorted(shown) if points[position] == point)
+    for point in dict.fromkeys(point for point in placed if point is not None):
+        there = ", ".join(str(position + 1) for position in sorted(shown) if placed[position] == point)
         axes.annotate(there, point, xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.margins(0.12)
     axes.grid(True, color=GREY, alpha=0.25, linewidth=0.6)

@@ -70,7 +70,7 @@ def finish() -> int:
         _print_table(sweep, jobs, ended)
     if failed and len(jobs) > 1:
         print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)
-    return max(int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values()))
+    return max([int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values())])
 
 
 def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:

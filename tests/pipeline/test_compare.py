@@ -61,6 +61,12 @@ def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) ->
     ]
 
 
+def test_what_had_to_be_verified_and_was_not_is_no_choice(tmp_path: Path) -> None:
+    made(tmp_path / "runs/a", "verify.require=[engine]")
+    (run,) = of_folders(tmp_path)
+    assert run.verdict == "failed" and table([run])[0]["frontier"] == 0 and not table([run])[0]["chosen"]
+
+
 def test_the_table_has_errors_costs_fronts_and_the_choice(project: Path) -> None:
     rows = table(of_folders(project))
     assert [row["chosen"] for row in rows] == [True, False, False, False]

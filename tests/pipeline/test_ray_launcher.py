@@ -15,7 +15,8 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0
 def test_two_nodes_run_the_jobs_and_send_back_what_came_of_them(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    from ray import cluster_utils
+
     workspace = make_workspace(tmp_path_factory.mktemp("ray") / "workspace")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)  # the nodes start here, not in the project

@@ -30,7 +30,6 @@ def test_a_common_stage_runs_once_and_others_run_each(tmp_path: Path) -> None:
         said = [job.communicate()[0] for job in jobs]
         assert [job.returncode for job in jobs] == [0, 0], said
         assert sorted(ran.read_text().split()) == ["common", "own", "own"]
-        assert sum("common: another job runs the same" in text for text in said) <= 1
         assert any("Stage 'common' is cached - skipping run" in text for text in said)
         assert (a / "out/common/value").read_text() == (b / "out/common/value").read_text() == "common"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import sweep_hook
+from pipeline.sweep import Sweep
 from pipeline.sweep_hook import planned
 from tests.conftest import in_workspace, make_workspace
 
@@ -118,6 +120,15 @@ def test_a_killed_worker_loses_nothing_that_had_finished(
     again = (last(workspace) / "0.log").read_text()
     assert "Stage 'trace' is cached - skipping run" in again, "it had ended before the kill"
     assert not list((workspace / ".dvc/tmp/workspaces").glob("*")), "what the killed sweep left is removed"
+
+
+def test_a_sweep_of_which_no_job_ended_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sweep_hook, "_started", [Sweep("s", str(tmp_path), "", True, ["a=1,2"])])
+    assert sweep_hook.finish() == 1
+    said = capsys.readouterr()
+    assert said.out.count("not ended") == 2 and "2 of 2 jobs failed: #0, #1" in said.err
 
 
 def test_the_jobs_of_a_sweep_are_known_before_they_run() -> None:
