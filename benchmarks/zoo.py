@@ -187,7 +187,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in found:
-        seconds, memory = f"{row['seconds']:.0f}", f"{row['peak_mb'] / 1024:.1f} GB"
+        seconds, memory = f"{row['seconds']:.0f}", f"{row['peak_mb'] / 1024:.1f} GiB"
         share = f"{100 * row['fp16_fraction']:.1f} %" if "fp16_fraction" in row else ""
         casts = f"{row['casts_before']}, {row['casts']}" if "casts" in row else ""
         counts = (str(row.get("nodes", "")), casts, share)

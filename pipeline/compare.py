@@ -20,6 +20,7 @@ from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_fol
 from pipeline.frontier import COSTS, ERRORS, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
 from pipeline.node_diff import changes, summary
+from pipeline.template import rendered
 from pipeline.workspace import root, write_text
 
 _TEMPLATE = "compare.html.j2"
@@ -99,27 +100,19 @@ def table(runs: Sequence[ComparedRun]) -> list[dict[str, Any]]:
 
 def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
     """One page that opens anywhere: it loads nothing, and holds no date."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = number
     errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
     best = chosen(runs)
     picture = drawn(runs, errors, costs, best).replace(INK, "currentColor") if errors and costs else None
-    return environment.get_template(_TEMPLATE).render(
-        rows=rows,
-        axes=[*errors, *costs],
-        chosen=None if best is None else rows[best],
-        picture=None if picture is None else Markup(picture),
-        failed=sum(run.verdict in ("failed", "crashed") for run in runs),
-    )
+    content = {
+        "rows": rows,
+        "axes": [*errors, *costs],
+        "chosen": None if best is None else rows[best],
+        "picture": None if picture is None else Markup(picture),
+        "failed": sum(run.verdict in ("failed", "crashed") for run in runs),
+    }
+    return rendered(_TEMPLATE, {"number": number}, content)
 
 
 def number(value: float | None) -> str:

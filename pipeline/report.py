@@ -22,6 +22,7 @@ import yaml
 from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.data import data_of
 from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
+from pipeline.template import rendered
 from pipeline.workspace import STAGES, read_reports, root, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -47,17 +48,8 @@ def main() -> None:
 
 def render(folder: Path) -> str:
     """The page of the run in a workspace, whatever of it is there."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": number, "precision": precision, "percent": percent, "count": count}
-    return environment.get_template(_TEMPLATE).render(**content(folder))
+    filters = {"number": number, "precision": precision, "percent": percent, "count": count}
+    return rendered(_TEMPLATE, filters, content(folder))
 
 
 def content(folder: Path) -> dict[str, Any]:
