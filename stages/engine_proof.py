@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import Backend, WhenUnavailable
+from stages.alone import CPU, alone_on
 from stages.engine_precision import precision_facts, typed_model
 from stages.graph.facts import all_nodes
 from stages.graph.lint import Finding, lint
@@ -93,12 +94,13 @@ def carry_out(
         } | common
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
-    if on_tensorrt:
-        built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
-    else:
-        built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
-    parity = _parity(built, model, points, given)
-    latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
+    with alone_on(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
+        if on_tensorrt:
+            built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
+        else:
+            built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
+        parity = _parity(built, model, points, given)
+        latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
     reasons, unknown = [], []
     precision = precision_facts(graph, declared, *_precision(built, declared, graph))
     if precision["state"] == FAILED:

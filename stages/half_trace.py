@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from conf.schema import FP16_MAX, Method
+from stages.alone import CPU, alone_on
 from stages.half_norms import settle_norms
 from stages.io import StageError, first_line
 from stages.models.export import DynamicAxes, evaluation_mode, export
@@ -164,7 +165,8 @@ def _traced(
     notes: list[str] = []
     for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
         try:
-            return device, notes + _traced_on(device, model, example, path, method, spec, types, settings)
+            with alone_on(device) if device != CPU else contextlib.nullcontext():
+                return device, notes + _traced_on(device, model, example, path, method, spec, types, settings)
         except StageError as error:
             if device == "cpu":
                 raise

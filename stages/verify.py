@@ -9,6 +9,7 @@ written: the stage `gate` turns it into the exit code.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.schema import Config
+from conf.schema import Config, Evaluation
+from stages.alone import alone_on
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.io import Stage, StageError, read_json, run_stage, write_json
 from stages.models.source import open_model
@@ -50,19 +52,21 @@ def run(stage: Stage) -> dict[str, Any]:
     adversarial = _adversarial(model, config, spec, fitting)
     write_reference(stage.out("reference"), reference, adversarial)
     decisions = stage.root / "artifacts" / "fp16" / "decisions.json"
-    report = verify(
-        reference,
-        files,
-        stage.out(),
-        options,
-        _models(stage.root),
-        adversarial=adversarial,
-        batch_sizes=batch_sizes(config),
-        decisions=read_json(decisions) if decisions.exists() else None,
-        left_out=left_out,
-        pinned=config.precision.node_block_list,
-        conversion=_conversion(stage) if config.verify.suggest else None,
-    )
+    on_cuda = options.evaluation is Evaluation.cuda
+    with alone_on("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
+        report = verify(
+            reference,
+            files,
+            stage.out(),
+            options,
+            _models(stage.root),
+            adversarial=adversarial,
+            batch_sizes=batch_sizes(config),
+            decisions=read_json(decisions) if decisions.exists() else None,
+            left_out=left_out,
+            pinned=config.precision.node_block_list,
+            conversion=_conversion(stage) if config.verify.suggest else None,
+        )
     stage.publish(stage.out() / PAGE)
     return report
 

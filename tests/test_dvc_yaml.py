@@ -16,6 +16,7 @@ CACHED = [name for name, stage in STAGES.items() if not stage.get("always_change
 PLUMBING = {
     *("stages/__init__.py", "stages/progress.py", "stages/restore.py", "pipeline/workspace.py"),
     *("stages/configuration.py", "stages/models/sources/__init__.py"),  # they refuse, or pass on what params.yaml says
+    *("stages/alone.py", "stages/cuda_driver.py"),  # who measures when
     "stages/watched.py",  # what it finds is in artifacts/inputs, which inputs writes every time
 }
 # How the code names what it reads of an earlier stage: stage.artifact("trace", "io_spec.json"), without a file for

@@ -24,6 +24,7 @@ from stages.machine import probe
 from stages.parity.reference import freeze
 from stages.plugin_ops import ASSUMED
 from tests.conftest import ROOT, SPEC, composed, in_workspace
+from tests.stages.test_alone import measuring
 
 NO_GPU: dict[str, Any] = {
     "gpus": None,
@@ -214,6 +215,19 @@ def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[st
     assert report["parity"]["state"] == "not verified"
     assert report["not_verified"] == ["the engine's outputs: no reference was given to hold its outputs against"]
     assert [(row["points"], row["samples"]) for row in report["latency"]] == [(["min"], 1), (["opt"], 2), (["max"], 4)]
+
+
+def test_latencies_of_two_jobs_are_measured_one_after_the_other(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = measuring("cpu", tmp_path)
+    assert other.stdout is not None
+    other.stdout.readline()
+    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    build_engine(models["fp32"], tmp_path / "out", declared="fp32", profiles=PROFILES, **options)
+    assert other.wait(timeout=1) == 0
+    assert "another job measures on cpu; waiting" in capsys.readouterr().err
 
 
 def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_path: Path) -> None:

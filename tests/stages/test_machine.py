@@ -1,11 +1,14 @@
 """The facts of a machine are read from it, and none is invented."""
 
 import hashlib
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stages.cuda_driver import gpu_uuid
 from stages.machine import probe
 
 
@@ -16,7 +19,7 @@ def fake_nvidia_smi(folder: Path, body: str) -> None:
 
 
 def test_gpus_are_read_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["gpus"] == [
         {"name": "NVIDIA T4", "driver": "580.1", "compute_capability": "7.5", "memory": "15360 MiB"}
@@ -29,11 +32,18 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     assert probe()["gpus"] is None
 
 
+SECOND = uuid.UUID("00000000-0000-0000-0000-000000000002")
+
+
 class Driver:
     """libcuda of an Orin, which comes without nvidia-smi."""
 
     def __init__(self, name: str) -> None:
         assert "cuda" in name
+
+    def cuDeviceGetUuid(self, value: Any, device: Any) -> int:
+        value.raw = SECOND.bytes
+        return 0
 
     def cuInit(self, flags: int) -> int:
         return 0
@@ -67,12 +77,28 @@ def test_a_gpu_without_nvidia_smi_is_a_gpu(broken: bool, tmp_path: Path, monkeyp
     if broken:
         fake_nvidia_smi(tmp_path, "exit 9")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("stages.machine.ctypes.CDLL", Driver)
+    monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", Driver)
     monkeypatch.setattr("stages.ort.session.loadable_providers", list)
     monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
     assert probe()["gpus"] == [
         {"name": "Orin", "driver": "CUDA 12.6", "compute_capability": "8.7", "memory": "30720 MiB"}
     ]
+
+
+def test_of_several_gpus_the_one_that_cuda_shows_first_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (f"GPU-{SECOND}".replace("2", digit) + f", NVIDIA {digit}, 580.1, 9.0, 80000 MiB" for digit in "12")
+    fake_nvidia_smi(tmp_path, f"echo '{one}'; echo '{other}'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", Driver)
+    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
+    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+    gpus = probe()["gpus"]
+    assert [gpu["name"] for gpu in gpus] == ["NVIDIA 2"]
+    assert gpu_uuid() == f"GPU-{SECOND}"
+
+
+def test_without_a_driver_there_is_no_uuid() -> None:
+    assert (gpu_uuid() is None) == (not shutil.which("nvidia-smi"))
 
 
 def test_the_same_machine_gives_the_same_facts() -> None:
@@ -96,7 +122,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
         asked.extend(files)
         return [["Mine"]]
 
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: "11.4.0.106")
     monkeypatch.setattr("stages.trt.build.registered_ops", registered)
     monkeypatch.setattr("stages.ort.session.loadable_providers", list)
@@ -108,7 +134,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
 
 
 def test_providers_are_tried_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("stages.ort.session.loadable_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["onnxruntime_providers"] == ["CUDAExecutionProvider"]
