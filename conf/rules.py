@@ -30,6 +30,7 @@ from conf.schema import (
     PrecisionName,
     ProfileShapes,
     Provider,
+    SearchName,
 )
 
 HEIGHT_AND_WIDTH = "[height, width], such as [640, 640]"
@@ -117,6 +118,25 @@ def _bounds(c: Config) -> Iterator[str]:
         yield f"verify.memory_gb: expected above 0, got {c.verify.memory_gb:g}"
     if not c.tracking.max_model_mb > 0:
         yield f"tracking.max_model_mb: expected above 0, got {c.tracking.max_model_mb:g}"
+
+
+def _rules_of_search(c: Config) -> Iterator[str]:
+    search = c.search
+    if search.name is SearchName.none:
+        return
+    precision = c.precision
+    if precision.dtype is not PrecisionName.fp16 or precision.method is not Method.convert:
+        fp32 = precision.dtype is PrecisionName.fp32
+        got = "precision=fp32" if fp32 else f"precision.method={precision.method.value}"
+        yield (
+            f"search: {search.name.value} chooses which nodes of a converted FP16 file stay FP32; expected "
+            f"precision=fp16 with precision.method=convert, got {got}; set it, or search=none"
+        )
+    for name, value, low, high in (("runs", search.runs, 3, 16), ("samples", search.samples, 1, None)):
+        if value is None:
+            yield f"search.{name}: expected a number, got null"
+        else:
+            yield from _outside({f"search.{name}": value}, low, high)
 
 
 def faults_of_precision(p: PrecisionConfig) -> Iterator[str]:
@@ -421,6 +441,7 @@ RULES = (
     _bounds,
     _rules_of_precision,
     _rules_of_method,
+    _rules_of_search,
     _rules_of_lists,
     _rules_of_model,
     _rules_of_data,

@@ -195,6 +195,11 @@ class ProfilingVerbosity(Enum):
     none = "none"
 
 
+class SearchName(Enum):
+    none = "none"
+    frontier = "frontier"
+
+
 class WhenUnavailable(Enum):
     plan = "plan"
     fail = "fail"
@@ -458,6 +463,15 @@ class WorkspaceConfig:
 
 
 @dataclass(frozen=True)
+class SearchConfig:
+    """See search/frontier.yaml; null where nothing is searched."""
+
+    name: SearchName
+    runs: int | None
+    samples: int | None
+
+
+@dataclass(frozen=True)
 class Config:
     """One run. The top-level keys of params.yaml."""
 
@@ -470,6 +484,7 @@ class Config:
     engine: EngineConfig
     tracking: TrackingConfig
     workspace: WorkspaceConfig
+    search: SearchConfig
     seed: int
     simplify: bool
     trace: TraceConfig

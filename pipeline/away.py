@@ -27,7 +27,7 @@ class Away:
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep, self.project = sweep, Path(sweep.project)
-        self.token = cache_of(self.project) / LOCKS / f"sweep-{sweep.id}"
+        self.token = cache_of(self.project) / LOCKS / sweep.id
         self.token.parent.mkdir(parents=True, exist_ok=True)
         self.token.touch()
 

@@ -13,7 +13,7 @@ from pipeline.caveats import unmet
 from pipeline.record import flat_params, metrics, run_name
 from pipeline.workspace import read_params, read_reports
 
-_IGNORED = ("tracking.", "workspace.")
+_IGNORED = ("tracking.", "workspace.", "search.")
 _IDLE = "no effect"
 _DECISIONS = "reports/decisions.json"
 
@@ -52,7 +52,7 @@ def of_folders(project: Path) -> list[ComparedRun]:
     places = {path.parent.name: path.parent for path in (project / "runs").glob("*/params.yaml")}
     if (project / "reports" / "verify.json").exists() and (project / "params.yaml").exists():
         places["here"] = project
-    found = [_of_folder(name, place) for name, place in sorted(places.items())]
+    found = [of_folder(name, place) for name, place in sorted(places.items())]
     found = _without_doubles(found)
     if not found:
         raise NothingToCompare(
@@ -62,7 +62,8 @@ def of_folders(project: Path) -> list[ComparedRun]:
     return found
 
 
-def _of_folder(name: str, place: Path) -> ComparedRun:
+def of_folder(name: str, place: Path) -> ComparedRun:
+    """The run whose params and reports a folder holds."""
     params, reports = read_params(place), read_reports(place)
     verdict = str(reports.get("verify", {}).get("verdict", "crashed"))
     if (place / "reports" / "error.json").exists():

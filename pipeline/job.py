@@ -14,8 +14,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -27,10 +28,14 @@ from pipeline.gate import failures
 from pipeline.isolated import isolated
 from pipeline.record import run_name
 from pipeline.run import run
+from pipeline.search import Stopped, frontier, searching, tracked
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, read_params, read_reports, root
 from stages.configuration import validated
+
+if TYPE_CHECKING:
+    from stages.parity.ranking import Part
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
 
@@ -56,28 +61,70 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
 
 def name_of(values: Mapping[str, Any]) -> str:
     """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values."""
-    params = {key: value for key, value in values.items() if key != "workspace"}
+    params = {key: value for key, value in values.items() if key not in ("workspace", "search")}
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 
 
 def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[str, Any]) -> tuple[int, Path]:
-    """The exit code, and the folder with the run's reports."""
+    """The exit code, and the folder with the run's reports; of a search, those of the run that it has chosen."""
     result["name"] = name_of(values)
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
-        return run(root(), values, project=root() if AWAY_VARIABLE in os.environ else None), root()
+        project = root() if AWAY_VARIABLE in os.environ else None
+        if not searching(values):
+            return run(root(), values, project=project), root()
+        return _searched(_Place(root(), project, None), values, result)
     project = root() if sweep is None else Path(sweep.project)
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
-    kept = project / "runs" / result["name"]
     with (
-        isolated(project, snapshot, result["name"], values) as place,
+        isolated(project, snapshot, result["name"], values) as folder,
         _output(sweep, number) as output,
     ):
+        place = _Place(folder, project, output)
+        return _searched(place, values, result) if searching(values) else place.once(values)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where runs work whose reports are brought back; see pipeline.run for the attributes."""
+
+    folder: Path
+    project: Path | None
+    output: TextIO | None
+
+    def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
+        """Run a configuration; the exit code, and what was brought back."""
+        kept = (self.project or self.folder) / "runs" / name_of(values)
         try:
-            code = run(place, values, project=project, output=output)
+            return run(self.folder, values, project=self.project, output=self.output), kept
         finally:
-            bring_back(place, kept)
-    return code, kept
+            bring_back(self.folder, kept)
+
+
+def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> tuple[int, Path]:
+    """Run a search; the workspace holds the chosen run afterwards."""
+
+    project = place.project or place.folder
+
+    def parts_of(count: int, samples: int) -> list[Part]:
+        from stages.frontier import ranked_parts
+        from stages.io import load_params
+
+        checkpoint = project / "runs" / ".ranking" / f"{name_of(values)}.json"
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        config = load_params(place.folder)
+        return ranked_parts(place.folder, config, samples=samples, count=count, checkpoint=checkpoint)
+
+    told = sys.stdout if place.output is None else place.output
+    with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(told):
+        try:
+            step = frontier(values, place.once, parts_of)
+        except Stopped as stopped:
+            return stopped.step.code, stopped.step.folder
+        result["name"] = step.folder.name
+        if place.folder == root() and step.values != read_params(place.folder):
+            place.once(step.values)
+    return step.code, step.folder
 
 
 @contextlib.contextmanager

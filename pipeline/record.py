@@ -149,7 +149,7 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
         else:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
-    walk("", {key: value for key, value in params.items() if key not in ("tracking", "workspace")})
+    walk("", {key: value for key, value in params.items() if key not in ("tracking", "workspace", "search")})
     precision = params["precision"]
     idle: list[str] = []
     if precision["dtype"] == "fp32":

@@ -21,7 +21,8 @@ class Sweep:
     """What the jobs of a sweep share.
 
     Attributes:
-        id: of the arguments and the snapshot; the same sweep again has the same.
+        id: "sweep-" and a digest of the arguments and the snapshot; the same sweep again has the same. Of a search that
+            is no job of a sweep, "search-" and one of its configuration.
         project: an absolute path.
         snapshot: the commit that all jobs work on; empty where they work in the project itself.
         parallel: jobs may run side by side, each in its own workspace.

@@ -40,7 +40,7 @@ class SweepHook(Callback):
             print(error, file=sys.stderr)
             raise SystemExit(2) from error
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
-        sweep = Sweep(digest, str(project), snapshot, parallel, arguments)
+        sweep = Sweep(f"sweep-{digest}", str(project), snapshot, parallel, arguments)
         shutil.rmtree(sweep.folder, ignore_errors=True)
         sweep.folder.mkdir(parents=True)
         remove_abandoned(project)
@@ -80,7 +80,7 @@ def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str,
     from rich.table import Table
 
     width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
-    table = Table(title=f"sweep {sweep.id}", title_justify="left", title_style="bold")
+    table = Table(title=sweep.id, title_justify="left", title_style="bold")
     for name in ("job", "what differs", "state", "seconds", "reports, or why not"):
         table.add_column(name, justify="right" if name in ("job", "seconds") else "left", overflow="fold")
     alike = set.intersection(*(set(overrides) for overrides in jobs))

@@ -168,7 +168,7 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
 
     if parent := oldest():
         return parent
-    own = str(client.create_run(experiment, run_name=f"sweep-{sweep}", tags={SWEEP_TAG: sweep}).info.run_id)
+    own = str(client.create_run(experiment, run_name=sweep, tags={SWEEP_TAG: sweep}).info.run_id)
     parent = oldest() or own
     if parent != own:
         client.delete_run(own)

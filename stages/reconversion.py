@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import PrecisionConfig
+from conf.schema import Config, PrecisionConfig
 from stages.conversion_options import rules_of
 from stages.onnx_files import load_model, save_model
+from stages.profile_shapes import completed
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,6 +29,16 @@ class Conversion:
     precision: PrecisionConfig
     ranges: Mapping[str, Any] | None
     input_shapes: Mapping[str, Sequence[int]] | None
+
+    @classmethod
+    def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Conversion:
+        """That of a run; `spec` is the I/O spec of its model."""
+        profiles = completed(config.engine.profiles[:1], spec["inputs"])
+        return cls(
+            precision=replace(config.precision, **asdict(config.pins)),
+            ranges=ranges,
+            input_shapes={name: shapes["opt"] for name, shapes in profiles[0].items()},
+        )
 
     def source(self, fp32_path: Path) -> ir.Model:
         """The FP32 model at the opset that is converted."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from stages.parity.batch_memory import fitting_batch
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze
-from stages.profile_shapes import completed
 from stages.reconversion import Conversion
 from stages.verification_arguments import compare_from_shell
 
@@ -52,6 +51,7 @@ def run(stage: Stage) -> dict[str, Any]:
     adversarial = _adversarial(model, config, spec, fitting)
     write_reference(stage.out("reference"), reference, adversarial)
     decisions = stage.root / "artifacts" / "fp16" / "decisions.json"
+    ranges = read_json(stage.artifact("calibrate", "ranges.json"))
     on_cuda = options.evaluation is Evaluation.cuda
     with alone_on("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
         report = verify(
@@ -65,7 +65,7 @@ def run(stage: Stage) -> dict[str, Any]:
             decisions=read_json(decisions) if decisions.exists() else None,
             left_out=left_out,
             pinned=config.precision.node_block_list,
-            conversion=_conversion(stage) if config.verify.suggest else None,
+            conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
         )
     stage.publish(stage.out() / PAGE)
     return report
@@ -90,17 +90,6 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
         return freeze(model, adversarial_samples(config, spec), spec, batch)
     except StageError as error:
         return str(error)
-
-
-def _conversion(stage: Stage) -> Conversion:
-    """How the final file was made."""
-    config = stage.config
-    profiles = completed(config.engine.profiles[:1], read_json(stage.artifact("trace", "io_spec.json"))["inputs"])
-    return Conversion(
-        precision=replace(config.precision, **asdict(config.pins)),
-        ranges=read_json(stage.artifact("calibrate", "ranges.json")),
-        input_shapes={name: shapes["opt"] for name, shapes in profiles[0].items()},
-    )
 
 
 def batch_sizes(config: Config) -> list[int]:

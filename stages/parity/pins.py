@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import stacked
 from stages.io import StageError
@@ -25,9 +23,9 @@ from stages.parity import gates
 from stages.parity.failing import Failing
 from stages.parity.hops import filled, fixed_batch, measure, sample_facts
 from stages.parity.pinning import pins_argument
-from stages.parity.reference import Outputs, Reference
+from stages.parity.reference import Outputs
 from stages.parity.suggest import Suggestion, as_dict, suggest
-from stages.parity.tensors import pair_queries, query_outputs
+from stages.parity.tensors import total_error
 from stages.parity.worst import worst_samples
 from stages.reconversion import Conversion
 
@@ -82,7 +80,7 @@ def suggested_pins(
         return bool(gates.verdict(found)["verdict"] != gates.FAILED)
 
     def error(outputs: Outputs) -> float:
-        return _error(part, kept(outputs))
+        return total_error(part.spec, part.outputs, kept(outputs))
 
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32"]
     found = suggest(board, feeds, base, error, gates_hold, runs=options.suggest_runs)
@@ -151,19 +149,3 @@ def _selectors(found: Suggestion, conversion: Conversion) -> str:
     """Entries in force and new ones, as arguments of `python -m pipeline`."""
     lists = {"node_block_list": found.node_block_list, "scope_block_list": found.scope_block_list}
     return " ".join(pins_argument(key, new, getattr(conversion.precision, key)) for key, new in lists.items() if new)
-
-
-def _error(reference: Reference, outputs: Outputs) -> float:
-    """Root mean square of the differences over that of the reference, queries paired, all outputs added up."""
-    names = query_outputs(reference.spec)
-    paired = dict(outputs)
-    if names:
-        rows = pair_queries(reference.outputs, outputs, names)
-        paired |= {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
-    total = 0.0
-    for name, expected in reference.outputs.items():
-        with np.errstate(over="ignore", invalid="ignore"):
-            difference = np.asarray(paired[name], np.float64) - expected
-            scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
-            total += float(np.sqrt(np.mean(np.square(difference)))) / scale
-    return total

@@ -98,7 +98,7 @@ def sensitivity(
     """
     if runs < 2:
         raise StageError(f"sensitivity: expected a budget of 2 runs or more (the base, everything in FP32), got {runs}")
-    meter = _Meter(board, feeds, frozenset(base), error, runs, checkpoint)
+    meter = Meter(board, feeds, frozenset(base), error, runs, checkpoint)
     base_error, all_error = meter.error(_BASE, ()), meter.error(_ALL, board.nodes)
     whole = grouped(board, base)
     rows: list[dict[str, Any]] = []
@@ -167,7 +167,25 @@ def _group(scope: str, branch: _Branch) -> Group:
     return Group(scope, tuple(branch.nodes), tuple(branch.own), tuple(parts))
 
 
-class _Meter:
+def parts(group: Group) -> list[Group]:
+    """The modules inside, and the nodes beside them; of nodes alone, their halves; of one node, nothing."""
+    if group.inner:
+        return [*group.inner, *([Group("", group.own, group.own, ())] if group.own else [])]
+    if len(group.nodes) < 2:
+        return []
+    middle = (len(group.nodes) + 1) // 2
+    return [Group("", half, half, ()) for half in (group.nodes[:middle], group.nodes[middle:])]
+
+
+def names_only(group: Group, board: Switchboard) -> bool:
+    """Whether a scope selector, which may begin at any component, matches just this module."""
+    if not group.scope or "*" in group.scope:
+        return False
+    matched = [scope for scope in set(board.scopes.values()) if f".{group.scope}." in f".{scope}."]
+    return all(f"{scope}.".startswith(f"{group.scope}.") for scope in matched)
+
+
+class Meter:
     """Errors by label, each measured once, as long as there are runs left."""
 
     def __init__(

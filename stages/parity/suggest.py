@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.parity.sensitivity import Error, Group, Outputs, Sensitivity, grouped, sensitivity
+from stages.parity.sensitivity import Error, Group, Outputs, Sensitivity, grouped, names_only, parts, sensitivity
 
 if TYPE_CHECKING:
     from stages.ort.switchboard import Feeds, Switchboard
@@ -185,7 +185,7 @@ def _pruned(nodes: Sequence[str], whole: Group, trial: _Trial) -> list[str]:
             for node in inside:
                 del kept[node]
         elif len(inside) > 1:
-            for inner in _parts(part):
+            for inner in parts(part):
                 take_out(inner)
 
     take_out(whole)
@@ -198,14 +198,6 @@ def _pruned(nodes: Sequence[str], whole: Group, trial: _Trial) -> list[str]:
     return list(kept)
 
 
-def _parts(part: Group) -> list[Group]:
-    """The modules inside, and the nodes beside them; of nodes alone, their halves."""
-    if part.inner:
-        return [*part.inner, *([Group("", part.own, part.own, ())] if part.own else [])]
-    middle = (len(part.nodes) + 1) // 2
-    return [Group("", half, half, ()) for half in (part.nodes[:middle], part.nodes[middle:]) if half]
-
-
 def _without(nodes: Sequence[str], some: Collection[str]) -> list[str]:
     out = frozenset(some)
     return [node for node in nodes if node not in out]
@@ -216,7 +208,7 @@ def _whole_modules(kept: Sequence[str], board: Switchboard, whole: Group) -> dic
     pinned, found = set(kept), dict[str, tuple[str, ...]]()
 
     def look(group: Group) -> None:
-        named = group.scope and _names_only(group, board)
+        named = names_only(group, board)
         if named and len(group.nodes) > 1 and pinned.issuperset(group.nodes):
             found[group.scope] = group.nodes
         else:
@@ -225,14 +217,6 @@ def _whole_modules(kept: Sequence[str], board: Switchboard, whole: Group) -> dic
 
     look(whole)
     return found
-
-
-def _names_only(group: Group, board: Switchboard) -> bool:
-    """Whether a scope selector, which may begin at any component, matches no module but this one."""
-    if "*" in group.scope:
-        return False
-    matched = [scope for scope in set(board.scopes.values()) if f".{group.scope}." in f".{scope}."]
-    return all(f"{scope}.".startswith(f"{group.scope}.") for scope in matched)
 
 
 def as_dict(suggestion: Suggestion) -> dict[str, Any]:

@@ -140,6 +140,28 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
     return rows
 
 
+def total_error(spec: Mapping[str, Any], reference: Outputs, other: Outputs) -> float:
+    """How far all outputs are off, in one number: of each the root mean square of the differences over that of the
+    reference, queries paired, added up; NaN or Inf where one is not finite.
+
+    Args:
+        spec: I/O spec, which says what outputs hold queries.
+        reference, other: arrays by output name.
+    """
+    names = query_outputs(spec)
+    paired = dict(other)
+    if names:
+        rows = pair_queries(reference, other, names)
+        paired |= {name: np.take_along_axis(other[name], rows[..., None], axis=1) for name in names}
+    total = 0.0
+    for name, expected in reference.items():
+        with np.errstate(over="ignore", invalid="ignore"):
+            difference = np.asarray(paired[name], np.float64) - expected
+            scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
+            total += float(np.sqrt(np.mean(np.square(difference)))) / scale
+    return total
+
+
 def compare_runs(
     runs: Sequence[tuple[Outputs, Outputs]], *, atol: float, rtol: float, queries: Sequence[str] = ()
 ) -> dict[str, Any]:

@@ -108,8 +108,8 @@ def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: py
         for seed in (1, 2):
             scratch_run(tmp_path, f"seed={seed}")
             assert track(tmp_path)["status"] == ("logged" if (sweep, seed) == ("one", 2) else "already logged")
-    assert parents() == [("sweep-one", 2)], "a run from before joins a sweep, and stays in it"
-    assert ("sweep-one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
+    assert parents() == [("one", 2)], "a run from before joins a sweep, and stays in it"
+    assert ("one", "FINISHED") in runs(tmp_path) and len(runs(tmp_path)) == 3
 
 
 def test_keys_without_effect_in_fp32_do_not_differ(tmp_path: Path) -> None:

@@ -1,0 +1,182 @@
+"""search=frontier: the cheapest FP16 file inside the gates, found by runs of the chain within a budget.
+
+    1. the configuration as it is
+    2. without precision.data_max: only lists, and what float16 cannot hold, keep nodes FP32. No step is cheaper
+    3. if that fails: parts of the model are ranked by the error that FP16 puts into them for what FP32 costs there
+       (stages.parity.ranking); the first k of them are kept FP32, and the smallest k inside the gates is searched by
+       halving. n runs that are left decide among 2^n parts
+
+Every step is an ordinary run: DVC re-runs what its pins change, MLflow has it under the run of the search (or of the
+sweep that the search is a job of), its reports lie under runs/. That fewer parts in FP32 never pass where more fail is
+assumed, and not checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pipeline.compare import number
+from pipeline.compared_runs import ComparedRun, of_folder
+from pipeline.frontier import COSTS, ERRORS, chosen, measured
+from pipeline.sweep import VARIABLE, Sweep
+from pipeline.workspace import write_text
+
+if TYPE_CHECKING:
+    from stages.parity.ranking import Part
+
+NONE = {"name": "none", "runs": None, "samples": None}
+_LISTS = ("node_block_list", "scope_block_list")
+
+Values = Mapping[str, Any]
+Once = Callable[[Values], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
+
+
+@dataclass(frozen=True)
+class Step:
+    """A run of the search.
+
+    Attributes:
+        title: what it keeps FP32.
+        values: its configuration.
+        code: its exit code.
+        folder: with its reports.
+        run: its numbers and verdict.
+    """
+
+    title: str
+    values: Values
+    code: int
+    folder: Path
+    run: ComparedRun
+
+    @property
+    def passed(self) -> bool:
+        return self.code == 0 and self.run.verdict == "passed"
+
+
+class Stopped(Exception):
+    """The search cannot go on: Ctrl-C, or the configuration itself crashes."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+
+def searching(values: Values) -> bool:
+    return bool(values["search"]["name"] != "none")
+
+
+def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence[Part]]) -> Step:
+    """Search; return the step that is chosen, or where none is inside the gates the last one.
+
+    Args:
+        values: a validated configuration with search=frontier.
+        once: runs a configuration in the workspace of the search.
+        parts_of: (count, samples) -> at most so many parts of the model in the workspace, those first that pay most.
+
+    Raises:
+        Stopped: with the step that ended it.
+    """
+    budget, samples = int(values["search"]["runs"]), int(values["search"]["samples"])
+    steps: list[Step] = []
+
+    def take(title: str, precision: Values) -> Step:
+        print(f"search: run {len(steps) + 1} of at most {budget}: {title}", flush=True)
+        told = {**values, "search": NONE, "precision": {**values["precision"], **precision}}
+        code, folder = once(told)
+        step = Step(title, told, code, folder, of_folder(folder.name, folder))
+        steps.append(step)
+        if code == 130 or (len(steps) == 1 and step.run.verdict == "crashed"):
+            raise Stopped(step)
+        return step
+
+    limit = values["precision"]["data_max"]
+    cheapest = take("as configured", {})
+    if limit is not None:
+        cheapest = take("without data_max", {"data_max": None})
+    if not cheapest.passed:
+        left = budget - len(steps)
+        print("search: ranking the parts of the model", flush=True)
+        parts = parts_of(2**left, samples)
+        low, high = 0, len(parts)  # low fails; high, where it is all parts, is FP32
+        while high - low > 1 and len(steps) < budget:
+            middle = (low + high) // 2
+            step = take(f"{middle} of {len(parts)} parts FP32", _pinned(values, parts[:middle]))
+            low, high = (low, middle) if step.passed else (middle, high)
+    return _ended(steps)
+
+
+def _pinned(values: Values, parts: Sequence[Part]) -> dict[str, Any]:
+    """The section `precision` that keeps some parts FP32, beside what the configuration keeps."""
+    more = {
+        "node_block_list": [entry for part in parts for entry in part.node_block_list],
+        "scope_block_list": [entry for part in parts for entry in part.scope_block_list],
+    }
+    return {"data_max": None} | {name: [*values["precision"][name], *more[name]] for name in _LISTS}
+
+
+def _ended(steps: Sequence[Step]) -> Step:
+    """Print the steps; leave the chosen one's section `precision` beside its reports."""
+    best = chosen([step.run if step.passed else _out(step.run) for step in steps])
+    _print_table(steps, best)
+    if best is None:
+        print("search: no run is inside the gates; only more of the model in FP32 could be", file=sys.stderr)
+        return steps[-1]
+    step = steps[best]
+    file = step.folder / "experiment.yaml"
+    write_text(file, _experiment(step))
+    print(f"search: the cheapest run inside the gates: {step.title}: {step.folder}")
+    print(f"search: to use it as experiment=NAME, copy {file} to conf/experiment/NAME.yaml")
+    return step
+
+
+def _out(run: ComparedRun) -> ComparedRun:
+    """A run whose gates did not all pass, as `pipeline.frontier.chosen` has to see it."""
+    verdict = run.verdict if run.verdict != "passed" else "failed"
+    return ComparedRun(run.name, run.title, run.params, run.numbers, verdict, run.decisions)
+
+
+def _experiment(step: Step) -> str:
+    section = {name: step.values["precision"][name] for name in ("data_max", *_LISTS)}
+    head = f"# @package _global_\n# Found by search=frontier: {step.title}.\n"
+    return head + yaml.safe_dump({"precision": section}, sort_keys=False, width=120)
+
+
+def _print_table(steps: Sequence[Step], best: int | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    runs = [step.run for step in steps]
+    axes = [*measured(ERRORS, runs), *measured(COSTS, runs)]
+    table = Table(title="search=frontier", title_justify="left", title_style="bold")
+    for name in ("", "kept FP32", "verdict", *(axis.label for axis in axes)):
+        table.add_column(name, justify="left" if name in ("", "kept FP32", "verdict") else "right")
+    for position, step in enumerate(steps):
+        numbers = [number(axis.of(step.run.numbers)) for axis in axes]
+        table.add_row("*" if position == best else "", step.title, step.run.verdict, *numbers)
+    width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
+    Console(width=width, highlight=False).print(table)
+
+
+@contextlib.contextmanager
+def tracked(values: Values, project: Path, overrides: Sequence[str]) -> Iterator[None]:
+    """Where this is no job of a sweep: the runs of a search, tracked as those of a sweep are."""
+    if Sweep.joined() is not None:
+        yield
+        return
+    digest = hashlib.sha256(json.dumps(dict(values), sort_keys=True).encode()).hexdigest()[:12]
+    os.environ[VARIABLE] = Sweep(f"search-{digest}", str(project), "", False, list(overrides)).text()
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
