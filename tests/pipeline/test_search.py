@@ -1,0 +1,112 @@
+"""search=frontier: what is run, in what order, and what is chosen, on runs whose verdict is a formula of their pins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.search import Stopped, frontier, searching, tracked
+from pipeline.sweep import Sweep
+from pipeline.workspace import write_params
+from stages.parity.ranking import Part
+from tests.conftest import composed
+
+PARTS = [Part(f"module.part{number}", (f"/module/part{number}/MatMul",), 1.0 / (1 + number), 1) for number in range(64)]
+
+
+class Chain:
+    """Runs that pass where at least `needed` parts are FP32; the share of FP32 arithmetic is what they pin."""
+
+    def __init__(self, folder: Path, passes: Callable[[int, float | None], bool]) -> None:
+        self.folder, self.passes = folder, passes
+        self.ran: list[tuple[int, float | None]] = []
+        self.asked: list[tuple[int, int]] = []
+        self.code: Callable[[int], int] = lambda number: 0
+
+    def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
+        assert not searching(values)
+        precision = values["precision"]
+        pinned = len(precision["scope_block_list"])
+        self.ran.append((pinned, precision["data_max"]))
+        place = self.folder / f"run{len(self.ran)}"
+        write_params(place, values)
+        passed = self.passes(pinned, precision["data_max"])
+        of_rule = 0.5 if precision["data_max"] is not None else 0.0
+        reports = {
+            "verify": {"verdict": "passed" if passed else "failed", "status": "done" if passed else "failed"},
+            "fp16": {"fp16_arithmetic": 1 - pinned / 100 - of_rule},
+        }
+        (place / "reports").mkdir()
+        for name, report in reports.items():
+            (place / "reports" / f"{name}.json").write_text(json.dumps(report))
+        return self.code(len(self.ran)) or int(not passed), place
+
+    def parts_of(self, count: int, samples: int) -> list[Part]:
+        self.asked.append((count, samples))
+        return PARTS[:count]
+
+
+def values(runs: int = 8, **precision: Any) -> dict[str, Any]:
+    config = composed("search=frontier", f"search.runs={runs}")
+    return config | {"precision": config["precision"] | precision}
+
+
+def test_where_no_limit_is_needed_the_cheapest_run_is_the_second(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: True)
+    step = frontier(values(), chain.once, chain.parts_of)
+    assert chain.ran == [(0, 512.0), (0, None)] and not chain.asked
+    assert step.folder.name == "run2" and step.code == 0
+
+
+@pytest.mark.parametrize("needed", [1, 2, 31, 40, 63])
+def test_the_fewest_parts_that_pass_are_found_within_the_budget(needed: int, tmp_path: Path) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: pinned >= needed)
+    step = frontier(values(), chain.once, chain.parts_of)
+    assert chain.asked == [(64, 4)] and len(chain.ran) == 8
+    assert len(step.values["precision"]["scope_block_list"]) == needed and step.values["precision"]["data_max"] is None
+    kept = yaml.safe_load((step.folder / "experiment.yaml").read_text())["precision"]
+    assert kept["scope_block_list"] == [part.scope for part in PARTS[:needed]] and kept["data_max"] is None
+
+
+def test_the_configuration_itself_is_chosen_where_it_is_cheaper(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: limit is not None or pinned >= 60)
+    assert frontier(values(), chain.once, chain.parts_of).folder.name == "run1"
+
+
+def test_a_configuration_without_limit_is_not_run_twice_and_its_lists_stay(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: pinned >= 3)
+    config = values(runs=5, data_max=None, scope_block_list=["mine"], node_block_list=["^my node$"])
+    step = frontier(config, chain.once, chain.parts_of)
+    assert chain.asked == [(16, 4)] and len(chain.ran) == 5 and chain.ran[0] == (1, None)
+    assert step.values["precision"]["scope_block_list"] == ["mine", PARTS[0].scope, PARTS[1].scope]
+    assert step.values["precision"]["node_block_list"] == ["^my node$"]
+
+
+def test_where_nothing_passes_it_says_so_and_ends_as_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: False)
+    step = frontier(values(runs=4), chain.once, chain.parts_of)
+    assert step.code == 1 and "no run is inside the gates" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_search(tmp_path: Path) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: False)
+    chain.code = lambda number: 130 if number == 2 else 0
+    with pytest.raises(Stopped) as stopped:
+        frontier(values(), chain.once, chain.parts_of)
+    assert stopped.value.step.code == 130 and len(chain.ran) == 2
+
+
+def test_its_runs_are_those_of_one_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRUEHALF_SWEEP", raising=False)
+    with tracked(values(), tmp_path, ["search=frontier"]):
+        own = Sweep.joined()
+        assert own is not None and own.id.startswith("search-")
+        with tracked(values(), tmp_path, ["search=frontier"]):
+            assert Sweep.joined() == own
+        assert Sweep.joined() == own
+    assert Sweep.joined() is None
