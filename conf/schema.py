@@ -455,6 +455,7 @@ class TrackingConfig:
     uri_env: str | None
     experiment: str
     max_model_mb: float
+    register: bool
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pipeline.workspace import STAGES, read_params, reports_of_run
 CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"
 _ABOUT = "record.json"
+_ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
     *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
@@ -57,8 +58,9 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """The same run, logged again, has the same."""
-        told = [self.params, self.reports, self.failed_stage]
+        """The same run, logged again, has the same, wherever it worked and is logged."""
+        params = {key: value for key, value in self.params.items() if key not in _ASIDE}
+        told = [params, self.reports, self.failed_stage]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -75,9 +77,16 @@ class Record:
         return [file for file in (final, final.with_name(f"{final.name}.data")) if file.exists()]
 
     @property
+    def spec_file(self) -> Path:
+        """The I/O spec of its model."""
+        return self.folder / "artifacts" / "trace" / "io_spec.json"
+
+    @property
     def files(self) -> list[Path]:
         """Reports, decisions, verdict and plots."""
         files = [self.folder / "reports" / f"{stage}.json" for stage in self.reports]
+        if "trace" in self.reports:
+            files.append(self.spec_file)
         if "fp16" in self.reports:
             files.append(self.folder / "artifacts" / "fp16" / "decisions.json")
         if "verify" in self.reports:
@@ -149,7 +158,7 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
         else:
             flat[prefix] = value if isinstance(value, str) else json.dumps(value)
 
-    walk("", {key: value for key, value in params.items() if key not in ("tracking", "workspace", "search")})
+    walk("", {key: value for key, value in params.items() if key not in _ASIDE})
     precision = params["precision"]
     idle: list[str] = []
     if precision["dtype"] == "fp32":

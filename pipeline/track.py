@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
+from pipeline.registry import FOLDER, SHA256_TAG, refusal, register
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
@@ -50,7 +51,8 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
         failed_stage: the stage that crashed; reports from it on belong to earlier runs and are left out.
 
     Returns:
-        {"status": "logged" | "already logged" | "pending", "run_id", "experiment", "message"}.
+        {"status": "logged" | "already logged" | "pending", "run_id", "experiment", "message", "registered"}; the last
+        is {"name", "version"} of the registered model, None where there is none.
     """
     record = of_workspace(folder, failed_stage)
     project = Path(os.environ.get(PROJECT_VARIABLE, folder))
@@ -103,7 +105,7 @@ def log(record: Record, project: Path) -> dict[str, Any]:
 
 def _pending(reason: str) -> dict[str, Any]:
     message = f"the run is not logged yet: {reason}. It is kept; log it with: python -m pipeline.track --pending"
-    return {"status": "pending", "run_id": None, "experiment": None, "message": message}
+    return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 
 def _be_brief() -> None:
@@ -141,7 +143,7 @@ def _log(mlflow: Any, experiment: str, record: Record) -> dict[str, Any]:
         if earlier.data.tags.get(COMPLETE_TAG) == "true":
             if record.sweep is not None and _PARENT_TAG not in earlier.data.tags:
                 client.set_tag(earlier.info.run_id, _PARENT_TAG, _parent(client, experiment, record.sweep))
-            return _outcome("already logged", earlier.info.run_id, params, "already logged as run")
+            return _outcome(mlflow, "already logged", earlier.info.run_id, record)
         client.delete_run(earlier.info.run_id)
     parent = {} if record.sweep is None else {_PARENT_TAG: _parent(client, experiment, record.sweep)}
     with mlflow.start_run(experiment_id=experiment, run_name=run_name(params), tags=parent) as run:
@@ -155,7 +157,7 @@ def _log(mlflow: Any, experiment: str, record: Record) -> dict[str, Any]:
         run_id = str(run.info.run_id)
         if record.failed:
             mlflow.end_run("FAILED")
-    return _outcome("logged", run_id, params, "logged as a failed run" if record.failed else "logged as run")
+    return _outcome(mlflow, "logged", run_id, record)
 
 
 def _parent(client: Any, experiment: str, sweep: str) -> str:
@@ -176,9 +178,18 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
     return parent
 
 
-def _outcome(status: str, run_id: str, params: dict[str, Any], message: str) -> dict[str, Any]:
-    name = params["tracking"]["experiment"]
-    return {"status": status, "run_id": run_id, "experiment": name, "message": f"{message} {run_id} in {name!r}"}
+def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> dict[str, Any]:
+    """What is said of a logged run, which becomes a registered model where that is asked for and its gates passed."""
+    experiment = record.params["tracking"]["experiment"]
+    what = f"{status} as {'a failed run' if record.failed else 'run'} {run_id} in {experiment!r}"
+    registered = None
+    if record.params["tracking"]["register"]:
+        if reason := refusal(record):
+            what += f"; NOT REGISTERED: {reason}"
+        else:
+            registered = register(mlflow, run_id, record)
+            what += f"; registered as {registered['name']} version {registered['version']}"
+    return {"status": status, "run_id": run_id, "experiment": experiment, "message": what, "registered": registered}
 
 
 def _log_model(mlflow: Any, files: list[Path], max_mb: float) -> None:
@@ -189,10 +200,10 @@ def _log_model(mlflow: Any, files: list[Path], max_mb: float) -> None:
     for file in files:
         with file.open("rb") as opened:
             digest.update(hashlib.file_digest(opened, "sha256").digest())
-    mlflow.set_tag("model_sha256", digest.hexdigest())
+    mlflow.set_tag(SHA256_TAG, digest.hexdigest())
     if sum(file.stat().st_size for file in files) <= max_mb * 1e6:
         for file in files:
-            mlflow.log_artifact(str(file), "model")
+            mlflow.log_artifact(str(file), FOLDER)
 
 
 if __name__ == "__main__":
