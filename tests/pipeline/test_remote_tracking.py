@@ -18,6 +18,7 @@ from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, track
 from tests.conftest import ROOT
 from tests.pipeline.servers import PASSWORD, MlflowServer, postgres, postgres_binaries
+from tests.pipeline.test_registry import verified_run
 from tests.pipeline.test_track import scratch_run
 
 pytestmark = [
@@ -133,3 +134,16 @@ def test_credentials_come_from_the_environment_and_go_nowhere(
     assert PASSWORD not in json.dumps(outcomes) + "".join(written) + "".join(capfd.readouterr())
     (run,) = runs_of(server, "secret")
     assert PASSWORD not in json.dumps([run.data.params, run.data.tags])
+
+
+def test_a_verified_file_is_registered_through_the_servers_artifact_proxy(server: MlflowServer, tmp_path: Path) -> None:
+    outcome = track(verified_run(tmp_path, "tracking=remote", "tracking.experiment=registry"))
+    version = outcome["registered"]
+    client = mlflow.MlflowClient(tracking_uri=server.address, registry_uri=server.address)
+    found = client.get_model_version(version["name"], version["version"])
+    assert found.run_id == outcome["run_id"] and found.source.startswith("mlflow-artifacts:")
+    mlflow.set_registry_uri(server.address)
+    address = f"models:/{version['name']}/{version['version']}"
+    folder = mlflow.artifacts.download_artifacts(address, dst_path=str(tmp_path / "taken"), tracking_uri=server.address)
+    final = tmp_path / "artifacts/cast_cleanup/model.onnx"
+    assert (Path(folder) / "model.onnx").read_bytes() == final.read_bytes()
