@@ -15,6 +15,12 @@ from pipeline.workspace import read_params, read_reports
 
 _IGNORED = ("tracking.", "workspace.", "search.")
 _IDLE = "no effect"
+_NAMES = ("model.name", "decoder.name")
+# Keys of the model, and those whose defaults are made of them (conf/).
+_OF_MODEL = (
+    *("model.", "decoder.", "trace.input_shape", "trace.dynamic_axes", "engine.profiles"),
+    *("data.calibration_samples", "data.verification_samples"),
+)
 _DECISIONS = "reports/decisions.json"
 
 
@@ -145,15 +151,15 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
     """Of each run what distinguishes it: the params that differ between the runs, under the shortest clear name.
 
     A param counts among the runs in which it has an effect. One that says what another says already (the checkpoint
-    that belongs to a decoder) is left out.
+    that belongs to a decoder) is left out, and of a model whatever its name stands for.
     """
     keys = sorted({key for run in runs for key in run.params}, key=_place_of)
     told: dict[str, list[str]] = {}
     for key in keys:
         values = [run.params.get(key, _IDLE) for run in runs]
-        if len({value for value in values if value != _IDLE}) > 1 and not any(
-            _says_the_same(values, others) for others in told.values()
-        ):
+        if len({value for value in values if value != _IDLE}) < 2 or _follows(key, values, told):
+            continue
+        if not any(_says_the_same(values, others) for others in told.values()):
             told[key] = values
     last = [key.rsplit(".", 1)[-1] for key in told]
     named = {key: key if name == "name" or last.count(name) > 1 else name for key, name in zip(told, last, strict=True)}
@@ -167,6 +173,14 @@ def _place_of(key: str) -> tuple[int, str]:
     """What is chosen first is told first."""
     first = ("model.name", "decoder.name", "precision.dtype", "precision.method")
     return (first.index(key) if key in first else len(first) + (not key.startswith("precision.")), key)
+
+
+def _follows(key: str, values: Sequence[str], told: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a param is of the model, or made of one that is, and the names of model and decoder settle it."""
+    names = [told[name] for name in _NAMES if name in told]
+    if key in _NAMES or not key.startswith(_OF_MODEL) or not names:
+        return False
+    return len(set(zip(*names, strict=True))) == len(set(zip(*names, values, strict=True)))
 
 
 def _says_the_same(values: Sequence[str], others: Sequence[str]) -> bool:

@@ -61,6 +61,14 @@ def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) ->
     ]
 
 
+def test_the_name_of_a_model_stands_for_what_belongs_to_it(tmp_path: Path) -> None:
+    made(tmp_path / "runs/a", "model=ltdetr_nano")
+    made(tmp_path / "runs/b", "model=ltdetr_vit")
+    assert labels(of_folders(tmp_path)) == ["model.name=ltdetr_nano", "model.name=ltdetr_vit"]
+    made(tmp_path / "runs/c", "model=ltdetr_nano", "model.image_size=[64,64]")
+    assert "image_size=[64, 64]" in labels(of_folders(tmp_path))[2]
+
+
 def test_what_had_to_be_verified_and_was_not_is_no_choice(tmp_path: Path) -> None:
     made(tmp_path / "runs/a", "verify.require=[engine]")
     (run,) = of_folders(tmp_path)
