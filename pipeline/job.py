@@ -122,8 +122,6 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
         except Stopped as stopped:
             return stopped.step.code, stopped.step.folder
         result["name"] = step.folder.name
-        if place.folder == root() and step.values != read_params(place.folder):
-            place.once(step.values)
     return step.code, step.folder
 
 

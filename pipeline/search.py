@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,8 @@ def searching(values: Values) -> bool:
 
 
 def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence[Part]]) -> Step:
-    """Search; return the step that is chosen, or where none is inside the gates the last one.
+    """Search; return the step that is chosen, which the workspace then holds, or where none is inside the gates the
+    last one.
 
     Args:
         values: a validated configuration with search=frontier.
@@ -87,33 +88,46 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
     Raises:
         Stopped: with the step that ended it.
     """
-    budget, samples = int(values["search"]["runs"]), int(values["search"]["samples"])
-    steps: list[Step] = []
+    walk = _Walk(values, once)
+    cheapest = walk.take("as configured", {})
+    if values["precision"]["data_max"] is not None:
+        cheapest = walk.take("no data_max", {"data_max": None})
+    if not cheapest.passed:
+        print("search: ranking the parts of the model", flush=True)
+        parts = parts_of(2**walk.left, int(values["search"]["samples"]))
+        low, high = 0, len(parts)  # low fails; high, where it is all parts, is FP32
+        while high - low > 1 and walk.left:
+            middle = (low + high) // 2
+            step = walk.take(f"{middle} of {len(parts)} parts", _pinned(values, parts[:middle]))
+            low, high = (low, middle) if step.passed else (middle, high)
+    best = chosen([_judged(step) for step in walk.steps])
+    if best is not None and best != len(walk.steps) - 1:
+        print(f"search: back to {walk.steps[best].title}", flush=True)
+        once(walk.steps[best].values)  # which comes from the cache
+    return _ended(walk.steps, best)
 
-    def take(title: str, precision: Values) -> Step:
-        print(f"search: run {len(steps) + 1} of at most {budget}: {title}", flush=True)
-        told = {**values, "search": NONE, "precision": {**values["precision"], **precision}}
-        code, folder = once(told)
+
+class _Walk:
+    """The steps so far, and how many more the budget allows."""
+
+    def __init__(self, values: Values, once: Once) -> None:
+        self.values, self.once, self.budget = values, once, int(values["search"]["runs"])
+        self.steps: list[Step] = []
+
+    @property
+    def left(self) -> int:
+        return self.budget - len(self.steps)
+
+    def take(self, title: str, precision: Values) -> Step:
+        """Run the configuration with these keys of `precision`."""
+        print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
+        told = {**self.values, "search": NONE, "precision": {**self.values["precision"], **precision}}
+        code, folder = self.once(told)
         step = Step(title, told, code, folder, of_folder(folder.name, folder))
-        steps.append(step)
-        if code == 130 or (len(steps) == 1 and step.run.verdict == "crashed"):
+        self.steps.append(step)
+        if code == 130 or (len(self.steps) == 1 and step.run.verdict == "crashed"):
             raise Stopped(step)
         return step
-
-    limit = values["precision"]["data_max"]
-    cheapest = take("as configured", {})
-    if limit is not None:
-        cheapest = take("without data_max", {"data_max": None})
-    if not cheapest.passed:
-        left = budget - len(steps)
-        print("search: ranking the parts of the model", flush=True)
-        parts = parts_of(2**left, samples)
-        low, high = 0, len(parts)  # low fails; high, where it is all parts, is FP32
-        while high - low > 1 and len(steps) < budget:
-            middle = (low + high) // 2
-            step = take(f"{middle} of {len(parts)} parts FP32", _pinned(values, parts[:middle]))
-            low, high = (low, middle) if step.passed else (middle, high)
-    return _ended(steps)
 
 
 def _pinned(values: Values, parts: Sequence[Part]) -> dict[str, Any]:
@@ -125,9 +139,14 @@ def _pinned(values: Values, parts: Sequence[Part]) -> dict[str, Any]:
     return {"data_max": None} | {name: [*values["precision"][name], *more[name]] for name in _LISTS}
 
 
-def _ended(steps: Sequence[Step]) -> Step:
+def _judged(step: Step) -> ComparedRun:
+    """Its run, failed where its exit code says so."""
+    verdict = step.run.verdict if step.passed or step.run.verdict != "passed" else "failed"
+    return replace(step.run, verdict=verdict)
+
+
+def _ended(steps: Sequence[Step], best: int | None) -> Step:
     """Print the steps; leave the chosen one's section `precision` beside its reports."""
-    best = chosen([step.run if step.passed else _out(step.run) for step in steps])
     _print_table(steps, best)
     if best is None:
         print("search: no run is inside the gates; only more of the model in FP32 could be", file=sys.stderr)
@@ -138,12 +157,6 @@ def _ended(steps: Sequence[Step]) -> Step:
     print(f"search: the cheapest run inside the gates: {step.title}: {step.folder}")
     print(f"search: to use it as experiment=NAME, copy {file} to conf/experiment/NAME.yaml")
     return step
-
-
-def _out(run: ComparedRun) -> ComparedRun:
-    """A run whose gates did not all pass, as `pipeline.frontier.chosen` has to see it."""
-    verdict = run.verdict if run.verdict != "passed" else "failed"
-    return ComparedRun(run.name, run.title, run.params, run.numbers, verdict, run.decisions)
 
 
 def _experiment(step: Step) -> str:

@@ -67,7 +67,8 @@ def test_where_no_limit_is_needed_the_cheapest_run_is_the_second(tmp_path: Path)
 def test_the_fewest_parts_that_pass_are_found_within_the_budget(needed: int, tmp_path: Path) -> None:
     chain = Chain(tmp_path, lambda pinned, limit: pinned >= needed)
     step = frontier(values(), chain.once, chain.parts_of)
-    assert chain.asked == [(64, 4)] and len(chain.ran) == 8
+    assert chain.asked == [(64, 4)] and len(chain.ran[:8]) == len(set(chain.ran)) == 8
+    assert chain.ran[-1] == (needed, None), "the workspace holds the chosen run"
     assert len(step.values["precision"]["scope_block_list"]) == needed and step.values["precision"]["data_max"] is None
     kept = yaml.safe_load((step.folder / "experiment.yaml").read_text())["precision"]
     assert kept["scope_block_list"] == [part.scope for part in PARTS[:needed]] and kept["data_max"] is None
@@ -75,14 +76,15 @@ def test_the_fewest_parts_that_pass_are_found_within_the_budget(needed: int, tmp
 
 def test_the_configuration_itself_is_chosen_where_it_is_cheaper(tmp_path: Path) -> None:
     chain = Chain(tmp_path, lambda pinned, limit: limit is not None or pinned >= 60)
-    assert frontier(values(), chain.once, chain.parts_of).folder.name == "run1"
+    step = frontier(values(), chain.once, chain.parts_of)
+    assert step.folder.name == "run1" and chain.ran[-1] == (0, 512.0)
 
 
 def test_a_configuration_without_limit_is_not_run_twice_and_its_lists_stay(tmp_path: Path) -> None:
     chain = Chain(tmp_path, lambda pinned, limit: pinned >= 3)
     config = values(runs=5, data_max=None, scope_block_list=["mine"], node_block_list=["^my node$"])
     step = frontier(config, chain.once, chain.parts_of)
-    assert chain.asked == [(16, 4)] and len(chain.ran) == 5 and chain.ran[0] == (1, None)
+    assert chain.asked == [(16, 4)] and len(set(chain.ran)) == 5 and chain.ran[0] == (1, None)
     assert step.values["precision"]["scope_block_list"] == ["mine", PARTS[0].scope, PARTS[1].scope]
     assert step.values["precision"]["node_block_list"] == ["^my node$"]
 
