@@ -26,6 +26,7 @@ from pipeline.compose import resolved
 from pipeline.gate import failures
 from pipeline.isolated import isolated
 from pipeline.record import run_name
+from pipeline.remote_cache import without_remote
 from pipeline.run import run
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
@@ -120,6 +121,8 @@ def _check(values: dict[str, Any]) -> None:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
     errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    if not keys:
+        errors += without_remote(values["workspace"], root())
     if errors:
         raise ConfigErrors(errors)
 
