@@ -1,9 +1,10 @@
-"""What this machine can run: its GPUs, TensorRT and its plugins, ONNX Runtime and its execution providers."""
+"""What this machine can run: its GPU, TensorRT and its plugins, ONNX Runtime and its execution providers."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,19 +12,24 @@ from pathlib import Path
 from typing import Any
 
 
-def probe(plugins: Sequence[str] = (), root: Path | None = None) -> dict[str, Any]:
-    """What this machine can run: gpus (None, or name, driver, compute capability and memory of each); tensorrt and
-    onnxruntime, versions or None; plugins, the SHA-256 of each file, or None where there is none; plugin_ops, where
-    there are a GPU, TensorRT and plugins that it takes, the operators that each has registered, else None; and of ONNX
-    Runtime's execution providers those that it was built with and those that load (of them a session tells; on a
-    machine without a GPU the CPU provider alone is asked).
+def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> dict[str, Any]:
+    """What an engine is bound to on this machine, and nothing else: machines of one kind give equal facts.
+
+    platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
+    driver, compute capability and memory); tensorrt and onnxruntime, versions or None; plugins, the SHA-256 of each
+    file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
+    operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
+    with and those that load (of them a session tells; on a machine without a GPU the CPU provider alone is asked).
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
         root: the folder that their names are relative to, by default the current one.
+        processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
     """
     gpus, tensorrt = _gpus(), _tensorrt_version()
     return {
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor() if processor else None,
         "gpus": gpus,
         "tensorrt": tensorrt,
         "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
@@ -34,24 +40,59 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None) -> dict[str, An
     }
 
 
+# Of /proc/cpuinfo: what kernels and layouts are chosen by.
+_INSTRUCTIONS = {
+    *("avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "f16c", "fma"),
+    *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
+}
+
+
+def _processor() -> str:
+    """Its name and its vector instructions; a virtual machine's processor may have the same name with others."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = facts.get("model name") or facts.get("CPU part") or "unknown"
+    instructions = _INSTRUCTIONS.intersection((facts.get("flags") or facts.get("Features") or "").split())
+    return " ".join([name, *sorted(instructions)])
+
+
+# --- the GPU ----------------------------------------------------------------------------------------------------------
+
+
 def _gpus() -> list[dict[str, str]] | None:
-    """By nvidia-smi, or, where there is none (Jetson, slim containers) or it fails, by the driver's library."""
-    return _gpus_of_nvidia_smi() or _gpus_of_driver()
+    """The GPU that is used, as a list: the first that CUDA shows, by the driver's library, which heeds
+    CUDA_VISIBLE_DEVICES. How many stand beside it binds no engine. Where the library cannot be asked, by nvidia-smi.
+    """
+    found = _gpus_of_driver()
+    if found is None:
+        found = _gpus_of_nvidia_smi()
+    return found[:1] or None
 
 
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
 def _gpus_of_driver() -> list[dict[str, str]] | None:
+    """None where there is no library, or one that cannot tell."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
     except OSError:
         return None
     count, version = ctypes.c_int(), ctypes.c_int()
-    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or cuda.cuDriverGetVersion(ctypes.byref(version)):
+    status = cuda.cuInit(0)
+    if status == _NO_DEVICE:
+        return []
+    if status or cuda.cuDeviceGetCount(ctypes.byref(count)) or cuda.cuDriverGetVersion(ctypes.byref(version)):
         return None
-    driver = f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
-    return [_gpu_of_driver(cuda, number) | {"driver": driver} for number in range(count.value)] or None
+    if not count.value:
+        return []
+    smi = _gpus_of_nvidia_smi()  # it alone knows the driver's own version, one for all GPUs
+    driver = smi[0]["driver"] if smi else f"CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    return [_gpu_of_driver(cuda, 0) | {"driver": driver}]
 
 
 def _gpu_of_driver(cuda: ctypes.CDLL, number: int) -> dict[str, str]:
@@ -69,18 +110,21 @@ def _gpu_of_driver(cuda: ctypes.CDLL, number: int) -> dict[str, str]:
     }
 
 
-def _gpus_of_nvidia_smi() -> list[dict[str, str]] | None:
+def _gpus_of_nvidia_smi() -> list[dict[str, str]]:
     if not shutil.which("nvidia-smi"):
-        return None
+        return []
     query = "name,driver_version,compute_cap,memory.total"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.SubprocessError, OSError):
-        return None
+        return []
     keys = ("name", "driver", "compute_capability", "memory")
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)] or None
+    return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)]
+
+
+# --- software ---------------------------------------------------------------------------------------------------------
 
 
 def _sha256(file: Path) -> str | None:

@@ -1,6 +1,8 @@
 """The facts of a machine are read from it, and none is invented."""
 
 import hashlib
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +64,59 @@ class Driver:
         return 0
 
 
+def without_gpu_libraries(monkeypatch: pytest.MonkeyPatch, driver: Any = Driver) -> None:
+    monkeypatch.setattr("stages.machine.ctypes.CDLL", driver)
+    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
+    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_gpu_without_nvidia_smi_is_a_gpu(broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken:
         fake_nvidia_smi(tmp_path, "exit 9")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("stages.machine.ctypes.CDLL", Driver)
-    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
-    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+    without_gpu_libraries(monkeypatch)
     assert probe()["gpus"] == [
         {"name": "Orin", "driver": "CUDA 12.6", "compute_capability": "8.7", "memory": "30720 MiB"}
     ]
+
+
+class Hiding(Driver):
+    """The same, with CUDA_VISIBLE_DEVICES empty."""
+
+    def cuInit(self, flags: int) -> int:
+        return 100
+
+
+def test_the_gpu_is_the_one_that_cuda_shows_first_and_the_driver_has_its_own_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without_gpu_libraries(monkeypatch)
+    assert [(gpu["name"], gpu["driver"]) for gpu in probe()["gpus"]] == [("Orin", "580.1")]
+    without_gpu_libraries(monkeypatch, Hiding)
+    assert probe()["gpus"] is None, "nvidia-smi shows what CUDA may not use"
+
+
+def test_gpus_beside_it_make_no_other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    one = probe()
+    fake_nvidia_smi(tmp_path, "for _ in 1 2 3; do echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'; done")
+    assert probe() == one
+
+
+def test_the_processor_is_a_fact_only_of_what_is_optimised_for_it() -> None:
+    assert probe()["processor"] is None and probe(processor=True)["processor"]
+
+
+def test_it_tells_nothing_that_differs_between_equal_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libmine.so").write_bytes(b"one")
+    said = json.dumps(probe(["libmine.so"]))
+    assert socket.gethostname() not in said and str(tmp_path) not in said
 
 
 def test_the_same_machine_gives_the_same_facts() -> None:
