@@ -72,28 +72,24 @@ def restore_from_remote() -> None:
     When the remote fails, that is said once; this stage is run, and the remote is not asked again.
     """
     from dvc.data_cloud import DataCloud
-    from dvc.stage.cache import RunCacheNotFoundError, StageCache
+    from dvc.stage.cache import StageCache
     from dvc_data.hashfile.transfer import TransferResult
 
     from_cache, from_remote = StageCache.restore, DataCloud.pull
     answers = True
 
     def restore(cache: Any, stage: Any, run_cache: bool = True, pull: bool = False, dry: bool = False) -> None:
-        try:
-            from_cache(cache, stage, run_cache, pull=False, dry=dry)
-        except RunCacheNotFoundError:
-            if not answers:
-                raise
-            from_cache(cache, stage, run_cache, pull=True, dry=dry)
+        from_cache(cache, stage, run_cache, pull=True, dry=dry)  # once: a second time it takes the last outputs for new
 
     def pull(cloud: Any, objects: Iterable[Any], **options: Any) -> Any:
         nonlocal answers
-        if answers:
+        lacking = {each for each in objects if not cloud.repo.cache.local.exists(each.value)}
+        if lacking and answers:
             try:
                 return from_remote(cloud, objects, **options)
             except Exception as error:
                 answers = _failed("pull", error, "what it does not give is made here")
-        return TransferResult(set(), set(objects))
+        return TransferResult(set(), lacking)
 
     StageCache.restore, DataCloud.pull = restore, pull
 

@@ -45,7 +45,7 @@ def s3() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"RAN": str(tmp_path / "ran"), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path / "home")}
-    for name, value in {**KEYS, **own, "AWS_EC2_METADATA_DISABLED": "true"}.items():
+    for name, value in {**KEYS, **own, "AWS_EC2_METADATA_DISABLED": "true", "DVC_NO_ANALYTICS": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TRUEHALF_SWEEP", raising=False)
 
@@ -57,10 +57,9 @@ def dvc(folder: Path, *arguments: str) -> str:
 
 
 def with_remote(project: Path, url: str, endpoint: str | None = None) -> Path:
-    """The project with a default remote, committed for all clones."""
-    dvc(project, "remote", "add", "-q", "-d", "store", url)
-    if endpoint:
-        dvc(project, "remote", "modify", "store", "endpointurl", endpoint)
+    """The project with a default remote, committed for all clones; the url of a folder is relative to .dvc/."""
+    lines = ["[core]", "    remote = store", "['remote \"store\"']", f"    url = {url}"]
+    (project / ".dvc/config").write_text("\n".join([*lines, f"    endpointurl = {endpoint}" if endpoint else "", ""]))
     git(project, "commit", "-qam", "a remote")
     return project
 
@@ -92,7 +91,9 @@ def files_with(text: str, folder: Path) -> list[Path]:
 def test_the_second_machine_runs_nothing_that_the_first_has_run(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    remote = ("../store", None) if kind == "folder" else (f"s3://bucket/{tmp_path.name}", request.getfixturevalue("s3"))
+    remote = (
+        ("../../store", None) if kind == "folder" else (f"s3://bucket/{tmp_path.name}", request.getfixturevalue("s3"))
+    )
     first = with_remote(make(tmp_path / "first"), *remote)
     second = clone(first, tmp_path / "second")
     said = run_in(first)
@@ -100,17 +101,18 @@ def test_the_second_machine_runs_nothing_that_the_first_has_run(
     said = run_in(second)
     assert ran(tmp_path) == ["common", "own"] and "remote: 2 stages that ran elsewhere are new here" in said
     assert (second / "out/own/value").read_text() == "own" and (second / "out/common/value").read_text() == "common"
+    run_in(second, BOTH | {"own": 2})
+    assert ran(tmp_path) == ["common", "own", "own"], "what differs runs, also where something of it is in place"
     assert not files_with(SECRET, tmp_path)
 
 
 def test_workspaces_of_their_own_share_too_and_what_differs_runs(tmp_path: Path) -> None:
-    first = with_remote(make(tmp_path / "first"), "../store")
+    first = with_remote(make(tmp_path / "first"), "../../store")
     second = clone(first, tmp_path / "second")
     for project, own, expected in (
         (first, 1, ["common", "own"]),
         (second, 1, []),
         (second, 2, ["own"]),
-        (first, 2, []),
     ):
         (tmp_path / "ran").write_text("")
         with isolated(project, take(project), "one", {}) as place:
@@ -122,7 +124,7 @@ def test_workspaces_of_their_own_share_too_and_what_differs_runs(tmp_path: Path)
 def test_a_worker_that_does_not_see_the_cache_takes_it_from_the_remote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = with_remote(make(tmp_path / "first"), "../store")
+    first = with_remote(make(tmp_path / "first"), "../../store")
     run_in(first)
     worker = tmp_path / "elsewhere" / "worker"
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=first, capture_output=True, check=True).stdout
@@ -136,7 +138,7 @@ def test_a_worker_that_does_not_see_the_cache_takes_it_from_the_remote(
 
 def test_it_is_dvcs_own_layout(tmp_path: Path) -> None:
     """`dvc push --run-cache` serves workspace.pull; `dvc pull` brings what a committed dvc.lock names."""
-    first = with_remote(make(tmp_path / "first"), "../store")
+    first = with_remote(make(tmp_path / "first"), "../../store")
     run_in(first, BOTH | {"workspace": {"isolated": False, "pull": False, "push": False}})
     git(first, "add", "dvc.lock")
     git(first, "commit", "-qm", "what ran")
@@ -149,7 +151,7 @@ def test_it_is_dvcs_own_layout(tmp_path: Path) -> None:
 
 
 def test_a_remote_that_lost_files_is_mended_by_the_next_who_runs(tmp_path: Path) -> None:
-    first = with_remote(make(tmp_path / "first"), "../store")
+    first = with_remote(make(tmp_path / "first"), "../../store")
     second, third = clone(first, tmp_path / "second"), clone(first, tmp_path / "third")
     run_in(first)
     (tmp_path / "store/files").rename(tmp_path / "lost")
@@ -178,8 +180,11 @@ def test_without_credentials_the_run_goes_on_and_what_it_made_is_sent_later(
     assert ran(tmp_path) == ["common", "own"]
 
 
-def test_a_remote_that_dies_while_stages_come_from_it_costs_those_stages_alone(tmp_path: Path) -> None:
-    first = with_remote(make(tmp_path / "first"), "../store")
+def test_a_remote_that_dies_while_stages_come_from_it_costs_those_stages_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    first = with_remote(make(tmp_path / "first"), "../../store")
     second = clone(first, tmp_path / "second")
     run_in(first)
     assert in_workspace(second, sys.executable, "-m", "pipeline.remote_cache", "pull").returncode == 0
@@ -239,20 +244,22 @@ def test_an_engine_comes_from_the_remote_only_to_a_machine_of_the_same_kind(
     (first / "dvc.yaml").write_text(ENGINE)
     (first / ".gitignore").write_text("/out/\n/reports/\n")
     git(first, "add", "-A")
-    with_remote(first, "../store")
-    values = composed("workspace.pull=true", "workspace.push=true")
-    t4, h100 = "NVIDIA T4, 580.1, 7.5, 15360 MiB", "NVIDIA H100, 580.1, 9.0, 81559 MiB"
-    machines = {
-        "first": (t4, "11.4.0", 1),
-        "same": (t4, "11.4.0", 0),
-        "gpu": (h100, "11.4.0", 1),
-        "driver": (t4.replace("580.1", "581.0"), "11.4.0", 1),
-        "tensorrt": (t4, "11.5.0", 1),
-        "again": (h100, "11.4.0", 0),
-    }
-    for name, (gpu, tensorrt, expected) in machines.items():
+    with_remote(first, "../../store")
+    values = composed("workspace.pull=true")
+    t4 = "NVIDIA T4, 580.1, 7.5, 15360 MiB"
+    runs = (
+        ("first", t4, "11.4.0", 1),
+        ("second", t4, "11.4.0", 0),
+        ("second", t4.replace("T4", "L4"), "11.4.0", 1),  # in its place
+        ("third", t4.replace("580.1", "581.0"), "11.4.0", 1),
+        ("third", t4, "11.5.0", 1),
+        ("third", t4, "11.4.0", 0),
+    )
+    for number, (name, gpu, tensorrt, expected) in enumerate(runs):
         (tmp_path / "ran").write_text("")
-        for variable, value in machine(tmp_path / f"{name}.bin", gpu, tensorrt).items():
+        for variable, value in machine(tmp_path / f"machine-{number}", gpu, tensorrt).items():
             monkeypatch.setenv(variable, value)
-        said = run_in(first if name == "first" else clone(first, tmp_path / name), values)
-        assert ran(tmp_path) == ["engine"] * expected, (name, said)
+        values["workspace"]["push"] = name == "first"
+        folder = tmp_path / name
+        said = run_in(folder if folder.exists() else clone(first, folder), values)
+        assert ran(tmp_path) == ["engine"] * expected, (number, said)
