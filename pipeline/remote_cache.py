@@ -35,20 +35,15 @@ class RemoteFails(Exception):
 def without_remote(workspace: Mapping[str, Any], project: Path) -> list[str]:
     """What is wrong where `workspace.pull` or `workspace.push` asks for a remote and the project has none."""
     asked = " and ".join(f"workspace.{key}" for key in ("pull", "push") if workspace[key])
-    if not asked or _default_remote(project):
+    if not asked:
         return []
-    return [f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"]
-
-
-def _default_remote(project: Path) -> str | None:
-    """Its name, whichever of DVC's configuration files says it."""
     from dvc.config import Config, ConfigError
 
     try:
-        name = Config(str(project / ".dvc"))["core"].get("remote")
+        named = Config(str(project / ".dvc"))["core"].get("remote")  # whichever of its files says it
     except ConfigError as error:
-        raise SystemExit(f"DVC cannot read its configuration: {error}") from error
-    return None if name is None else str(name)
+        return [f"{asked}: DVC cannot read its configuration: {error}"]
+    return [] if named else [f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"]
 
 
 # --- from the remote --------------------------------------------------------------------------------------------------

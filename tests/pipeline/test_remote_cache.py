@@ -13,6 +13,7 @@ import yaml
 
 from pipeline.isolated import isolated, local_configuration
 from pipeline.ray_worker import unpack
+from pipeline.remote_cache import without_remote
 from pipeline.run import run
 from pipeline.snapshot import take
 from pipeline.workspace import AWAY_VARIABLE
@@ -201,6 +202,20 @@ def test_where_there_is_no_remote_nothing_runs(workspace: Path) -> None:
         done = in_workspace(workspace, sys.executable, "-m", "pipeline", *arguments)
         assert done.returncode == 2 and "expected a default DVC remote, got none" in done.stderr, done.stderr
     assert not (workspace / "artifacts").exists() and "Traceback" not in done.stderr
+
+
+def test_a_remote_is_asked_for_only_where_it_is_used_and_faults_of_dvcs_configuration_are_said(tmp_path: Path) -> None:
+    (tmp_path / ".dvc").mkdir()
+    asked = {"pull": True, "push": False}
+    for text, expected in (
+        ("", "got none"),
+        ("[core]\n    remote = a\n", None),
+        ("[core]\n    remotes = a\n", "cannot read"),
+    ):
+        (tmp_path / ".dvc/config").write_text(text)
+        found = without_remote(asked, tmp_path)
+        assert (len(found) == 1 and expected in found[0]) if expected else not found, text
+        assert not without_remote({"pull": False, "push": False}, tmp_path)
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
