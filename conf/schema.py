@@ -461,6 +461,8 @@ class TrackingConfig:
 @dataclass(frozen=True)
 class WorkspaceConfig:
     isolated: bool
+    pull: bool
+    push: bool
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from conf.schema import CONF
 from pipeline.compose import opened
 from pipeline.job import execute
-from pipeline.sweep_hook import finish
+from pipeline.sweep_hook import finish, push
 
 _exit_codes: list[int] = []
 
@@ -33,7 +33,9 @@ def main() -> None:
     except KeyboardInterrupt:
         finish()
         sys.exit(130)
-    sys.exit(max(finish(), *_exit_codes, 0))
+    code = max(finish(), *_exit_codes, 0)
+    push()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -27,15 +28,13 @@ from pipeline.compose import resolved
 from pipeline.gate import failures
 from pipeline.isolated import isolated
 from pipeline.record import run_name
+from pipeline.remote_cache import without_remote
 from pipeline.run import run
-from pipeline.search import Stopped, frontier, searching, tracked
+from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, read_params, read_reports, root
 from stages.configuration import validated
-
-if TYPE_CHECKING:
-    from stages.parity.ranking import Part
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
 
@@ -49,7 +48,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
         values = resolved(config)
         _check(values)
         code, place = _run(values, sweep, number, result)
-        result["reason"] = _reason(place) if code == 1 else None
+        result["reason"] = result["reason"] or _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
         code, result["reason"] = 2, str(error).strip().splitlines()[-1]
@@ -107,13 +106,14 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
     project = place.project or place.folder
 
     def parts_of(count: int, samples: int) -> list[Part]:
-        from stages.frontier import ranked_parts
-        from stages.io import load_params
-
-        checkpoint = project / "runs" / ".ranking" / f"{name_of(values)}.json"
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        config = load_params(place.folder)
-        return ranked_parts(place.folder, config, samples=samples, count=count, checkpoint=checkpoint)
+        folder = project / "runs" / ".ranking" / name_of(values)
+        options = ["--count", str(count), "--samples", str(samples), "--checkpoint", str(folder / "checkpoint.json")]
+        command = [sys.executable, "-m", "stages.frontier", *options, "--out", str(folder / "parts.json")]
+        done = subprocess.run(command, cwd=place.folder, stdout=subprocess.DEVNULL, stderr=place.output)
+        if done.returncode:
+            raise NoRanking
+        rows = json.loads((folder / "parts.json").read_text())
+        return [Part(row["node_block_list"], row["scope_block_list"]) for row in rows]
 
     told = sys.stdout if place.output is None else place.output
     with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(told):
@@ -121,6 +121,9 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
             step = frontier(values, place.once, parts_of)
         except Stopped as stopped:
             return stopped.step.code, stopped.step.folder
+        except NoRanking:
+            result["reason"] = "the parts of the model could not be ranked"
+            return 1, project / "runs" / name_of(values)
         result["name"] = step.folder.name
     return step.code, step.folder
 
@@ -165,6 +168,8 @@ def _check(values: dict[str, Any]) -> None:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
     errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    if not keys:
+        errors += without_remote(values["workspace"], root())
     if errors:
         raise ConfigErrors(errors)
 

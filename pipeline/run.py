@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.stale_locks import release
-from pipeline.workspace import PROJECT_VARIABLE, locked, remove_leftovers, write_params, write_text
+from pipeline.sweep import Sweep
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, remove_leftovers, write_params, write_text
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
@@ -52,18 +53,36 @@ def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, ou
         release(folder)
         remove_leftovers(folder)
         write_params(folder, values)
-        error_file = folder / "reports" / "error.json"
-        error_file.unlink(missing_ok=True)
-        before = _tracked_at(folder)
-        code = _execute(["dvc", "repro"] if project is None else ["pipeline.shared_repro"], place)
-        if code == 0:
-            return 0
-        if _tracked_at(folder) != before:  # all stages ran; the gate said no
-            return 1
-        if code != 130:
-            _wind_up(error_file, place)
-        _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
-        return 130 if code == 130 else 1
+        code = _chain(place, _repro(values, place))
+        sweep = Sweep.joined()
+        if values["workspace"]["push"] and code != 130 and not (sweep and sweep.pushes):
+            _execute(["pipeline.remote_cache", "push"], place)
+        return code
+
+
+def _repro(values: Mapping[str, Any], place: _Place) -> list[str]:
+    """What runs the stages: DVC itself, or, beside other runs or with a remote, DVC with locks and transfers."""
+    if not values["workspace"]["pull"]:
+        return ["dvc", "repro"] if place.project is None else ["pipeline.shared_repro"]
+    sweep = Sweep.joined()
+    pulled = sweep is not None and sweep.pulled and AWAY_VARIABLE not in os.environ  # into the cache of its jobs
+    return ["pipeline.shared_repro", "--pull-outs" if pulled else "--pull"]
+
+
+def _chain(place: _Place, repro: list[str]) -> int:
+    """Run the stages, and after a crash what they would have done at the end; the exit code."""
+    error_file = place.folder / "reports" / "error.json"
+    error_file.unlink(missing_ok=True)
+    before = _tracked_at(place.folder)
+    code = _execute(repro, place)
+    if code == 0:
+        return 0
+    if _tracked_at(place.folder) != before:  # all stages ran; the gate said no
+        return 1
+    if code != 130:
+        _wind_up(error_file, place)
+    _execute(["dvc", "checkout", "--quiet"], place, quiet=True)
+    return 130 if code == 130 else 1
 
 
 def _wind_up(error_file: Path, place: _Place) -> None:

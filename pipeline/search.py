@@ -3,7 +3,7 @@
     1. the configuration as it is
     2. without precision.data_max: only lists, and what float16 cannot hold, keep nodes FP32. No step is cheaper
     3. if that fails: parts of the model are ranked by the error that FP16 puts into them for what FP32 costs there
-       (stages.parity.ranking); the first k of them are kept FP32, and the smallest k inside the gates is searched by
+       (stages.frontier); the first k of them are kept FP32, and the smallest k inside the gates is searched by
        halving. n runs that are left decide among 2^n parts
 
 Every step is an ordinary run: DVC re-runs what its pins change, MLflow has it under the run of the search (or of the
@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -32,14 +32,19 @@ from pipeline.frontier import COSTS, ERRORS, chosen, measured
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import write_text
 
-if TYPE_CHECKING:
-    from stages.parity.ranking import Part
-
 NONE = {"name": "none", "runs": None, "samples": None}
 _LISTS = ("node_block_list", "scope_block_list")
 
 Values = Mapping[str, Any]
 Once = Callable[[Values], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the model, as entries of precision.node_block_list and scope_block_list."""
+
+    node_block_list: Sequence[str]
+    scope_block_list: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class Stopped(Exception):
 
     def __init__(self, step: Step) -> None:
         self.step = step
+
+
+class NoRanking(Exception):
+    """The parts could not be ranked; stages.frontier has said why."""
 
 
 def searching(values: Values) -> bool:

@@ -1,20 +1,25 @@
 """`dvc repro` beside others on one cache: a stage that several jobs have in common runs in one of them.
 
-    python -m pipeline.shared_repro
+    python -m pipeline.shared_repro [--pull | --pull-outs]
 
 DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
 digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
 finds there what the first has made. The locks are files in the cache; that of a process which has died is free.
+
+With --pull, what other machines have run comes from the remote, stage by stage, under the same lock. `dvc repro --pull`
+copies every entry of the remote's run-cache each time, and ends where the remote does not answer.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.remote_cache import pull_entries, restore_from_remote
 from pipeline.workspace import locked
 
 LOCKS = "truehalf.locks"
@@ -25,10 +30,13 @@ def main() -> int:
     from dvc.repo import Repo
     from dvc.repo import reproduce as of_dvc
 
+    options, further = _options().parse_known_args()
     alone = Repo.reproduce
 
-    def reproduce(repo: Repo, *arguments: Any, **options: Any) -> Any:
-        return alone(repo, *arguments, **options, repro_fn=one_at_a_time)
+    def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:
+        if options.pull:
+            pull_entries(repo)
+        return alone(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
 
     def one_at_a_time(stage: Any, **options: Any) -> Any:
         key = _key(stage)
@@ -40,7 +48,16 @@ def main() -> int:
             return of_dvc._reproduce_stage(stage, **options)
 
     Repo.reproduce = reproduce
-    return int(dvc(["repro", *sys.argv[1:]]))
+    if options.pull or options.pull_outs:
+        restore_from_remote()
+    return int(dvc(["repro", *further]))
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.shared_repro", description="Others go to `dvc repro`.")
+    parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
+    parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
+    return parser
 
 
 def _key(stage: Any) -> str | None:

@@ -27,6 +27,8 @@ class Sweep:
         snapshot: the commit that all jobs work on; empty where they work in the project itself.
         parallel: jobs may run side by side, each in its own workspace.
         arguments: of the command line.
+        pulled: the cache has what the remote's run-cache knew when the sweep began.
+        pushes: what the jobs made is sent to the remote when the last has ended.
     """
 
     id: str
@@ -34,6 +36,8 @@ class Sweep:
     snapshot: str
     parallel: bool
     arguments: list[str]
+    pulled: bool = False
+    pushes: bool = False
 
     @classmethod
     def joined(cls) -> Sweep | None:

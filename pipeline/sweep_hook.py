@@ -7,7 +7,9 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -15,6 +17,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.isolated import remove_abandoned
+from pipeline.remote_cache import without_remote
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import root
@@ -39,13 +42,37 @@ class SweepHook(Callback):
         except NoSnapshot as error:  # Hydra would make a warning of it, and go on
             print(error, file=sys.stderr)
             raise SystemExit(2) from error
+        workspace = {key: bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push")}
+        if missing := without_remote(workspace, project):
+            print(*missing, sep="\n", file=sys.stderr)
+            raise SystemExit(2)
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
-        sweep = Sweep(f"sweep-{digest}", str(project), snapshot, parallel, arguments)
+        sweep = Sweep(
+            f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
+        )
         shutil.rmtree(sweep.folder, ignore_errors=True)
         sweep.folder.mkdir(parents=True)
         remove_abandoned(project)
+        if workspace["pull"]:
+            _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
         _started.append(sweep)
+
+
+def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:
+    """Pull or push once for all jobs, which share a cache. Where the remote fails it says so, and nothing is lost."""
+    command = [sys.executable, "-m", "pipeline.remote_cache", what, *locks]
+    subprocess.run(command, cwd=sweep.project, check=False)
+
+
+def push() -> None:
+    """Send what the jobs of the sweep made to the remote, where it was asked for."""
+    if not _started or not _started[0].pushes:
+        return
+    sweep = _started[0]
+    runs = Path(sweep.project) / "runs"
+    locks = (runs / str(result["name"]) / "dvc.lock" for result in sweep.results().values())
+    _remote_cache(sweep, "push", *(str(lock) for lock in locks if lock.exists()))
 
 
 def planned(arguments: list[str]) -> list[list[str]]:

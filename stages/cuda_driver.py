@@ -16,13 +16,16 @@ def gpu_uuid() -> str | None:
     return uuid_of(cuda) if cuda else None
 
 
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+
 def driver() -> ctypes.CDLL | None:
-    """The driver's library, ready; None where there is none, or it fails."""
+    """The driver's library; None where there is none, or it fails. Where no GPU is visible, it has none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
     except OSError:
         return None
-    return None if cuda.cuInit(0) else cuda
+    return cuda if cuda.cuInit(0) in (0, _NO_DEVICE) else None
 
 
 def uuid_of(cuda: ctypes.CDLL) -> str | None:

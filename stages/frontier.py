@@ -1,10 +1,15 @@
 """What a search for the cheapest file inside the gates goes by: parts of a workspace's model, ranked.
 
-It is measured on samples of calibration, so that those of verify stay unseen until a step of the search is judged.
+    python -m stages.frontier --count 64 --samples 4 --out parts.json [--checkpoint FILE]
+
+parts.json: a list, those first that pay most to be kept FP32, of {node_block_list, scope_block_list, nodes (how many),
+error, cost}. It is measured on samples of calibration, so that those of verify stay unseen until a step of the search
+is judged.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ from typing import Any
 from conf.schema import Config
 from stages.data.samples import calibration_samples, stacked
 from stages.graph.fp32_costs import fp32_costs
-from stages.io import read_json
+from stages.io import load_params, read_json, run_door, workspace, write_json
 from stages.ort.switchboard import Switchboard
 from stages.parity.hops import filled, fixed_batch
 from stages.parity.ranking import Part, ranked
@@ -70,3 +75,30 @@ def _feeds(config: Config, root: Path, spec: Mapping[str, Any], samples: int, ba
     chosen = [given[i] for i in range(0, len(given), step)][:samples]
     size = batch or len(chosen)
     return [stacked(filled(chosen[start : start + size], size)) for start in range(0, len(chosen), size)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m stages.frontier", description="Rank the parts of a model.")
+    parser.add_argument("--count", type=int, required=True, help="at most so many parts")
+    parser.add_argument("--samples", type=int, required=True, help="of calibration")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the parts")
+    parser.add_argument("--checkpoint", type=Path, help="JSON file with which a ranking that was killed goes on")
+    run_door("frontier", _written, vars(parser.parse_args()))
+
+
+def _written(out: Path, **options: Any) -> dict[str, Any]:
+    root = workspace()
+    parts = ranked_parts(root, load_params(root), **options)
+    rows = [
+        {
+            **{"node_block_list": part.node_block_list, "scope_block_list": part.scope_block_list},
+            **{"nodes": len(part.nodes), "error": part.error, "cost": part.cost},
+        }
+        for part in parts
+    ]
+    write_json(out, rows)
+    return {"parts": len(parts), "nodes": sum(len(part.nodes) for part in parts)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,18 +1,22 @@
 """probe: what this machine can run.
 
-An engine is bound to its GPU, driver, TensorRT and plugins; so `engine` depends on these facts.
+An engine is bound to its GPU, driver, TensorRT and plugins, a file that ONNX Runtime optimised for the CPU to the
+processor. So `engine` depends on these facts: what another machine built comes from a shared cache only where they are
+equal.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from conf.schema import Backend, Provider
 from stages.io import Stage, stage_main
 from stages.machine import probe
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    return probe(stage.config.engine.plugins, stage.root)
+    engine = stage.config.engine
+    return probe(engine.plugins, stage.root, engine.backend is Backend.onnxruntime and engine.provider is Provider.cpu)
 
 
 def main() -> None:

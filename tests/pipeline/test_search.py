@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.search import Stopped, frontier, searching, tracked
+from pipeline.search import Part, Stopped, frontier, searching, tracked
 from pipeline.sweep import Sweep
 from pipeline.workspace import write_params
-from stages.parity.ranking import Part
 from tests.conftest import composed
 
-PARTS = [Part(f"module.part{number}", (f"/module/part{number}/MatMul",), 1.0 / (1 + number), 1) for number in range(64)]
+PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
 
 
 class Chain:
@@ -71,7 +70,9 @@ def test_the_fewest_parts_that_pass_are_found_within_the_budget(needed: int, tmp
     assert chain.ran[-1] == (needed, None), "the workspace holds the chosen run"
     assert len(step.values["precision"]["scope_block_list"]) == needed and step.values["precision"]["data_max"] is None
     kept = yaml.safe_load((step.folder / "experiment.yaml").read_text())["precision"]
-    assert kept["scope_block_list"] == [part.scope for part in PARTS[:needed]] and kept["data_max"] is None
+    assert (
+        kept["scope_block_list"] == [part.scope_block_list[0] for part in PARTS[:needed]] and kept["data_max"] is None
+    )
 
 
 def test_the_configuration_itself_is_chosen_where_it_is_cheaper(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_configuration_without_limit_is_not_run_twice_and_its_lists_stay(tmp_p
     config = values(runs=5, data_max=None, scope_block_list=["mine"], node_block_list=["^my node$"])
     step = frontier(config, chain.once, chain.parts_of)
     assert chain.asked == [(16, 4)] and len(set(chain.ran)) == 5 and chain.ran[0] == (1, None)
-    assert step.values["precision"]["scope_block_list"] == ["mine", PARTS[0].scope, PARTS[1].scope]
+    assert step.values["precision"]["scope_block_list"] == ["mine", "module.part0", "module.part1"]
     assert step.values["precision"]["node_block_list"] == ["^my node$"]
 
 

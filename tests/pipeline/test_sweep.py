@@ -43,15 +43,16 @@ def ran(workspace: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def parallel(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """Two precisions that share trace, slim and calibrate, and one that is refused, on an edited project."""
+    """Two precisions that share trace, slim and calibrate, and one that is refused; an edited project with a remote."""
     workspace = make_workspace(tmp_path_factory.mktemp("sweep") / "workspace")
     weights = workspace / "mine" / "weights.safetensors"
     weights.parent.mkdir()
     weights.write_bytes((workspace / "examples/digits/weights/dfine.safetensors").read_bytes())
     (workspace / ".gitignore").open("a").write("/mine/\n")
     (workspace / "params.yaml").write_text("nobody: reads this\n")
+    assert in_workspace(workspace, "dvc", "remote", "add", "-q", "-d", "store", "../store").returncode == 0
     arguments = ("precision=fp16,fp32", "verify.batch=0,2", "model.checkpoint=mine/weights.safetensors")
-    return workspace, sweep(workspace, *arguments, *JOBLIB)
+    return workspace, sweep(workspace, *arguments, "workspace.push=true", *JOBLIB)
 
 
 def test_a_job_that_fails_stops_no_other_and_the_table_says_which_and_why(
@@ -96,6 +97,32 @@ def test_a_second_time_nothing_runs_that_had_ended(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(ran(workspace)) <= {"inputs", "probe", "track", "gate"}
+
+
+def test_another_machine_takes_from_the_remote_what_the_sweep_made_but_no_engine_of_another_gpu(
+    parallel: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
+) -> None:
+    workspace, done = parallel
+    assert len(re.findall(r"remote: \d+ stages that ran here are new there", done.stdout)) == 1, "once for all jobs"
+    clone = tmp_path / "elsewhere"
+    subprocess.run(["git", "clone", "-q", str(workspace), str(clone)], check=True)
+    (clone / "mine").mkdir()
+    (clone / "mine/weights.safetensors").write_bytes((workspace / "mine/weights.safetensors").read_bytes())
+    in_workspace(clone, "dvc", "remote", "add", "-q", "-d", "store", str(workspace.parent / "store"))
+    chosen = ("precision=fp16", "verify.batch=2", "model.checkpoint=mine/weights.safetensors", "workspace.pull=true")
+    done = in_workspace(clone, "python", "-m", "pipeline", *FEW, *chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(re.findall(r"Running stage '(\w+)'", done.stdout)) == {"inputs", "probe", "track", "gate"}
+    assert json.loads((clone / "reports/verify.json").read_text())["verdict"] == "passed"
+    assert (clone / "artifacts/cast_cleanup/model.onnx").exists() and (clone / "reports/report.html").exists()
+
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 580.1, 7.5, 15360 MiB'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    repro = ("python", "-m", "pipeline.shared_repro", "--pull", "engine")
+    done = in_workspace(clone, *repro, env={"PATH": path})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(re.findall(r"Running stage '(\w+)'", done.stdout)) == {"inputs", "probe", "engine"}
 
 
 def test_a_killed_worker_loses_nothing_that_had_finished(

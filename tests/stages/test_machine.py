@@ -1,7 +1,8 @@
 """The facts of a machine are read from it, and none is invented."""
 
 import hashlib
-import shutil
+import json
+import socket
 import uuid
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def fake_nvidia_smi(folder: Path, body: str) -> None:
 
 
 def test_gpus_are_read_from_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["gpus"] == [
         {"name": "NVIDIA T4", "driver": "580.1", "compute_capability": "7.5", "memory": "15360 MiB"}
@@ -32,7 +33,7 @@ def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Monke
     assert probe()["gpus"] is None
 
 
-SECOND = uuid.UUID("00000000-0000-0000-0000-000000000002")
+ORIN = uuid.UUID("00000000-0000-0000-0000-000000000002")
 
 
 class Driver:
@@ -41,11 +42,11 @@ class Driver:
     def __init__(self, name: str) -> None:
         assert "cuda" in name
 
-    def cuDeviceGetUuid(self, value: Any, device: Any) -> int:
-        value.raw = SECOND.bytes
+    def cuInit(self, flags: int) -> int:
         return 0
 
-    def cuInit(self, flags: int) -> int:
+    def cuDeviceGetUuid(self, value: Any, device: Any) -> int:
+        value.raw = ORIN.bytes
         return 0
 
     def cuDeviceGetCount(self, count: Any) -> int:
@@ -72,33 +73,69 @@ class Driver:
         return 0
 
 
+def without_gpu_libraries(monkeypatch: pytest.MonkeyPatch, driver: Any = Driver) -> None:
+    monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", driver)
+    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
+    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_gpu_without_nvidia_smi_is_a_gpu(broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if broken:
         fake_nvidia_smi(tmp_path, "exit 9")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", Driver)
-    monkeypatch.setattr("stages.ort.session.loadable_providers", list)
-    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
+    without_gpu_libraries(monkeypatch)
     assert probe()["gpus"] == [
         {"name": "Orin", "driver": "CUDA 12.6", "compute_capability": "8.7", "memory": "30720 MiB"}
     ]
 
 
-def test_of_several_gpus_the_one_that_cuda_shows_first_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (f"GPU-{SECOND}".replace("2", digit) + f", NVIDIA {digit}, 580.1, 9.0, 80000 MiB" for digit in "12")
-    fake_nvidia_smi(tmp_path, f"echo '{one}'; echo '{other}'")
+class Hiding(Driver):
+    """The same, with CUDA_VISIBLE_DEVICES empty."""
+
+    def cuInit(self, flags: int) -> int:
+        return 100
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        return 3  # CUDA_ERROR_NOT_INITIALIZED
+
+
+def test_the_gpu_is_the_one_that_cuda_shows_first_and_the_driver_has_its_own_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setenv("PATH", str(tmp_path))
+    without_gpu_libraries(monkeypatch)
+    assert [(gpu["name"], gpu["driver"]) for gpu in probe()["gpus"]] == [("Orin", "580.1")]
+    without_gpu_libraries(monkeypatch, Hiding)
+    assert probe()["gpus"] is None, "nvidia-smi shows what CUDA may not use"
+
+
+def test_the_gpu_that_engines_are_built_on_has_a_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", Driver)
+    assert gpu_uuid() == f"GPU-{ORIN}"
+    monkeypatch.setattr("stages.cuda_driver.ctypes.CDLL", Hiding)
+    assert gpu_uuid() is None
+
+
+def test_gpus_beside_it_make_no_other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("stages.ort.session.loadable_providers", list)
-    monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: None)
-    gpus = probe()["gpus"]
-    assert [gpu["name"] for gpu in gpus] == ["NVIDIA 2"]
-    assert gpu_uuid() == f"GPU-{SECOND}"
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    one = probe()
+    fake_nvidia_smi(tmp_path, "for _ in 1 2 3; do echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'; done")
+    assert probe() == one
 
 
-def test_without_a_driver_there_is_no_uuid() -> None:
-    assert (gpu_uuid() is None) == (not shutil.which("nvidia-smi"))
+def test_the_processor_is_a_fact_only_of_what_is_optimised_for_it() -> None:
+    assert probe()["processor"] is None and probe(processor=True)["processor"]
+
+
+def test_it_tells_nothing_that_differs_between_equal_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "libmine.so").write_bytes(b"one")
+    said = json.dumps(probe(["libmine.so"]))
+    assert socket.gethostname() not in said and str(tmp_path) not in said
 
 
 def test_the_same_machine_gives_the_same_facts() -> None:
@@ -122,7 +159,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
         asked.extend(files)
         return [["Mine"]]
 
-    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("stages.trt.build.tensorrt_version", lambda: "11.4.0.106")
     monkeypatch.setattr("stages.trt.build.registered_ops", registered)
     monkeypatch.setattr("stages.ort.session.loadable_providers", list)
@@ -134,7 +171,7 @@ def test_operators_of_plugins_are_asked_of_tensorrt_where_it_can_build(
 
 
 def test_providers_are_tried_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_nvidia_smi(tmp_path, "echo 'GPU-00000000-0000-0000-0000-000000000001, NVIDIA T4, 580.1, 7.5, 15360 MiB'")
+    fake_nvidia_smi(tmp_path, "echo 'NVIDIA T4, 580.1, 7.5, 15360 MiB'")
     monkeypatch.setattr("stages.ort.session.loadable_providers", lambda: ["CUDAExecutionProvider"])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert probe()["onnxruntime_providers"] == ["CUDAExecutionProvider"]
