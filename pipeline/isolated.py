@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.run import LOCK_FILE
 from pipeline.workspace import locked
 
 FOLDER = Path(".dvc") / "tmp" / "workspaces"
@@ -56,6 +57,8 @@ def remove_abandoned(project: Path) -> list[str]:
     for lock in sorted((project / FOLDER).glob("*.lock")):
         with lock.open("a") as opened, contextlib.suppress(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _at_work(lock.with_suffix("")):
+                continue
             _remove(project, lock.with_suffix(""))
             lock.unlink(missing_ok=True)
             removed.append(lock.stem)
@@ -135,9 +138,23 @@ def _texts(values: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
+def _at_work(place: Path) -> bool:
+    """Whether DVC still runs there, though the job that started it was killed."""
+    lock = place / LOCK_FILE
+    if not lock.exists():
+        return False
+    with lock.open("a") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _remove(project: Path, place: Path) -> None:
     if place.exists():
-        shutil.rmtree(place, ignore_errors=True)
+        with locked(place / LOCK_FILE, f"pipeline: DVC of a killed run still works in {place.name}; waiting for it"):
+            shutil.rmtree(place, ignore_errors=True)
     with contextlib.suppress(subprocess.CalledProcessError):
         _git(project, "worktree", "prune")
 

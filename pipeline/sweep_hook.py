@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import itertools
 import json
 import os
 import shutil
 import sys
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.isolated import remove_abandoned
+from pipeline.launched import guard
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import root
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
-
-_started: list[Sweep] = []
+_started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
 
 
 class SweepHook(Callback):
@@ -45,28 +49,33 @@ class SweepHook(Callback):
         sweep.folder.mkdir(parents=True)
         remove_abandoned(project)
         os.environ[VARIABLE] = sweep.text()
-        _started.append(sweep)
+        if launcher != _SERIAL:
+            guard(launcher, sweep)
+        _started.append((sweep, planned(config)))
 
 
-def planned(arguments: list[str]) -> list[list[str]]:
-    """The overrides of each job, in Hydra's order."""
-    each = [
-        [f"{entry.get_key_element()}={value}" for value in entry.sweep_string_iterator()]
-        if entry.is_sweep_override()
-        else [str(entry.input_line)]
-        for entry in OverridesParser.create().parse_overrides(arguments)
-    ]
-    return [list(chosen) for chosen in itertools.product(*each)]
+def planned(config: DictConfig) -> list[list[str]]:
+    """The overrides of each job, of hydra.sweeper.params and the command line; none where a sweeper finds them itself."""
+    if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
+        return []
+    of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}
+    told = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
+    loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+    with contextlib.suppress(HydraException):  # Hydra says it itself, a moment later
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(told)
+        return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
+    return []
 
 
 def finish() -> int:
     """Print what became of the sweep's jobs; the exit code is the largest of theirs, 1 where one has not ended."""
     if not _started:
         return 0
-    sweep = _started[0]
-    ended, jobs = sweep.results(), planned(sweep.arguments)
+    sweep, jobs = _started[0]
+    ended = sweep.results()
+    jobs = jobs or [result["overrides"] for result in ended.values()]
     failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
-    if sweep.parallel:
+    if sweep.parallel and jobs:
         _print_table(sweep, jobs, ended)
     if failed and len(jobs) > 1:
         print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)

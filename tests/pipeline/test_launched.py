@@ -1,0 +1,107 @@
+"""Sweeps whose processes die: what had ended is kept, the table says which had not, and DVC is alone in a workspace."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.isolated import remove_abandoned
+from tests.conftest import in_workspace
+from tests.pipeline.small_project import Ran, environment, make_chain
+
+pytestmark = pytest.mark.slow
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+SUBMITIT = ("hydra/launcher=submitit_local",)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
+    folder = tmp_path_factory.mktemp("launched")
+    return make_chain(folder / "workspace"), Ran(folder / "ran")
+
+
+def start(workspace: Path, ran: Ran, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "pipeline", "-m", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=workspace, env=environment(ran.path), stdout=pipe, stderr=pipe, text=True)
+
+
+def worker_of(process: int, program: str) -> psutil.Process:
+    """The launcher's process above a stage's."""
+    return next(parent for parent in psutil.Process(process).parents() if program in " ".join(parent.cmdline()))
+
+
+def results(workspace: Path) -> dict[int, dict]:
+    newest = max((workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
+    found = [json.loads(path.read_text()) for path in newest.glob("*.json")]
+    return {result["number"]: result for result in found}
+
+
+def test_submitit_runs_the_jobs_side_by_side_on_one_cache(project: tuple[Path, Ran]) -> None:
+    workspace, ran = project
+    told = ("seed=1", "precision.data_max=128,256", *SUBMITIT)
+    done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *told, env={"RAN": str(ran.path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(ran.names()) == ["common-1", "own-128", "own-256"]
+    for result in results(workspace).values():
+        verify = json.loads((workspace / "runs" / result["name"] / "reports/verify.json").read_text())
+        assert f"precision.data_max={verify['of'].removeprefix('own-').removesuffix('.0')}" in result["overrides"]
+    assert not list((workspace / ".dvc/tmp/workspaces").iterdir())
+    assert "│   1 │ precision.data_max=256 │ done " in done.stdout
+
+
+def test_a_job_of_submitit_that_is_killed_stops_no_other(project: tuple[Path, Ran]) -> None:
+    workspace, ran = project
+    ran.hold("own-1")
+    sweep = start(workspace, ran, "precision.data_max=1,2", *SUBMITIT)
+    stage = ran.wait_for("own-1")
+    worker_of(stage, "submitit.core._submit").kill()
+    out, err = sweep.communicate(timeout=120)
+    psutil.Process(stage).kill()
+    ran.release("own-1")
+    assert sweep.returncode == 1 and "sweep: 1 of 2 jobs failed: #0" in err and "Traceback" not in out + err
+    noted = results(workspace)
+    assert noted[1]["exit_code"] == 0, "it went on, though the sweep had waited for the other first"
+    assert noted[0]["exit_code"] == 1 and "ended without a result" in noted[0]["reason"]
+    assert Path(noted[0]["reason"].rpartition("see ")[2]).is_file()
+    assert "│   0 │ precision.data_max=1 │ failed" in out
+
+
+def test_a_killed_worker_of_joblib_ends_the_sweep_with_its_table(project: tuple[Path, Ran]) -> None:
+    workspace, ran = project
+    ran.hold("own-3")
+    sweep = start(workspace, ran, "precision.data_max=4,3,5", *JOBLIB)
+    stage = ran.wait_for("own-3")
+    ran.wait_for("own-5")  # so that 4 has ended
+    dvc = worker_of(stage, "pipeline.shared_repro")
+    worker_of(stage, "loky").kill()
+    out, err = sweep.communicate(timeout=120)
+    assert sweep.returncode == 1 and "JoblibLauncher gave up: TerminatedWorkerError" in err
+    assert "Traceback" not in out + err
+    assert results(workspace)[0]["exit_code"] == 0
+    assert "│   0 │ precision.data_max=4 │ done" in out and "│   1 │ precision.data_max=3 │ not ended" in out
+    _wait_for_the_orphan(workspace, ran, dvc)
+
+
+def _wait_for_the_orphan(workspace: Path, ran: Ran, dvc: psutil.Process) -> None:
+    """DVC of the killed worker goes on. The same sweep again neither removes its workspace nor repeats its stage."""
+    assert Path(dvc.cwd()).name not in remove_abandoned(workspace) and Path(dvc.cwd()).is_dir()
+    again = start(workspace, ran, "precision.data_max=4,3,5", *JOBLIB)
+    ran.wait_for("own-5")
+    assert dvc.is_running() and Path(dvc.cwd()).is_dir()
+    ran.release("own-3")
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, out + err
+    assert ran.names().count("own-3") == 1 and ran.names().count("own-4") == 1
+
+
+def test_what_hydra_refuses_is_said_without_a_traceback(project: tuple[Path, Ran]) -> None:
+    workspace, _ = project
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    told = ("hydra/launcher=submitit_slurm", "precision=fp16,fp32")
+    done = in_workspace(workspace, sys.executable, "-m", "pipeline", "-m", *told, env={"PATH": path})
+    assert done.returncode == 1 and "srun" in done.stderr and "Traceback" not in done.stderr
