@@ -35,7 +35,9 @@ def guard(target: str, sweep: Sweep) -> None:
             return launch(self, job_overrides, initial_job_idx=initial_job_idx)
         except Exception as error:
             # Hydra prints such an error without a traceback, and with one where HYDRA_FULL_ERROR=1.
-            raise CompactHydraException(f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {error}") from error
+            raise CompactHydraException(
+                f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {error}"
+            ) from error
 
     launcher.launch = guarded
 

@@ -77,7 +77,7 @@ def work(archive: bytes, order: Order) -> dict[str, Any]:
             text=True,
             start_new_session=True,
         )
-        with _watched(process.pid, folder):
+        with _watched(process, folder):
             log, _ = process.communicate()
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
@@ -88,8 +88,8 @@ def work(archive: bytes, order: Order) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _watched(group: int, folder: Path) -> Iterator[None]:
-    """End a job's processes and remove its folder, should this worker die.
+def _watched(process: subprocess.Popen[str], folder: Path) -> Iterator[None]:
+    """End all processes of a job and remove its folder, should this worker die, or the job's first process be killed.
 
     Ray ends a worker's children, and not theirs: DVC and its stage would go on, hold the stage's lock and fill the disk.
     The one who watches is no child of this process, and waits at a pipe that closes with it.
@@ -97,11 +97,12 @@ def _watched(group: int, folder: Path) -> Iterator[None]:
     waiting = 'exec 3<&0; (read -r _ <&3 || { kill -s KILL -- "-$1"; rm -rf "$2"; }) >/dev/null 2>&1 &'
     read, write = os.pipe()
     try:
-        subprocess.run(["sh", "-c", waiting, "sh", str(group), str(folder)], stdin=read, start_new_session=True)
+        subprocess.run(["sh", "-c", waiting, "sh", str(process.pid), str(folder)], stdin=read, start_new_session=True)
     finally:
         os.close(read)
     try:
         yield
     finally:
-        os.write(write, b"\n")
+        if process.returncode is not None and process.returncode >= 0:  # it ended by itself
+            os.write(write, b"\n")
         os.close(write)

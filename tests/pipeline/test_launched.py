@@ -16,6 +16,23 @@ from tests.pipeline.small_project import Ran, environment, make_chain
 pytestmark = pytest.mark.slow
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local",)
+# What Slurm's programs do of a batch script: run each task of its array in the submitter's folder and environment.
+SLURM = {
+    "sbatch": """\
+tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
+export SLURM_JOB_ID=77 SLURM_ARRAY_JOB_ID=77 SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0
+for task in $(seq 0 "$tasks"); do SLURM_ARRAY_TASK_ID=$task bash "$1" >/dev/null 2>&1 & done
+echo "Submitted batch job 77"
+""",
+    "srun": """\
+while [ "${1#--}" != "$1" ]; do
+  case $1 in --output) out=$2; shift 2 ;; --error) err=$2; shift 2 ;; *) shift ;; esac
+done
+place() { echo "$1" | sed "s/%A/77/g; s/%a/$SLURM_ARRAY_TASK_ID/g; s/%t/0/"; }
+exec "$@" >"$(place "$out")" 2>"$(place "$err")"
+""",
+    "sacct": "echo 'JobID|State|NodeList'; echo '77_[0-1]|RUNNING|here'\n",
+}
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +114,27 @@ def _wait_for_the_orphan(workspace: Path, ran: Ran, dvc: psutil.Process) -> None
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0, out + err
     assert ran.names().count("own-3") == 1 and ran.names().count("own-4") == 1
+
+
+def test_the_jobs_of_a_slurm_array(project: tuple[Path, Ran], tmp_path: Path) -> None:
+    workspace, ran = project
+    for name, text in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}")
+        (tmp_path / name).chmod(0o755)
+    of_slurm = {"partition": "gpu", "gpus_per_node": 1, "cpus_per_task": 4, "mem_gb": 16, "timeout_min": 90}
+    options = [f"hydra.launcher.{key}={value}" for key, value in of_slurm.items()]
+    command = ["-m", "pipeline", "-m", "hydra/launcher=submitit_slurm", *options, "precision.data_max=10,11"]
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {"PATH": path, "RAN": str(ran.path)}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=workspace, env=os.environ | env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"own-10", "own-11"} <= set(ran.names()) and "│   1 │ precision.data_max=11 │ done " in done.stdout
+    (script,) = (workspace / "runs/.hydra/.submitit").rglob("77_submission.sh")
+    for line in ("array=0-1%2", "partition=gpu", "gpus-per-node=1", "cpus-per-task=4", "mem=16GB", "time=90"):
+        assert f"#SBATCH --{line}\n" in script.read_text()
+    assert "--export" not in script.read_text(), "by default sbatch hands the environment on, and with it the sweep"
 
 
 def test_what_hydra_refuses_is_said_without_a_traceback(project: tuple[Path, Ran]) -> None:

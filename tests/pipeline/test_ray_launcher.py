@@ -20,7 +20,7 @@ from tests.conftest import in_workspace
 from tests.pipeline.small_project import Ran, environment, make_chain
 
 pytestmark = pytest.mark.slow
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class RayCluster:
@@ -62,7 +62,7 @@ class RayCluster:
         return subprocess.Popen(command, cwd=self.workspace, env=env, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, *further: str) -> "subprocess.CompletedProcess[str]":
-        return in_workspace(self.workspace, "python", *self.arguments(*further))
+        return in_workspace(self.workspace, "python", *self.arguments(*further), timeout=90)
 
     def results(self) -> dict[int, dict]:
         """What became of the jobs of the last sweep."""
@@ -114,7 +114,7 @@ def test_a_job_whose_node_is_lost_runs_on_another(ray: RayCluster) -> None:
     assert gone(stage), "a stage of a lost worker would hold its lock, and the job would wait for it"
     ray.ran.wait_for("own-1", times=2)
     ray.ran.release("own-1")
-    out, err = sweep.communicate(timeout=120)
+    out, err = sweep.communicate(timeout=90)
     assert sweep.returncode == 0, out + err
     assert sorted(ray.ran.names()) == ["common-0", "own-1", "own-1", "own-2"], "what is shared ran once"
     assert [ray.kept(0), ray.kept(1)] == ["own-1", "own-2"] and ray.logged() == [("1", 1), ("2", 1)]
@@ -128,10 +128,12 @@ def test_a_job_with_no_retries_left_fails_alone_and_with_its_reason(ray: RayClus
     ray.ran.hold("own-3")
     sweep = ray.start("precision.data_max=3,4", "hydra.launcher.retries=0")
     ray.lose_the_node_of(ray.ran.wait_for("own-3"))
-    out, err = sweep.communicate(timeout=120)
+    out, err = sweep.communicate(timeout=90)
     ray.ran.release("own-3")
     assert sweep.returncode == 1 and "sweep: 1 of 2 jobs failed: #0" in err and "Traceback" not in out + err
-    assert re.search(r"│   0 │ precision.data_max=3 │ failed │ .*(died|crashed|lost|unavailable)", out, re.IGNORECASE), out
+    assert re.search(
+        r"│   0 │ precision.data_max=3 │ failed │ .*(died|crashed|lost|unavailable)", out, re.IGNORECASE
+    ), out
     assert ray.results()[0]["reason"] and ray.kept(1) == "own-4"
 
 
