@@ -24,7 +24,7 @@ def guard(target: str, sweep: Sweep) -> None:
         target: the launcher's class, dotted.
         sweep: where a lost job is noted.
     """
-    launcher = get_class(target)
+    launcher: Any = get_class(target)
     launch = launcher.launch
     if "submitit" in target:
         _ask_all(sweep)
@@ -46,7 +46,8 @@ def _ask_all(sweep: Sweep) -> None:
     from submitit.core.core import Job
     from submitit.core.utils import FailedJobError, UncompletedJobError
 
-    alone = Job.results
+    jobs: Any = Job
+    alone = jobs.results
 
     def results(job: Any) -> list[Any]:
         try:
@@ -56,7 +57,7 @@ def _ask_all(sweep: Sweep) -> None:
             sweep.note_lost(number, list(overrides), _reason(job, error))
             return [JobReturn(overrides=overrides, status=JobStatus.COMPLETED)]
 
-    Job.results = results
+    jobs.results = results
 
 
 def _reason(job: Any, error: Exception) -> str:

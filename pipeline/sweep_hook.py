@@ -55,7 +55,7 @@ class SweepHook(Callback):
 
 
 def planned(config: DictConfig) -> list[list[str]]:
-    """The overrides of each job, of hydra.sweeper.params and the command line; none where a sweeper finds them itself."""
+    """The overrides of each job, from hydra.sweeper.params and arguments; none where a sweeper finds them itself."""
     if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
         return []
     of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}

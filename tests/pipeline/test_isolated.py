@@ -102,5 +102,5 @@ def test_git_makes_one_worktree_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_git_says_is_handed_on(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
-    with pytest.raises(NoSnapshot, match="git worktree add.*invalid reference"), isolated(project, "0" * 7, "one", {}):
+    with pytest.raises(NoSnapshot, match=r"git worktree add.*invalid reference"), isolated(project, "0" * 7, "one", {}):
         pass

@@ -24,7 +24,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class RayCluster:
-    """A head that takes no jobs, and nodes of one CPU that start in an empty folder, with a project for their driver."""
+    """A head that takes no jobs, nodes of one CPU that start in an empty folder, and a project for their driver."""
 
     def __init__(self, folder: Path) -> None:
         from ray import cluster_utils

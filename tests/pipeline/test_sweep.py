@@ -176,9 +176,8 @@ def test_the_sweep_of_an_experiment_and_what_the_command_line_changes_of_it(tmp_
     told = ("experiment=nightly", "precision=fp16_bold", *JOBLIB)
     done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *told, env={"RAN": str(tmp_path / "ran")})
     assert done.returncode == 0, done.stdout + done.stderr
-    params = [
-        yaml.safe_load((workspace / "runs" / job["name"] / "params.yaml").read_text()) for job in results(workspace)
-    ]
+    kept = [workspace / "runs" / job["name"] / "params.yaml" for job in results(workspace)]
+    params = [yaml.safe_load(path.read_text()) for path in kept]
     assert [each["decoder"]["name"] for each in params] == ["dfine", "rtdetrv2"]
     assert {each["precision"]["data_max"] for each in params} == {2048.0}
     assert "│   1 │ decoder=rtdetrv2 │ done" in done.stdout
