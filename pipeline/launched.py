@@ -51,7 +51,7 @@ def _ask_all(sweep: Sweep) -> None:
 
     def results(job: Any) -> list[Any]:
         try:
-            return alone(job)
+            return list(alone(job))
         except (FailedJobError, UncompletedJobError) as error:
             overrides, _, number, *_ = job.submission().args
             sweep.note_lost(number, list(overrides), _reason(job, error))

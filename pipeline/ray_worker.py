@@ -91,8 +91,8 @@ def work(archive: bytes, order: Order) -> dict[str, Any]:
 def _watched(process: subprocess.Popen[str], folder: Path) -> Iterator[None]:
     """End all processes of a job and remove its folder, should this worker die, or the job's first process be killed.
 
-    Ray ends a worker's children, and not theirs: DVC and its stage would go on, hold the stage's lock and fill the disk.
-    The one who watches is no child of this process, and waits at a pipe that closes with it.
+    Ray ends a worker's children, and not theirs: DVC and its stage would go on, and hold the stage's lock. The one who
+    watches is no child of this process, and waits at a pipe that closes with it.
     """
     waiting = 'exec 3<&0; (read -r _ <&3 || { kill -s KILL -- "-$1"; rm -rf "$2"; }) >/dev/null 2>&1 &'
     read, write = os.pipe()

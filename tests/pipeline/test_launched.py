@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,19 @@ def test_a_job_of_submitit_that_is_killed_stops_no_other(project: tuple[Path, Ra
     assert noted[0]["exit_code"] == 1 and "ended without a result" in noted[0]["reason"]
     assert Path(noted[0]["reason"].rpartition("see ")[2]).is_file()
     assert "│   0 │ precision.data_max=1 │ failed" in out
+
+
+def test_a_job_that_is_preempted_goes_on_from_what_had_finished(project: tuple[Path, Ran]) -> None:
+    """Slurm's signal, as submitit_local takes it: the job is put back, and runs once more."""
+    workspace, ran = project
+    ran.hold("own-9")
+    sweep = start(workspace, ran, "seed=9", "precision.data_max=9", *SUBMITIT)
+    worker_of(ran.wait_for("own-9"), "submitit.core._submit").send_signal(signal.SIGUSR2)
+    ran.wait_for("own-9", times=2)
+    ran.release("own-9")
+    out, err = sweep.communicate(timeout=120)
+    assert sweep.returncode == 0, out + err
+    assert ran.names().count("common-9") == 1 and results(workspace)[0]["exit_code"] == 0
 
 
 def test_a_killed_worker_of_joblib_ends_the_sweep_with_its_table(project: tuple[Path, Ran]) -> None:
