@@ -18,8 +18,10 @@ from omegaconf import DictConfig
 class RayLauncher(Launcher):
     """See conf/hydra/launcher/ray.yaml for the options."""
 
-    def __init__(self, address: str | None, cpus_per_job: float, gpus_per_job: float, retries: int) -> None:
-        self.address, self.retries = address, retries
+    def __init__(
+        self, address: str | None, cpus_per_job: float, gpus_per_job: float, retries: int, share_cache: bool
+    ) -> None:
+        self.address, self.retries, self.share_cache = address, retries, share_cache
         self.resources = {"num_cpus": cpus_per_job, "num_gpus": gpus_per_job}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -31,7 +33,7 @@ class RayLauncher(Launcher):
         from pipeline import ray_worker
         from pipeline.away import Away
 
-        away = Away.of_this_sweep()
+        away = Away.of_this_sweep(self.share_cache)
         ray.cloudpickle.register_pickle_by_value(ray_worker)
         ray.init(address=self.address, log_to_driver=False, logging_level="error")
         try:

@@ -33,6 +33,8 @@ def main() -> None:
     except KeyboardInterrupt:
         finish()
         sys.exit(130)
+    except SystemExit as stop:  # Hydra has said why; what had ended stands in the sweep's table all the same
+        _exit_codes.append(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
     code = max(finish(), *_exit_codes, 0)
     push()
     sys.exit(code)

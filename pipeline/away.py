@@ -25,17 +25,17 @@ from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE
 class Away:
     """The jobs of one sweep, as seen from the project."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        self.sweep, self.project = sweep, Path(sweep.project)
+    def __init__(self, sweep: Sweep, share_cache: bool) -> None:
+        self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
         self.token = cache_of(self.project) / LOCKS / sweep.id
         self.token.parent.mkdir(parents=True, exist_ok=True)
         self.token.touch()
 
     @classmethod
-    def of_this_sweep(cls) -> Away:
+    def of_this_sweep(cls, share_cache: bool = True) -> Away:
         sweep = Sweep.joined()
         assert sweep is not None, "pipeline.sweep_hook runs before any launcher"
-        return cls(sweep)
+        return cls(sweep, share_cache)
 
     def archive(self) -> bytes:
         """The files of the snapshot, as tar."""
@@ -49,7 +49,7 @@ class Away:
             arguments=[*overrides, "workspace=here", f"hydra.job.num={number}"],
             dvc=local_configuration(self.project, alone | {"cache": {"dir": "cache"}}),
             dvc_shared=local_configuration(self.project, alone),
-            token=str(self.token),
+            token=str(self.token) if self.share_cache else "",
             sweep=replace(self.sweep, parallel=False, snapshot="").text(),
             variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
         )
@@ -68,13 +68,13 @@ class Away:
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
             _move_missing(folder / PENDING, self.project / PENDING)
             bring_back(folder, self.project / "runs" / result["name"])
+            _replace_runs(folder / "runs", self.project / "runs")
             self.sweep.note(result)
 
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
         """Note a job whose worker sent nothing."""
         said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
-        result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
-        self.sweep.note(result | {"seconds": 0.0, "reason": f"{type(error).__name__}: {said}"})
+        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {said}")
 
     def track(self) -> None:
         """Log what the workers could not log themselves."""
@@ -82,6 +82,14 @@ class Away:
             catch_up(self.project)
         with contextlib.suppress(FileNotFoundError):
             self.token.unlink()
+
+
+def _replace_runs(source: Path, target: Path) -> None:
+    """Move the steps of a search, which has folders of its own for them."""
+    for params in source.glob("*/params.yaml"):
+        place = target / params.parent.name
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.move(params.parent, place)
 
 
 def _move_missing(source: Path, target: Path) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.run import LOCK_FILE
+from pipeline.snapshot import NoSnapshot
 from pipeline.workspace import locked
 
 FOLDER = Path(".dvc") / "tmp" / "workspaces"
@@ -39,7 +41,7 @@ def isolated(project: Path, snapshot: str, name: str, values: Mapping[str, Any])
     with locked(lock, f"pipeline: another run has the workspace {name}; waiting for it to end"):
         _remove(project, place)
         try:
-            _git(project, "worktree", "add", "--quiet", "--detach", str(place), snapshot)
+            _worktree(project, "add", "--quiet", "--detach", str(place), snapshot)
             local = place / ".dvc" / "config.local"
             local.touch(mode=0o600)  # it may hold keys to a remote
             local.write_text(local_configuration(project, {"core": {"site_cache_dir": str(place / ".dvc/tmp/site")}}))
@@ -56,6 +58,8 @@ def remove_abandoned(project: Path) -> list[str]:
     for lock in sorted((project / FOLDER).glob("*.lock")):
         with lock.open("a") as opened, contextlib.suppress(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _at_work(lock.with_suffix("")):
+                continue
             _remove(project, lock.with_suffix(""))
             lock.unlink(missing_ok=True)
             removed.append(lock.stem)
@@ -135,12 +139,33 @@ def _texts(values: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
+def _at_work(place: Path) -> bool:
+    """Whether DVC still runs there, though the job that started it was killed."""
+    lock = place / LOCK_FILE
+    if not lock.exists():
+        return False
+    with lock.open("a") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def _remove(project: Path, place: Path) -> None:
     if place.exists():
-        shutil.rmtree(place, ignore_errors=True)
-    with contextlib.suppress(subprocess.CalledProcessError):
-        _git(project, "worktree", "prune")
+        with locked(place / LOCK_FILE, f"pipeline: DVC of a killed run still works in {place.name}; waiting for it"):
+            shutil.rmtree(place, ignore_errors=True)
+    with contextlib.suppress(NoSnapshot):
+        _worktree(project, "prune")
 
 
-def _git(project: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=project, capture_output=True, text=True, check=True)
+def _worktree(project: Path, *arguments: str) -> None:
+    """`git worktree`, one at a time: beside a `prune`, an `add` fails now and then ("failed to read commondir")."""
+    turn = project / FOLDER.parent / "truehalf.worktrees.lock"
+    turn.parent.mkdir(parents=True, exist_ok=True)
+    with turn.open("a") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        done = subprocess.run(["git", "worktree", *arguments], cwd=project, capture_output=True, text=True)
+    if done.returncode:
+        raise NoSnapshot(f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}")

@@ -5,6 +5,7 @@ This module travels to the worker by value, so it imports the standard library a
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ class Order:
         arguments: of `python -m pipeline`.
         dvc: text of DVC's local configuration in the worker's workspace, for a cache of its own.
         dvc_shared: the same, for the project's cache.
-        token: a file in the project's cache; a worker that sees it shares the cache.
+        token: a file in the project's cache; a worker that can write to it shares the cache. Empty: none does.
         sweep: JSON of pipeline.sweep.Sweep; its project becomes the worker's workspace.
         variables: names of the variables of the environment for the sweep, the project, and being away from it.
     """
@@ -60,23 +62,47 @@ def work(archive: bytes, order: Order) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         folder = Path(name)
         unpack(archive, folder)
-        shared = Path(order.token).exists()
+        shared = os.access(order.token, os.W_OK)
         local = folder / ".dvc" / "config.local"
         local.touch(mode=0o600)
         local.write_text(order.dvc_shared if shared else order.dvc)
         sweep, project, away = order.variables
         told = {sweep: json.dumps(json.loads(order.sweep) | {"project": name}), project: name, away: "1"}
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *order.arguments],
             cwd=folder,
             env=os.environ | told,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
+        with _watched(process, folder):
+            log, _ = process.communicate()
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
             for part in (*_SENT_BACK, *(() if shared else (".dvc/cache",))):
                 if (folder / part).exists():
                     tar.add(folder / part, part)
-    return {"exit_code": done.returncode, "log": done.stdout, "brought": packed.getvalue()}
+    return {"exit_code": process.returncode, "log": log, "brought": packed.getvalue()}
+
+
+@contextlib.contextmanager
+def _watched(process: subprocess.Popen[str], folder: Path) -> Iterator[None]:
+    """End all processes of a job and remove its folder, should this worker die, or the job's first process be killed.
+
+    Ray ends a worker's children, and not theirs: DVC and its stage would go on, and hold the stage's lock. The one who
+    watches is no child of this process, and waits at a pipe that closes with it.
+    """
+    waiting = 'exec 3<&0; (read -r _ <&3 || { kill -s KILL -- "-$1"; rm -rf "$2"; }) >/dev/null 2>&1 &'
+    read, write = os.pipe()
+    try:
+        subprocess.run(["sh", "-c", waiting, "sh", str(process.pid), str(folder)], stdin=read, start_new_session=True)
+    finally:
+        os.close(read)
+    try:
+        yield
+    finally:
+        if process.returncode is not None and process.returncode >= 0:  # it ended by itself
+            os.write(write, b"\n")
+        os.close(write)

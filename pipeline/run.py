@@ -122,6 +122,10 @@ def _execute(module: list[str], place: _Place, quiet: bool = False) -> int:
             process.wait()
         print("pipeline: stopped; finished stages are kept, the next run goes on from there", file=sys.stderr)
         return 130
+    except BaseException:  # Slurm takes the node back, and submitit's handler of its signal ends this process
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+        raise
 
 
 def _environment(place: _Place) -> dict[str, str]:

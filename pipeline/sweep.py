@@ -63,6 +63,12 @@ class Sweep:
         if self.parallel:
             print(_line(result), flush=True)
 
+    def note_lost(self, number: int, overrides: list[str], reason: str) -> None:
+        """Note a job whose process or machine was lost; one that had noted its end before keeps it."""
+        if number not in self.results():
+            result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
+            self.note(result | {"seconds": 0.0, "reason": reason})
+
     def results(self) -> dict[int, dict[str, Any]]:
         """Of the jobs that ended, by their number."""
         found = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]

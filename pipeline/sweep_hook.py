@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -12,20 +12,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.isolated import remove_abandoned
+from pipeline.launched import guard
 from pipeline.remote_cache import without_remote
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import root
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
-
-_started: list[Sweep] = []
+_started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
 
 
 class SweepHook(Callback):
@@ -56,7 +60,9 @@ class SweepHook(Callback):
         if workspace["pull"]:
             _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
-        _started.append(sweep)
+        if launcher != _SERIAL:
+            guard(launcher, sweep)
+        _started.append((sweep, planned(config)))
 
 
 def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:
@@ -67,33 +73,36 @@ def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:
 
 def push() -> None:
     """Send what the jobs of the sweep made to the remote, where it was asked for."""
-    if not _started or not _started[0].pushes:
+    if not _started or not _started[0][0].pushes:
         return
-    sweep = _started[0]
+    sweep, _ = _started[0]
     runs = Path(sweep.project) / "runs"
     locks = (runs / str(result["name"]) / "dvc.lock" for result in sweep.results().values())
     _remote_cache(sweep, "push", *(str(lock) for lock in locks if lock.exists()))
 
 
-def planned(arguments: list[str]) -> list[list[str]]:
-    """The overrides of each job, in Hydra's order."""
-    each = [
-        [f"{entry.get_key_element()}={value}" for value in entry.sweep_string_iterator()]
-        if entry.is_sweep_override()
-        else [str(entry.input_line)]
-        for entry in OverridesParser.create().parse_overrides(arguments)
-    ]
-    return [list(chosen) for chosen in itertools.product(*each)]
+def planned(config: DictConfig) -> list[list[str]]:
+    """The overrides of each job, from hydra.sweeper.params and arguments; none where a sweeper finds them itself."""
+    if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
+        return []
+    of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}
+    told = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
+    loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+    with contextlib.suppress(HydraException):  # Hydra says it itself, a moment later
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(told)
+        return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
+    return []
 
 
 def finish() -> int:
     """Print what became of the sweep's jobs; the exit code is the largest of theirs, 1 where one has not ended."""
     if not _started:
         return 0
-    sweep = _started[0]
-    ended, jobs = sweep.results(), planned(sweep.arguments)
+    sweep, jobs = _started[0]
+    ended = sweep.results()
+    jobs = jobs or [result["overrides"] for result in ended.values()]
     failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
-    if sweep.parallel:
+    if sweep.parallel and jobs:
         _print_table(sweep, jobs, ended)
     if failed and len(jobs) > 1:
         print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)

@@ -14,7 +14,12 @@ def pipeline(workspace: Path, *arguments: str):  # type: ignore[no-untyped-def]
 def test_help_lists_groups_and_keys(workspace: Path) -> None:
     done = pipeline(workspace, "--help")
     assert done.returncode == 0
-    for part in ("precision: fp16, fp32", "decoder: dfine, none, rtdetrv2", "op_block_list", "memory_pools_gb"):
+    for part in (
+        "precision: fp16, fp16_bold, fp16_cautious, fp32",
+        "decoder: dfine, none, rtdetrv2",
+        "op_block_list",
+        "memory_pools_gb",
+    ):
         assert part in done.stdout
 
 

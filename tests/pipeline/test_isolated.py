@@ -1,12 +1,15 @@
 """A workspace of its own: on the project's cache, with what the configuration names, and gone afterwards."""
 
 import fcntl
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pipeline.isolated import FOLDER, bring_along, cache_of, isolated, remove_abandoned
-from pipeline.snapshot import take
+from pipeline.snapshot import NoSnapshot, take
 from tests.pipeline.small_project import git, make
 
 
@@ -74,3 +77,30 @@ def test_what_killed_runs_left_is_removed_and_what_works_is_not(tmp_path: Path) 
         fcntl.flock(held, fcntl.LOCK_EX)
         assert remove_abandoned(project) == ["dead"]
     assert sorted(path.name for path in (project / FOLDER).iterdir()) == ["alive", "alive.lock"]
+
+
+def test_git_makes_one_worktree_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git itself fails now and then where an `add` runs beside a `prune`; this git does so always."""
+    project = make(tmp_path / "project")
+    head = git(project, "rev-parse", "HEAD")
+    strict = tmp_path / "bin" / "git"
+    strict.parent.mkdir()
+    turn, real = tmp_path / "turn", shutil.which("git")
+    alone = f'mkdir {turn} || exit 128; sleep 0.1; {real} "$@"; code=$?; rmdir {turn}; exit $code'
+    strict.write_text(f'#!/bin/sh\nif [ "$1" = worktree ]; then {alone}; fi\nexec {real} "$@"\n')
+    strict.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{strict.parent}{os.pathsep}{os.environ['PATH']}")
+
+    def make_one(name: str) -> bool:
+        with isolated(project, head, name, {}) as place:
+            return (place / "work.py").exists()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(make_one, ["one", "two", "three"])) == [True, True, True]
+    assert not list((project / FOLDER).iterdir())
+
+
+def test_what_git_says_is_handed_on(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    with pytest.raises(NoSnapshot, match=r"git worktree add.*invalid reference"), isolated(project, "0" * 7, "one", {}):
+        pass

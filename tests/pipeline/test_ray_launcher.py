@@ -1,47 +1,187 @@
-"""A sweep on a Ray cluster of two nodes, whose workers do not see the project; one of them is lost on the way."""
+"""Sweeps on a Ray cluster whose nodes are lost, whose driver is killed, and whose workers do not see the project."""
 
 import json
+import os
+import re
+import signal
 import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from tests.conftest import in_workspace, make_workspace
+from tests.conftest import in_workspace
+from tests.pipeline.small_project import Ran, environment, make_chain
 
 pytestmark = pytest.mark.slow
-FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
-def test_two_nodes_run_the_jobs_and_send_back_what_came_of_them(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ray import cluster_utils
+class RayCluster:
+    """A head that takes no jobs, nodes of one CPU that start in an empty folder, and a project for their driver."""
 
-    workspace = make_workspace(tmp_path_factory.mktemp("ray") / "workspace")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    monkeypatch.chdir(elsewhere)  # the nodes start here, not in the project
-    for name, value in QUIET.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    def __init__(self, folder: Path) -> None:
+        from ray import cluster_utils
+
+        self.workspace, self.ran = make_chain(folder / "workspace", tracked=True), Ran(folder / "ran")
+        self.elsewhere = folder / "elsewhere"
+        self.elsewhere.mkdir()
+        os.chdir(self.elsewhere)
+        os.environ |= QUIET | {"RAN": str(self.ran.path)}
+        os.environ.pop("PYTHONPATH", None)  # or the nodes would have our working tree
+        self.cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        self.nodes: list[Any] = []
+
+    def want(self, nodes: int) -> None:
+        while len(self.nodes) < nodes:
+            self.nodes.append(self.cluster.add_node(num_cpus=1))
+        while len(self.nodes) > nodes:
+            self.cluster.remove_node(self.nodes.pop())
+        self.cluster.wait_for_nodes()
+
+    def lose_the_node_of(self, process: int) -> None:
+        """Kill the node that a stage runs on."""
+        above = {parent.pid for parent in psutil.Process(process).parents()}
+        (lost,) = (node for node in self.nodes if node.all_processes["raylet"][0].process.pid in above)
+        self.nodes.remove(lost)
+        self.cluster.remove_node(lost, allow_graceful=False)
+
+    def arguments(self, *further: str) -> list[str]:
+        address = f"hydra.launcher.address='{self.cluster.address}'"
+        return ["-m", "pipeline", "-m", "hydra/launcher=ray", address, *further]
+
+    def start(self, *further: str) -> "subprocess.Popen[str]":
+        pipe, env = subprocess.PIPE, environment(self.ran.path)
+        command = [sys.executable, *self.arguments(*further)]
+        return subprocess.Popen(command, cwd=self.workspace, env=env, stdout=pipe, stderr=pipe, text=True)
+
+    def run(self, *further: str) -> "subprocess.CompletedProcess[str]":
+        return in_workspace(self.workspace, "python", *self.arguments(*further), timeout=90)
+
+    def results(self) -> dict[int, dict]:
+        """What became of the jobs of the last sweep."""
+        newest = max((self.workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
+        found = [json.loads(path.read_text()) for path in newest.glob("*.json")]
+        return {result["number"]: result for result in found}
+
+    def kept(self, number: int) -> str:
+        """The stage whose report came back from a job of the last sweep."""
+        report = self.workspace / "runs" / self.results()[number]["name"] / "reports/verify.json"
+        return str(json.loads(report.read_text())["of"])
+
+    def logged(self) -> list[tuple[str, int]]:
+        """Values of data_max that MLflow has runs of, each with how many of them."""
+        query = "select value, count(*) from params where key = 'precision.data_max' group by value order by value"
+        with sqlite3.connect(self.workspace / "mlflow.db") as database:
+            return database.execute(query).fetchall()
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    before, here = dict(os.environ), Path.cwd()
+    cluster = RayCluster(tmp_path_factory.mktemp("ray"))
     try:
-        cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
-        arguments = ("precision=fp16,fp32", "hydra/launcher=ray", f"hydra.launcher.address='{cluster.address}'")
-        done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *FEW, *arguments)
+        yield cluster
     finally:
-        cluster.shutdown()
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    noted = [json.loads(path.read_text()) for path in (workspace / "runs/.sweeps").glob("*/*.json")]
-    assert sorted(result["number"] for result in noted) == [0, 1] and not any(result["exit_code"] for result in noted)
-    for result in noted:
-        kept = workspace / "runs" / result["name"]
-        assert json.loads((kept / "reports/verify.json").read_text())["verdict"] == "passed"
-        assert "workspace=here" not in result["overrides"], "that is for the worker alone"
-    logs = [path.read_text() for path in (workspace / "runs/.sweeps").glob("*/*.log")]
-    assert len(logs) == 2 and not any(f"{workspace}/artifacts" in text for text in logs)
-    assert sum(text.count("Running stage 'trace'") for text in logs) == 1, "the cache is shared, and so is its lock"
-    with sqlite3.connect(workspace / "mlflow.db") as database:
-        runs = database.execute("select name, status from runs where name not like 'sweep-%' order by name").fetchall()
-    assert runs == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-dfine-fp32", "FINISHED")]
-    assert not (workspace / "artifacts").exists() and not list(elsewhere.iterdir())
+        cluster.cluster.shutdown()
+        os.chdir(here)
+        os.environ.clear()
+        os.environ |= before
+
+
+def gone(process: int, seconds: float = 30) -> bool:
+    for _ in range(int(seconds / 0.1)):
+        if not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_job_whose_node_is_lost_runs_on_another(ray: RayCluster) -> None:
+    ray.want(nodes=2)
+    ray.ran.hold("own-1")
+    sweep = ray.start("precision.data_max=1,2")
+    stage = ray.ran.wait_for("own-1")
+    folder = Path(psutil.Process(stage).cwd())
+    assert folder.parent == Path(tempfile.gettempdir()), "a worker's folder is its own"
+    ray.lose_the_node_of(stage)
+    assert gone(stage), "a stage of a lost worker would hold its lock, and the job would wait for it"
+    ray.ran.wait_for("own-1", times=2)
+    ray.ran.release("own-1")
+    out, err = sweep.communicate(timeout=90)
+    assert sweep.returncode == 0, out + err
+    assert sorted(ray.ran.names()) == ["common-0", "own-1", "own-1", "own-2"], "what is shared ran once"
+    assert [ray.kept(0), ray.kept(1)] == ["own-1", "own-2"] and ray.logged() == [("1", 1), ("2", 1)]
+    assert not any("workspace=here" in result["overrides"] for result in ray.results().values())
+    assert not folder.exists() and not list(ray.elsewhere.iterdir())
+    assert not (ray.workspace / "artifacts").exists(), "artifacts stay in the cache"
+
+
+def test_a_job_with_no_retries_left_fails_alone_and_with_its_reason(ray: RayCluster) -> None:
+    ray.want(nodes=2)
+    ray.ran.hold("own-3")
+    sweep = ray.start("precision.data_max=3,4", "hydra.launcher.retries=0")
+    ray.lose_the_node_of(ray.ran.wait_for("own-3"))
+    out, err = sweep.communicate(timeout=90)
+    ray.ran.release("own-3")
+    assert sweep.returncode == 1 and "sweep: 1 of 2 jobs failed: #0" in err and "Traceback" not in out + err
+    assert re.search(
+        r"│   0 │ precision.data_max=3 │ failed │ .*(died|crashed|lost|unavailable)", out, re.IGNORECASE
+    ), out
+    assert ray.results()[0]["reason"] and ray.kept(1) == "own-4"
+
+
+def test_after_the_driver_was_killed_only_what_is_missing_runs(ray: RayCluster) -> None:
+    ray.want(nodes=1)
+    ray.ran.hold("own-6")
+    sweep = ray.start("precision.data_max=5,6")
+    stage = ray.ran.wait_for("own-6")
+    sweep.send_signal(signal.SIGKILL)
+    sweep.communicate(timeout=30)
+    assert ray.kept(0) == "own-5" and 1 not in ray.results()
+    assert gone(stage), "Ray ends the workers of a driver that is gone"
+    ray.ran.release("own-6")
+    again = ray.run("precision.data_max=5,6")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [ray.ran.names().count(name) for name in ("own-5", "own-6")] == [1, 2]
+    assert [ray.kept(0), ray.kept(1)] == ["own-5", "own-6"]
+
+
+@pytest.fixture
+def blind(ray: RayCluster) -> Iterator[list[str]]:
+    """The one node of the cluster does not see the project, or is told not to: then what a sweep is to be told."""
+    ray.want(nodes=0)
+    hide = f"mount -t tmpfs none {ray.workspace} && exec"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:  # containers may forbid it
+        ray.want(nodes=1)
+        yield ["hydra.launcher.share_cache=false"]
+        ray.want(nodes=0)
+        return
+    start = f"{hide} {sys.executable} -m ray.scripts.scripts start --address={ray.cluster.address} --num-cpus=1 --block"
+    node = subprocess.Popen(["unshare", "--mount", "sh", "-c", start], stdout=subprocess.DEVNULL)
+    try:
+        yield []
+    finally:
+        node.terminate()
+        node.wait(timeout=60)
+
+
+def test_what_a_worker_without_the_cache_made_is_in_the_cache_afterwards(ray: RayCluster, blind: list[str]) -> None:
+    ray.ran.forget()
+    told = ("seed=7", "precision.data_max=7,8")
+    done = ray.run(*told, *blind)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ray.ran.names() == ["common-7", "own-7", "common-7", "own-8"], "each job had a cache of its own"
+    assert [ray.kept(0), ray.kept(1)] == ["own-7", "own-8"]
+    assert {("7", 1), ("8", 1)} <= set(ray.logged()), "from here, as the worker has no file of MLflow's"
+    assert not list((ray.workspace / "runs/.pending").glob("*"))
+    here = in_workspace(ray.workspace, "python", "-m", "pipeline", "-m", *told, "hydra/launcher=joblib")
+    assert here.returncode == 0, here.stdout + here.stderr
+    assert len(ray.ran.names()) == 4, "the cache has all that the workers made, and knows what it was made of"
+    assert {("7", 1), ("8", 1)} <= set(ray.logged())

@@ -10,11 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from pipeline import sweep_hook
 from pipeline.sweep import Sweep
 from pipeline.sweep_hook import planned
-from tests.conftest import in_workspace, make_workspace
+from tests.conftest import ROOT, composed, in_workspace, make_workspace
+from tests.pipeline.small_project import make_chain
 
 pytestmark = pytest.mark.slow
 FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
@@ -152,16 +156,55 @@ def test_a_killed_worker_loses_nothing_that_had_finished(
 def test_a_sweep_of_which_no_job_ended_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sweep_hook, "_started", [Sweep("s", str(tmp_path), "", True, ["a=1,2"])])
+    sweep = Sweep("s", str(tmp_path), "", True, ["a=1,2"])
+    monkeypatch.setattr(sweep_hook, "_started", [(sweep, [["a=1"], ["a=2"]])])
     assert sweep_hook.finish() == 1
     said = capsys.readouterr()
     assert said.out.count("not ended") == 2 and "2 of 2 jobs failed: #0, #1" in said.err
 
 
+def jobs_of(arguments: list[str], **params: str) -> list[list[str]]:
+    sweeper = {"_target_": "hydra._internal.core_plugins.basic_sweeper.BasicSweeper", "params": params or None}
+    return planned(OmegaConf.create({"hydra": {"sweeper": sweeper, "overrides": {"task": arguments}}}))
+
+
 def test_the_jobs_of_a_sweep_are_known_before_they_run() -> None:
-    assert planned(["a=1,2", "b=x", "c=[1,2]", "+d=u,v"]) == [
+    assert jobs_of(["a=1,2", "b=x", "c=[1,2]", "+d=u,v"]) == [
         ["a=1", "b=x", "c=[1,2]", "+d=u"],
         ["a=1", "b=x", "c=[1,2]", "+d=v"],
         ["a=2", "b=x", "c=[1,2]", "+d=u"],
         ["a=2", "b=x", "c=[1,2]", "+d=v"],
     ]
+
+
+def test_those_of_a_file_as_well_and_the_command_line_above_them() -> None:
+    file = {"a": "1,2", "b": "x,y"}
+    assert jobs_of(["b=z", "c=3"], **file) == [["a=1", "b=z", "c=3"], ["a=2", "b=z", "c=3"]]
+
+
+def test_the_nightly_sweep_has_no_job_twice() -> None:
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        config = compose("config", overrides=["experiment=nightly"], return_hydra_config=True)
+        OmegaConf.update(config, "hydra.overrides.task", ["experiment=nightly"])
+        jobs = planned(config)
+    points = [
+        (each["decoder"]["name"], each["precision"]["dtype"], each["precision"]["data_max"])
+        for each in (composed(*overrides) for overrides in jobs)
+    ]
+    assert points == [
+        (decoder, *precision)
+        for decoder in ("dfine", "rtdetrv2")
+        for precision in (("fp32", 512.0), ("fp16", 128.0), ("fp16", 512.0), ("fp16", 2048.0))
+    ]
+
+
+def test_the_sweep_of_an_experiment_and_what_the_command_line_changes_of_it(tmp_path: Path) -> None:
+    workspace = make_chain(tmp_path / "workspace")
+    told = ("experiment=nightly", "precision=fp16_bold", *JOBLIB)
+    done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *told, env={"RAN": str(tmp_path / "ran")})
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = [workspace / "runs" / job["name"] / "params.yaml" for job in results(workspace)]
+    params = [yaml.safe_load(path.read_text()) for path in kept]
+    assert [each["decoder"]["name"] for each in params] == ["dfine", "rtdetrv2"]
+    assert {each["precision"]["data_max"] for each in params} == {2048.0}
+    assert "│   1 │ decoder=rtdetrv2 │ done" in done.stdout
