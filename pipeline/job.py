@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.files import missing_files
 from conf.validate import ConfigErrors
-from pipeline.compose import resolved
+from pipeline.compose import effective, resolved
 from pipeline.gate import failures
 from pipeline.isolated import isolated
 from pipeline.record import run_name
@@ -43,7 +43,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     try:
         values = resolved(config)
         _check(values)
-        code, place = _run(values, sweep, number, result)
+        code, place = _run(effective(values), sweep, number, result)
         result["reason"] = _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
@@ -67,6 +67,9 @@ def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
         return run(root(), values, project=root() if AWAY_VARIABLE in os.environ else None), root()
     project = root() if sweep is None else Path(sweep.project)
+    if sweep is not None and sweep.parallel and (first := sweep.first_with(result["name"], number)) != number:
+        result["same_as"] = first
+        return 0, project / "runs" / result["name"]
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
     kept = project / "runs" / result["name"]
     with (

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.dvc_yaml import remember
 from pipeline.workspace import locked
 
 LOCKS = "truehalf.locks"
@@ -25,6 +26,7 @@ def main() -> int:
     from dvc.repo import Repo
     from dvc.repo import reproduce as of_dvc
 
+    remember()
     alone = Repo.reproduce
 
     def reproduce(repo: Repo, *arguments: Any, **options: Any) -> Any:
