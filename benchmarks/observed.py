@@ -71,7 +71,7 @@ def observed(arguments: Sequence[str], folder: Path, notes: Path) -> Done:
     """Run `python -m pipeline <arguments>` in a folder; its output goes to a file beside the notes."""
     notes.unlink(missing_ok=True)
     environment = os.environ | {"PYTHONPATH": str(OBSERVER), "OBSERVED_PROCESSES": str(notes)}
-    load, used = os.getloadavg()[0], _processor_s()
+    load, used = os.getloadavg()[0], processor_s()
     start = time.time()
     with notes.with_suffix(".log").open("w") as log:
         command = [sys.executable, "-m", "pipeline", *arguments]
@@ -79,11 +79,12 @@ def observed(arguments: Sequence[str], folder: Path, notes: Path) -> Done:
     end = time.time()
     after = round(os.getloadavg()[0], 2)
     return Done(
-        done.returncode, start, end, _processor_s() - used, round(load, 2), after, read(notes.read_text().splitlines())
+        done.returncode, start, end, processor_s() - used, round(load, 2), after, read(notes.read_text().splitlines())
     )
 
 
-def _processor_s() -> float:
+def processor_s() -> float:
+    """Of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
