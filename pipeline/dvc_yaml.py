@@ -10,14 +10,19 @@ import contextlib
 import functools
 import io
 import pickle
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+_PATTERN = re.compile(r"[*?\[!]")
 
 
 def remember() -> None:
     """Let this process's DVC parse each text once, and write of dvc.lock anew only the stages that changed."""
     from dvc import dvcfile
+    from dvc.dependency import param
     from dvc.utils import strictyaml
     from dvc.utils.serialize import _yaml
 
@@ -43,6 +48,17 @@ def remember() -> None:
 
     _yaml.parse_yaml = strictyaml.parse_yaml = parse
     dvcfile.modify_yaml = modify
+    param.dpath = SimpleNamespace(get=functools.partial(_get, param.dpath.get), search=param.dpath.search)
+
+
+def _get(of_dvc: Callable[..., Any], config: Any, key: str, separator: str) -> Any:
+    """The value of a dotted key. dpath walks through all keys to find those that match a pattern."""
+    found = config
+    for part in key.split(separator):
+        if not isinstance(found, dict) or part not in found or _PATTERN.search(part):
+            return of_dvc(config, key, separator=separator)
+        found = found[part]
+    return found
 
 
 class _Lock:
