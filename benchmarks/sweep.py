@@ -2,7 +2,7 @@
 stages; and what each stage takes, for benchmarks/farm.py.
 
     python -m benchmarks.sweep                    20 to 25 minutes on a machine that does nothing else
-    python -m benchmarks.sweep --samples 8        a trial of a few minutes; writes no results
+    python -m benchmarks.sweep --samples 8        a trial with few samples; its results go to benchmarks/build
 
 (a) each job in a clone of its own, with a cache of its own, one after another;
 (b) the same 12 in one clone: `-m ... hydra/launcher=joblib hydra.launcher.n_jobs=2`;
@@ -200,6 +200,9 @@ def table(found: dict[str, Any]) -> str:
     """Of benchmarks/README.md."""
     a, b, c = found["serial"], found["shared"], found["again"]
     lines = [
+        f"`{found['command']}`: {len(b['jobs'])} jobs, {b['configurations']} configurations; "
+        f"{found['machine']['cores']} cores.",
+        "",
         "| | jobs | wall s | to (a) | processor s | to (a) | stages executed | load average, before and after |",
         "|---|---|---|---|---|---|---|---|",
     ]
