@@ -365,7 +365,7 @@ def scenarios(swept: Mapping[str, Any], tracked: Mapping[str, Any]) -> dict[str,
         "models of 1 GB": (listed, _larger(farm)),
         "models of 1 GB, and a cache on each worker": (listed, replace(_larger(farm), local_cache=True)),
         "models of 1 GB, no lock around what is in the cache": (listed, replace(_larger(farm), lock_on_hit=False)),
-        "models of 1 GB, neither lock nor one cache": (
+        "models of 1 GB, both of these": (
             listed,
             replace(_larger(farm), lock_on_hit=False, local_cache=True),
         ),
