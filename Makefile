@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly zoo
+.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -64,6 +64,13 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 	$(BIN)/python -m benchmarks.placing $(MODELS)/dfine640.onnx $(MODELS)/rtdetrv2640.onnx
 	$(BIN)/python -m benchmarks.emulation_nodes
 	$(BIN)/python -m benchmarks.verification $(MODELS) $(VERIFICATION)
+	$(BIN)/python -m benchmarks.readme
+
+bench-sweep: setup ## measure sweeps, compare and tracking, and simulate a farm; fills in docs/farm.md (half an hour)
+	$(BIN)/python -m benchmarks.sweep
+	$(BIN)/python -m benchmarks.compare_many
+	$(BIN)/python -m benchmarks.tracking
+	$(BIN)/python -m benchmarks.farm
 	$(BIN)/python -m benchmarks.readme
 
 bench-peers: .venv-peers/.installed ## make .venv-peers with the converters that benchmarks/ and tests/peers compare with

@@ -1,5 +1,5 @@
-"""Put the tables of benchmarks/results/*.json between their two markers: the zoo's into README.md, the others into
-benchmarks/README.md.
+"""Put the tables of benchmarks/results/*.json between their two markers: the zoo's into README.md, the farm's into
+docs/farm.md, the others into benchmarks/README.md.
 
 python -m benchmarks.readme
 """
@@ -14,12 +14,16 @@ from typing import Any
 from benchmarks import (
     backend_nodes,
     blind_spot,
+    compare_many,
     converters,
     emulation,
+    farm,
     placing,
     planted_faults,
     repair,
     sensitivity,
+    sweep,
+    tracking,
     zoo,
 )
 
@@ -35,6 +39,9 @@ TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "sensitivity": (sensitivity.RESULTS, sensitivity.table),
     "planted_faults": (planted_faults.RESULTS, planted_faults.table),
     "repair": (repair.RESULTS, repair.tables),
+    "sweep": (sweep.RESULTS, sweep.table),
+    "compare_many": (compare_many.RESULTS, compare_many.table),
+    "tracking": (tracking.RESULTS, tracking.table),
 }
 
 
@@ -52,6 +59,10 @@ def main() -> None:
         if results.exists():
             text = filled(text, name, table(json.loads(results.read_text())))
     README.write_text(text)
+    if farm.RESULTS.exists():
+        found = json.loads(farm.RESULTS.read_text())
+        page = filled(farm.PAGE.read_text(), "validation", farm.validation_table(found))
+        farm.PAGE.write_text(filled(page, "farm", farm.table(found)))
     if zoo.RESULTS.exists():
         MAIN.write_text(filled(MAIN.read_text(), "zoo", zoo.table(json.loads(zoo.RESULTS.read_text()))))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from conf.schema import CONF, PrecisionName
 from conf.validate import completed
 
 # Mappings with keys of the user's own.
@@ -40,6 +42,18 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     values = _container(replaced)
     values["model"]["image_size"] = size
     return completed(values)
+
+
+def effective(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A checked configuration in which what has no effect says nothing: in FP32, all of `precision` but its dtype.
+
+    Stages list `precision` as a whole, so that a sweep over both precisions and a threshold of FP16 would verify the
+    same FP32 file once for each threshold.
+    """
+    if values["precision"]["dtype"] != PrecisionName.fp32.value:
+        return dict(values)
+    idle = yaml.safe_load((CONF / "precision" / "fp32.yaml").read_text())
+    return dict(values) | {"precision": dict(values["precision"]) | idle}
 
 
 def _container(config: DictConfig) -> dict[str, Any]:

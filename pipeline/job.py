@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf.files import missing_files
 from conf.validate import ConfigErrors
-from pipeline.compose import resolved
+from pipeline.compose import effective, resolved
 from pipeline.gate import failures
 from pipeline.isolated import isolated
 from pipeline.record import run_name
@@ -47,7 +47,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     try:
         values = resolved(config)
         _check(values)
-        code, place = _run(values, sweep, number, result)
+        code, place = _run(effective(values), sweep, number, result)
         result["reason"] = result["reason"] or _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
@@ -60,7 +60,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
 
 def name_of(values: Mapping[str, Any]) -> str:
     """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values."""
-    params = {key: value for key, value in values.items() if key not in ("workspace", "search")}
+    params = {key: value for key, value in values.items() if key != "workspace"}
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 
@@ -74,6 +74,9 @@ def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[
             return run(root(), values, project=project), root()
         return _searched(_Place(root(), project, None), values, result)
     project = root() if sweep is None else Path(sweep.project)
+    if sweep is not None and sweep.parallel and (first := sweep.first_with(result["name"], number)) != number:
+        result["same_as"] = first
+        return 0, project / "runs" / result["name"]
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
     with (
         isolated(project, snapshot, result["name"], values) as folder,
@@ -102,7 +105,6 @@ class _Place:
 
 def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> tuple[int, Path]:
     """Run a search; the workspace holds the chosen run afterwards."""
-
     project = place.project or place.folder
 
     def parts_of(count: int, samples: int) -> list[Part]:

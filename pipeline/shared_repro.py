@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.dvc_yaml import remember
 from pipeline.remote_cache import pull_entries, restore_from_remote
 from pipeline.workspace import locked
 
@@ -31,6 +32,7 @@ def main() -> int:
     from dvc.repo import reproduce as of_dvc
 
     options, further = _options().parse_known_args()
+    remember()
     alone = Repo.reproduce
 
     def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:

@@ -5,6 +5,7 @@ It travels in a variable of the environment, which every launcher hands on to it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -57,8 +58,17 @@ class Sweep:
     def log_of(self, number: int) -> Path:
         return self.folder / f"{number}.log"
 
+    def first_with(self, name: str, number: int) -> int:
+        """The job that runs a configuration: of those with the same name the first to ask, which may be this one."""
+        claim = self.folder / f"{name}.job"
+        with contextlib.suppress(FileExistsError):
+            claim.symlink_to(str(number))  # a link appears whole, with what it says
+        return int(claim.readlink().name)
+
     def note(self, result: dict[str, Any]) -> None:
-        """Keep what became of a job: number, overrides, name, exit_code, seconds, reason."""
+        """Keep what became of a job: number, overrides, name, exit_code, seconds, reason; same_as, where another runs
+        the same configuration.
+        """
         write_text(self.folder / f"{result['number']}.json", json.dumps(result, indent=2))
         if self.parallel:
             print(_line(result), flush=True)
@@ -70,12 +80,24 @@ class Sweep:
             self.note(result | {"seconds": 0.0, "reason": reason})
 
     def results(self) -> dict[int, dict[str, Any]]:
-        """Of the jobs that ended, by their number."""
-        found = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
-        return {result["number"]: result for result in sorted(found, key=lambda result: int(result["number"]))}
+        """Of the jobs that ended, by their number. What another job runs ends as that one does."""
+        said = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+        found = {result["number"]: result for result in sorted(said, key=lambda result: int(result["number"]))}
+        ended = {}
+        for number, result in found.items():
+            if "same_as" not in result:
+                ended[number] = result
+            elif (first := found.get(result["same_as"])) is not None:
+                ended[number] = result | {
+                    "exit_code": first["exit_code"],
+                    "reason": f"the same as #{result['same_as']}",
+                }
+        return ended
 
 
 def _line(result: dict[str, Any]) -> str:
+    if "same_as" in result:
+        return f"sweep: #{result['number']} {' '.join(result['overrides'])}: the same as #{result['same_as']}"
     state = "done" if result["exit_code"] == 0 else f"failed ({result['exit_code']})"
     reason = f": {result['reason']}" if result["reason"] else ""
     return f"sweep: #{result['number']} {' '.join(result['overrides'])}: {state} in {result['seconds']:g} s{reason}"

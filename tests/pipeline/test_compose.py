@@ -8,7 +8,7 @@ from hydra.errors import ConfigCompositionException
 
 from conf.schema import CONF
 from conf.validate import ConfigErrors
-from pipeline.compose import opened, resolved
+from pipeline.compose import effective, opened, resolved
 from stages.configuration import validated
 
 
@@ -55,3 +55,13 @@ def test_a_pair_is_resolved_in_what_is_made_of_it() -> None:
     values = values_of("model.image_size=[96,96]")
     assert values["trace"]["input_shape"] == [2, 3, 96, 96]
     assert values["engine"]["profiles"][0]["images"]["max"] == [8, 3, 96, 96]
+
+
+def test_in_fp32_what_has_no_effect_says_nothing() -> None:
+    plain = effective(values_of("precision=fp32"))
+    told = ("precision.data_max=128", "precision.op_block_list=[Softmax]", "precision.custom_rule=mine:rule")
+    assert effective(values_of("precision=fp32", *told)) == plain == values_of("precision=fp32")
+    assert effective(values_of("precision=fp32", "decoder=rtdetrv2")) != plain
+    for method in ("convert", "half"):
+        values = values_of(f"precision.method={method}", "precision.data_max=128")
+        assert effective(values) == values

@@ -208,3 +208,16 @@ def test_the_sweep_of_an_experiment_and_what_the_command_line_changes_of_it(tmp_
     assert [each["decoder"]["name"] for each in params] == ["dfine", "rtdetrv2"]
     assert {each["precision"]["data_max"] for each in params} == {2048.0}
     assert "│   1 │ decoder=rtdetrv2 │ done" in done.stdout
+
+
+def test_what_two_jobs_would_do_alike_the_first_one_does(tmp_path: Path) -> None:
+    sweep = Sweep("s", str(tmp_path), "", True, ["a=1,2,3"])
+    sweep.folder.mkdir(parents=True)
+    assert [sweep.first_with("x", 1), sweep.first_with("x", 0), sweep.first_with("y", 2)] == [1, 1, 2]
+    assert sweep.first_with("x", 1) == 1, "a job that is tried once more runs"
+    note = {"overrides": [], "name": "x", "reason": None, "seconds": 0.0}
+    sweep.note(note | {"number": 0, "exit_code": 0, "same_as": 1})
+    assert sweep.results() == {}, "the one that runs has not ended"
+    sweep.note(note | {"number": 1, "exit_code": 1, "reason": "verify: failed"})
+    assert {number: result["exit_code"] for number, result in sweep.results().items()} == {0: 1, 1: 1}
+    assert sweep.results()[0]["reason"] == "the same as #1"
