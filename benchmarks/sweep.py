@@ -17,6 +17,7 @@ stages: they run without a sweep, too.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -34,13 +35,21 @@ from typing import Any
 import yaml
 
 from benchmarks.observed import ALWAYS, Done, Process, distinct, executed, observed
-from pipeline.sweep_hook import planned
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "sweep.json"
 RUNS = ROOT / "benchmarks" / "build" / "sweep_runs"  # runs/ of (b), for benchmarks/compare_many.py
 SWEEP = ("decoder=dfine,rtdetrv2", "precision=fp32,fp16", "precision.data_max=128,512,2048")
 LAUNCHER = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+
+
+def jobs_of_sweep() -> list[list[str]]:
+    """The overrides of each job, in Hydra's order."""
+    keys = [entry.partition("=") for entry in SWEEP]
+    return [
+        list(job)
+        for job in itertools.product(*([f"{key}={value}" for value in values.split(",")] for key, _, values in keys))
+    ]
 
 
 def clone(folder: Path) -> Path:
@@ -60,7 +69,7 @@ def clone(folder: Path) -> Path:
 def serial(folder: Path, fixed: Sequence[str]) -> dict[str, Any]:
     """(a): each job in its own clone."""
     jobs, processes = [], []
-    for number, overrides in enumerate(planned(list(SWEEP))):
+    for number, overrides in enumerate(jobs_of_sweep()):
         place = clone(folder / f"alone{number}")
         done = _well(observed([*overrides, *fixed], place, folder / f"alone{number}.notes"))
         processes += [(tuple(overrides[:2]), process) for process in done.processes]
