@@ -12,7 +12,10 @@ from typing import Any
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.compose import resolved
 
 
 class RayLauncher(Launcher):
@@ -25,7 +28,8 @@ class RayLauncher(Launcher):
         self.resources = {"num_cpus": cpus_per_job, "num_gpus": gpus_per_job}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Workers compose the configuration themselves, from the command line."""
+        """Workers compose the configuration themselves, from the command line; here it tells what files it names."""
+        self.compose, self.base = hydra_context.config_loader.load_sweep_config, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         import ray
@@ -40,7 +44,9 @@ class RayLauncher(Launcher):
             archive = ray.put(away.archive())
             task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)
             jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
-            waiting: dict[Any, int] = {task.remote(archive, away.order(n, jobs[n])): n for n in jobs}
+            named = {n: away.named(self._values(jobs[n])) for n in jobs}
+            sent = {names: ray.put(away.packed(names)) for names in set(named.values())}
+            waiting: dict[Any, int] = {task.remote(archive, sent[named[n]], away.order(n, jobs[n])): n for n in jobs}
             while waiting:
                 (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
                 number = waiting.pop(ended)
@@ -52,3 +58,13 @@ class RayLauncher(Launcher):
             ray.shutdown()
             away.track()
         return [JobReturn(overrides=overrides, status=JobStatus.COMPLETED) for overrides in job_overrides]
+
+    def _values(self, overrides: list[str]) -> dict[str, Any]:
+        """A job's configuration as far as it can be resolved; its worker says what is wrong with it."""
+        config = self.compose(self.base, overrides)
+        with open_dict(config):
+            del config["hydra"]
+        try:
+            return resolved(config)
+        except OmegaConfBaseException:
+            return {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.isolated import cache_of, local_configuration
+from pipeline.isolated import cache_of, local_configuration, named_files
 from pipeline.job import bring_back
 from pipeline.ray_worker import Order, unpack
 from pipeline.record import PENDING, kept
@@ -21,12 +24,15 @@ from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE
 
+MOST_SENT_BYTES = 2_000_000_000  # of ignored files: they pass through the memory of Ray's object store
+
 
 class Away:
     """The jobs of one sweep, as seen from the project."""
 
     def __init__(self, sweep: Sweep, share_cache: bool) -> None:
         self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
+        self._known: set[Path] | None = None
         self.token = cache_of(self.project) / LOCKS / sweep.id
         self.token.parent.mkdir(parents=True, exist_ok=True)
         self.token.touch()
@@ -41,6 +47,32 @@ class Away:
         """The files of the snapshot, as tar."""
         command = ["git", "archive", "--format=tar", self.sweep.snapshot]
         return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
+
+    def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a configuration names in the project and the snapshot does not have: ignored weights, pictures."""
+        if self._known is None:
+            command = ["git", "ls-tree", "-r", "--name-only", "-z", self.sweep.snapshot]
+            listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
+            files = [Path(name) for name in listed.split("\0") if name]
+            self._known = {*files, *(parent for file in files for parent in file.parents)}
+        return tuple(str(name) for name in named_files(self.project, values) if name not in self._known)
+
+    def packed(self, names: Sequence[str]) -> bytes:
+        """These files and folders, as tar. What is too much for Ray's memory is left out, and that is said."""
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
+            for name in names:
+                place = self.project / name
+                files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+                size = sum(file.stat().st_size for file in files)
+                if archive.tell() + size > MOST_SENT_BYTES:
+                    said = (
+                        f"{name} ({size / 1e9:.1f} GB) is not sent to workers, which take {MOST_SENT_BYTES / 1e9:g} GB"
+                    )
+                    print(f"sweep: {said}; give it an absolute path that they see", file=sys.stderr)
+                else:
+                    tar.add(place, name)
+        return archive.getvalue()
 
     def order(self, number: int, overrides: list[str]) -> Order:
         """What a worker is told."""

@@ -108,20 +108,33 @@ def bring_along(project: Path, place: Path, values: Any) -> None:
 
     An ONNX file and what lies beside it under its name are copied, since onnx reads no weights through links.
     """
+    for relative, as_copy in named_files(project, values).items():
+        source, target = project / relative, place / relative
+        if target.exists() or any(parent.is_symlink() for parent in _inside(place, target)):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if as_copy:
+            shutil.copy2(source, target)
+        else:
+            target.symlink_to(source.resolve())
+
+
+def named_files(project: Path, values: Any) -> dict[Path, bool]:
+    """Files and folders of the project that a configuration names, relative to it, and whether a link to them is not
+    enough: so with an ONNX file and what lies beside it under its name.
+    """
+    found: dict[Path, bool] = {}
     for name in _texts(values):
         relative = Path(name)
         if not name or relative.is_absolute() or ".." in relative.parts or not relative.parts:
             continue
-        source, target = project / relative, place / relative
-        if target.exists() or not source.exists() or any(parent.is_symlink() for parent in _inside(place, target)):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
+        source = project / relative
         if source.suffix == ".onnx" and source.is_file():
-            for file in source.parent.glob(f"{glob.escape(source.stem)}*"):
-                if file.is_file() and not (target.parent / file.name).exists():
-                    shutil.copy2(file, target.parent / file.name)
-        else:
-            target.symlink_to(source.resolve())
+            beside = sorted(source.parent.glob(f"{glob.escape(source.stem)}*"))
+            found |= {relative.parent / file.name: True for file in beside if file.is_file()}
+        elif source.exists():
+            found.setdefault(relative, False)
+    return found
 
 
 def _inside(place: Path, target: Path) -> list[Path]:

@@ -49,11 +49,12 @@ def unpack(archive: bytes, folder: Path) -> None:
         tar.extractall(folder, **careful)
 
 
-def work(archive: bytes, order: Order) -> dict[str, Any]:
+def work(archive: bytes, brought: bytes, order: Order) -> dict[str, Any]:
     """Run a job.
 
     Args:
         archive: tar of the project's files.
+        brought: tar of what the job's configuration names beside them.
         order: see Order.
 
     Returns:
@@ -62,6 +63,7 @@ def work(archive: bytes, order: Order) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         folder = Path(name)
         unpack(archive, folder)
+        unpack(brought, folder)
         shared = os.access(order.token, os.W_OK)
         local = folder / ".dvc" / "config.local"
         local.touch(mode=0o600)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.conftest import in_workspace
 
@@ -180,6 +181,26 @@ def test_overflow_fails_without_pins_at_a_named_place_and_passes_with_our_defaul
     assert ours.returncode == 0, ours.stderr
     assert not {"trace", "slim", "calibrate"} & set(ran(ours))
     assert abs(verify["ap50_95"] - verify["ap50_95_fp32"]) <= 0.005 and verify["nan"] == 0 and verify["inf"] == 0
+
+
+def test_a_search_finds_the_parts_that_have_to_stay_fp32(
+    swept: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    workspace, _ = swept
+    found = pipeline(workspace, "experiment=overflow_naive", "search=frontier", "search.runs=4")
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert report(workspace, "verify")["verdict"] == "passed", "the workspace holds the chosen run"
+    (line,) = re.findall(r"search: the cheapest run inside the gates: (\d) of 8 parts: (\S+)", found.stdout)
+    kept = yaml.safe_load((Path(line[1]) / "experiment.yaml").read_text())["precision"]
+    params = yaml.safe_load((workspace / "params.yaml").read_text())
+    assert kept["node_block_list"] + kept["scope_block_list"]
+    assert all(params["precision"][name] == kept[name] for name in kept) and params["search"]["name"] == "none"
+    verdicts = query(
+        workspace,
+        "select v.value, count(*) from tags p join tags v using (run_uuid) join runs r on r.run_uuid = p.value "
+        "where p.key = 'mlflow.parentRunId' and v.key = 'verdict' and r.name like 'search-%' group by 1 order by 1",
+    )
+    assert sum(count for _, count in verdicts) >= 3 and dict(verdicts)["passed"] >= 1
 
 
 def test_weights_of_another_architecture_name_the_tensors(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

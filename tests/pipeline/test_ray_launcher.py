@@ -174,7 +174,11 @@ def blind(ray: RayCluster) -> Iterator[list[str]]:
 
 def test_what_a_worker_without_the_cache_made_is_in_the_cache_afterwards(ray: RayCluster, blind: list[str]) -> None:
     ray.ran.forget()
-    told = ("seed=7", "precision.data_max=7,8")
+    weights = ray.workspace / "mine" / "weights.safetensors"
+    weights.parent.mkdir()
+    weights.write_bytes(b"that git ignores and the configuration names: a run without them is refused")
+    (ray.workspace / ".git/info/exclude").write_text("/mine/\n")
+    told = ("seed=7", "precision.data_max=7,8", "model.checkpoint=mine/weights.safetensors")
     done = ray.run(*told, *blind)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ray.ran.names() == ["common-7", "own-7", "common-7", "own-8"], "each job had a cache of its own"
