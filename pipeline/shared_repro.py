@@ -4,7 +4,8 @@
 
 DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
 digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
-finds there what the first has made. The locks are files in the cache; that of a process which has died is free.
+finds in the cache what the first has made; all later ones take it from there beside each other. The locks are files in
+the cache; that of a process which has died is free.
 
 With --pull, what other machines have run comes from the remote, stage by stage, under the same lock. `dvc repro --pull`
 copies every entry of the remote's run-cache each time, and ends where the remote does not answer.
@@ -24,6 +25,7 @@ from pipeline.remote_cache import pull_entries, restore_from_remote
 from pipeline.workspace import locked
 
 LOCKS = "truehalf.locks"
+_MADE = "made"
 
 
 def main() -> int:
@@ -44,15 +46,25 @@ def main() -> int:
         key = _key(stage)
         if key is None:
             return of_dvc._reproduce_stage(stage, **options)
-        path = Path(stage.repo.cache.local.path).parent.parent / LOCKS / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path, f"{stage.name}: another job runs the same; waiting for it"):
-            return of_dvc._reproduce_stage(stage, **options)
+        lock = Path(stage.repo.cache.local.path).parent.parent / LOCKS / key
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        if not _was_made(lock):
+            with locked(lock, f"{stage.name}: another job runs the same; waiting for it"):
+                if not _was_made(lock):
+                    done = of_dvc._reproduce_stage(stage, **options)
+                    lock.write_text(_MADE)
+                    return done
+        return of_dvc._reproduce_stage(stage, **options)
 
     Repo.reproduce = reproduce
     if options.pull or options.pull_outs:
         restore_from_remote()
     return int(dvc(["repro", *further]))
+
+
+def _was_made(lock: Path) -> bool:
+    """Whether some job has finished the stage, so that it comes from the cache: nobody has to wait for another then."""
+    return lock.exists() and lock.read_text() == _MADE
 
 
 def _options() -> argparse.ArgumentParser:

@@ -69,8 +69,8 @@ def test_a_local_cache_reads_once() -> None:
 
 def test_what_is_in_the_cache_can_be_checked_out_beside_each_other() -> None:
     jobs = [job(str(n)) for n in range(4)]
-    locked = simulate(jobs, farm(4, dvc_stage_s=1.0))
-    unlocked = simulate(jobs, farm(4, dvc_stage_s=1.0, lock_on_hit=False))
+    locked = simulate(jobs, farm(4, dvc_stage_s=1.0, lock_on_hit=True))
+    unlocked = simulate(jobs, farm(4, dvc_stage_s=1.0))
     assert locked.makespan_s > unlocked.makespan_s
 
 

@@ -1,11 +1,14 @@
 """Runs side by side on one cache: what they have in common runs once, and in DVC's own way otherwise."""
 
+import contextlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from pipeline.isolated import isolated
 from pipeline.snapshot import take
+from pipeline.workspace import locked
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
 
@@ -55,3 +58,21 @@ def test_a_stage_that_fails_frees_its_lock_and_the_next_one_tries(tmp_path: Path
         said = [job.communicate()[0] for job in jobs]
         assert all(job.returncode != 0 for job in jobs) and all("failed to reproduce" in text for text in said)
         assert ran.read_text().split() == ["common", "common"]
+
+
+def test_what_was_made_is_taken_without_waiting_and_what_the_cache_lost_is_made_again(tmp_path: Path) -> None:
+    project, ran = make(tmp_path / "project"), tmp_path / "ran"
+    commit = take(project)
+    with isolated(project, commit, "a", {}) as a:
+        assert repro(a, ran).wait() == 0
+    locks = [path for path in (project / ".dvc/cache/truehalf.locks").iterdir() if path.is_file()]
+    with contextlib.ExitStack() as held, isolated(project, commit, "b", {}) as b:
+        for lock in locks:
+            held.enter_context(locked(lock, "nobody else"))
+        said, _ = repro(b, ran).communicate(timeout=60)
+        assert "waiting" not in said and len(locks) == 2 and ran.read_text().split() == ["common", "own"]
+    shutil.rmtree(project / ".dvc/cache/runs")
+    shutil.rmtree(project / ".dvc/cache/files")
+    with isolated(project, commit, "c", {}) as c:
+        assert repro(c, ran).wait() == 0
+        assert (c / "out/own/value").exists() and ran.read_text().split() == ["common", "own"] * 2
