@@ -127,7 +127,7 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
             result["reason"] = "the parts of the model could not be ranked"
             return 1, project / "runs" / name_of(values)
         result["name"] = step.folder.name
-    return step.code, step.folder
+    return 0 if step.passed else 1, step.folder
 
 
 @contextlib.contextmanager

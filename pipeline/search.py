@@ -99,6 +99,11 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
     """
     walk = _Walk(values, once)
     cheapest = walk.take("as configured", {})
+    if cheapest.run.verdict == "not verified":
+        print(
+            "search: the gates cannot be judged (not verified, see above), so nothing is inside them", file=sys.stderr
+        )
+        return cheapest
     if values["precision"]["data_max"] is not None:
         cheapest = walk.take("no data_max", {"data_max": None})
     if not cheapest.passed:

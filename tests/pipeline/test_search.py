@@ -21,7 +21,7 @@ PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
 class Chain:
     """Runs that pass where at least `needed` parts are FP32; the share of FP32 arithmetic is what they pin."""
 
-    def __init__(self, folder: Path, passes: Callable[[int, float | None], bool]) -> None:
+    def __init__(self, folder: Path, passes: Callable[[int, float | None], bool | None]) -> None:
         self.folder, self.passes = folder, passes
         self.ran: list[tuple[int, float | None]] = []
         self.asked: list[tuple[int, int]] = []
@@ -35,15 +35,16 @@ class Chain:
         place = self.folder / f"run{len(self.ran)}"
         write_params(place, values)
         passed = self.passes(pinned, precision["data_max"])
+        verdict = {True: "passed", False: "failed", None: "not verified"}[passed]
         of_rule = 0.5 if precision["data_max"] is not None else 0.0
         reports = {
-            "verify": {"verdict": "passed" if passed else "failed", "status": "done" if passed else "failed"},
+            "verify": {"verdict": verdict, "status": "failed" if verdict == "failed" else "done"},
             "fp16": {"fp16_arithmetic": 1 - pinned / 100 - of_rule},
         }
         (place / "reports").mkdir()
         for name, report in reports.items():
             (place / "reports" / f"{name}.json").write_text(json.dumps(report))
-        return self.code(len(self.ran)) or int(not passed), place
+        return self.code(len(self.ran)) or int(verdict == "failed"), place
 
     def parts_of(self, count: int, samples: int) -> list[Part]:
         self.asked.append((count, samples))
@@ -94,6 +95,14 @@ def test_where_nothing_passes_it_says_so_and_ends_as_failed(tmp_path: Path, caps
     chain = Chain(tmp_path, lambda pinned, limit: False)
     step = frontier(values(runs=4), chain.once, chain.parts_of)
     assert step.code == 1 and "no run is inside the gates" in capsys.readouterr().err
+
+
+def test_where_gates_have_no_value_it_does_not_spend_the_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: None)
+    step = frontier(values(), chain.once, chain.parts_of)
+    assert len(chain.ran) == 1 and not step.passed and "cannot be judged" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_search(tmp_path: Path) -> None:
