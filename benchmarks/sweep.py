@@ -225,6 +225,12 @@ def table(found: dict[str, Any]) -> str:
         load = f"{row['load_average_before']}, {row['load_average_after']}"
         cells = (name, len(row["jobs"]), f"{row['wall_s']:.0f}", to[0], f"{row['processor_s']:.0f}", to[1], count, load)
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    first = [alone["wall_s"] for alone, job in zip(a["jobs"], b["jobs"], strict=True) if "same_as" not in job]
+    to_first = f"{b['wall_s'] / sum(first):.2f}"
+    lines += [
+        "",
+        f"Without the jobs that repeat another one, (a) takes {sum(first):.0f} s, and (b) {to_first} of that.",
+    ]
     lines += ["", "| stage | distinct inputs | executed in (b) | executed in (c) |", "|---|---|---|---|"]
     for stage in b["executed"]:
         inputs = b["distinct_inputs"].get(stage, "runs always")
