@@ -68,6 +68,7 @@ bench: setup bench-peers bench-lightly ## measure truehalf beside its peers and 
 
 bench-sweep: setup ## measure sweeps, compare and tracking, and simulate a farm; fills in docs/farm.md (half an hour)
 	$(BIN)/python -m benchmarks.sweep
+	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.compare_many
 	$(BIN)/python -m benchmarks.tracking
 	$(BIN)/python -m benchmarks.farm

@@ -18,6 +18,7 @@ from benchmarks import (
     converters,
     emulation,
     farm,
+    overhead,
     placing,
     planted_faults,
     repair,
@@ -40,6 +41,7 @@ TABLES: dict[str, tuple[Path, Callable[[Any], str]]] = {
     "planted_faults": (planted_faults.RESULTS, planted_faults.table),
     "repair": (repair.RESULTS, repair.tables),
     "sweep": (sweep.RESULTS, sweep.table),
+    "overhead": (overhead.RESULTS, overhead.table),
     "compare_many": (compare_many.RESULTS, compare_many.table),
     "tracking": (tracking.RESULTS, tracking.table),
 }

@@ -71,7 +71,7 @@ def serial(folder: Path, fixed: Sequence[str]) -> dict[str, Any]:
     jobs, processes = [], []
     for number, overrides in enumerate(jobs_of_sweep()):
         place = clone(folder / f"alone{number}")
-        done = _well(observed([*overrides, *fixed], place, folder / f"alone{number}.notes"))
+        done = well(observed([*overrides, *fixed], place, folder / f"alone{number}.notes"))
         processes += [(tuple(overrides[:2]), process) for process in done.processes]
         jobs.append({"overrides": overrides} | done.facts() | {"executed": sum(executed(done.processes).values())})
         _say("alone", " ".join(overrides), f"{done.wall_s:.1f} s")
@@ -103,9 +103,15 @@ def _stage_times(processes: Sequence[tuple[tuple[str, ...], Process]]) -> dict[s
     }
 
 
-def shared(place: Path, fixed: Sequence[str], notes: Path) -> dict[str, Any]:
+def shared(
+    place: Path,
+    fixed: Sequence[str],
+    notes: Path,
+    sweep: Sequence[str] = SWEEP,
+    launcher: Sequence[str] = LAUNCHER,
+) -> dict[str, Any]:
     """(b), and (c) when it is called once more."""
-    done = _well(observed(["-m", *SWEEP, *fixed, *LAUNCHER], place, notes))
+    done = well(observed(["-m", *sweep, *fixed, *launcher], place, notes))
     said = _jobs(place)
     ran = executed(done.processes)
     locks = {(place / "runs" / job["name"] / "dvc.lock") for job in said}
@@ -185,7 +191,7 @@ def _artifacts(locks: set[Path]) -> dict[str, dict[str, float]]:
     }
 
 
-def _well(done: Done) -> Done:
+def well(done: Done) -> Done:
     if done.exit_code:
         raise SystemExit(f"benchmarks.sweep: the pipeline ended with {done.exit_code}")
     return done
