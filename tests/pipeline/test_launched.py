@@ -22,7 +22,8 @@ SLURM = {
     "sbatch": """\
 tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
 export SLURM_JOB_ID=77 SLURM_ARRAY_JOB_ID=77 SLURM_NTASKS=1 SLURM_JOB_NUM_NODES=1 SLURM_NODEID=0 SLURM_PROCID=0
-for task in $(seq 0 "$tasks"); do SLURM_ARRAY_TASK_ID=$task bash "$1" >/dev/null 2>&1 & done
+script=$(cat "$1")  # as Slurm does: the submitter moves its file as soon as this program has ended
+for task in $(seq 0 "$tasks"); do SLURM_ARRAY_TASK_ID=$task bash -c "$script" >/dev/null 2>&1 & done
 echo "Submitted batch job 77"
 """,
     "srun": """\
