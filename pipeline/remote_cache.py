@@ -22,10 +22,10 @@ from typing import Any
 
 import yaml
 
-from pipeline.workspace import root
+from pipeline.masked import without_password
+from pipeline.workspace import LOADER, root
 
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
-_PASSWORD = re.compile(r"(\w+://)[^\s/@]*@")
 
 
 class RemoteFails(Exception):
@@ -183,7 +183,7 @@ def _read(path: Path) -> dict[str, Any]:
     """An entry or a dvc.lock, which are alike; empty where there is none."""
     if not path.exists():
         return {}
-    loaded = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loaded = yaml.load(path.read_text(), Loader=LOADER)
     return loaded if isinstance(loaded, dict) else {}
 
 
@@ -200,7 +200,7 @@ def _one_line(error: BaseException) -> str:
     """Type and first line of an error, without the password of an address."""
     first = next(iter(str(error).strip().splitlines()), "no message")
     kind = "" if isinstance(error, RemoteFails) else f"{type(error).__name__}: "
-    return _PASSWORD.sub(r"\1", kind + first)
+    return without_password(kind + first)
 
 
 def main() -> int:

@@ -13,11 +13,11 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from pipeline.masked import without_password
 from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
 from pipeline.registry import FOLDER, SHA256_TAG, refusal, register
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
@@ -26,7 +26,6 @@ DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 SWEEP_TAG = "truehalf.sweep"
 _PARENT_TAG = "mlflow.parentRunId"
-_PASSWORD = re.compile(r"(\w+://)[^\s/@]*@")
 
 
 def main() -> None:
@@ -120,7 +119,7 @@ def _be_brief() -> None:
 def _first_line(error: Exception) -> str:
     """The first line of an error, without credentials that an address may hold."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-    return _PASSWORD.sub(r"\1***@", text)
+    return without_password(text)
 
 
 def _experiment(mlflow: Any, name: str, artifacts: str | None) -> str:

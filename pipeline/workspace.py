@@ -19,7 +19,7 @@ from conf.schema import CONF
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
 AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
 
@@ -59,7 +59,7 @@ def write_params(folder: Path, values: Mapping[str, Any]) -> None:
     """Write params.yaml atomically, and only when it would say something else."""
     path = folder / "params.yaml"
     with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
-        if yaml.load(path.read_text(), _LOADER) == values:
+        if yaml.load(path.read_text(), LOADER) == values:
             return
     write_text(path, _HEADER + yaml.safe_dump(dict(values), sort_keys=False))
 
@@ -82,7 +82,7 @@ def reports_of_run(folder: Path, failed_stage: str | None) -> dict[str, dict[str
 
 
 def read_params(folder: Path) -> dict[str, Any]:
-    values = yaml.load((folder / "params.yaml").read_text(), _LOADER)
+    values = yaml.load((folder / "params.yaml").read_text(), LOADER)
     assert isinstance(values, dict)
     return values
 
