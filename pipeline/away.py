@@ -76,11 +76,10 @@ class Away:
 
     def order(self, number: int, overrides: list[str]) -> Order:
         """What a worker is told."""
-        alone = {"core": {"no_scm": "true"}}
         return Order(
             arguments=[*overrides, "workspace=here", f"hydra.job.num={number}"],
-            dvc=local_configuration(self.project, alone | {"cache": {"dir": "cache"}}),
-            dvc_shared=local_configuration(self.project, alone),
+            dvc=local_configuration(self.project, {"cache": {"dir": "cache"}}),
+            dvc_shared=local_configuration(self.project, {}),
             token=str(self.token) if self.share_cache else "",
             sweep=replace(self.sweep, parallel=False, snapshot="").text(),
             variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),

@@ -82,13 +82,15 @@ def _configuration(folder: Path) -> configparser.ConfigParser:
 def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]]) -> str:
     """Text of DVC's local configuration for a workspace elsewhere: the project's own cache and remotes.
 
+    DVC leaves git alone there, from which nothing is committed: it would read git's whole index for each out.
+
     Args:
         further: {section: {option: value}}, above what the project says.
     """
     common = _configuration(project / ".dvc")
     local = configparser.ConfigParser(interpolation=None)
     local.read(project / ".dvc" / "config.local")
-    told: dict[str, dict[str, str]] = {"cache": {"dir": str(cache_of(project))}}
+    told: dict[str, dict[str, str]] = {"core": {"no_scm": "true"}, "cache": {"dir": str(cache_of(project))}}
     for section in common.sections():
         url = common.get(section, "url", fallback=None)
         if url is not None and "://" not in url:

@@ -53,17 +53,17 @@ def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, ou
         release(folder)
         remove_leftovers(folder)
         write_params(folder, values)
-        code = _chain(place, _repro(values, place))
+        code = _chain(place, _repro(values))
         sweep = Sweep.joined()
         if values["workspace"]["push"] and code != 130 and not (sweep and sweep.pushes):
             _execute(["pipeline.remote_cache", "push"], place)
         return code
 
 
-def _repro(values: Mapping[str, Any], place: _Place) -> list[str]:
-    """What runs the stages: DVC itself, or, beside other runs or with a remote, DVC with locks and transfers."""
+def _repro(values: Mapping[str, Any]) -> list[str]:
+    """What runs the stages: `dvc repro`, with a lock around each stage, and transfers from a remote."""
     if not values["workspace"]["pull"]:
-        return ["dvc", "repro"] if place.project is None else ["pipeline.shared_repro"]
+        return ["pipeline.shared_repro"]
     sweep = Sweep.joined()
     pulled = sweep is not None and sweep.pulled and AWAY_VARIABLE not in os.environ  # into the cache of its jobs
     return ["pipeline.shared_repro", "--pull-outs" if pulled else "--pull"]

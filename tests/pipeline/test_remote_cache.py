@@ -130,7 +130,7 @@ def test_a_worker_that_does_not_see_the_cache_takes_it_from_the_remote(
     worker = tmp_path / "elsewhere" / "worker"
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=first, capture_output=True, check=True).stdout
     unpack(archive, worker)
-    told = local_configuration(first, {"core": {"no_scm": "true"}, "cache": {"dir": "cache"}})
+    told = local_configuration(first, {"cache": {"dir": "cache"}})
     (worker / ".dvc/config.local").write_text(told)
     monkeypatch.setenv(AWAY_VARIABLE, "1")
     run_in(worker, project=worker)
