@@ -21,21 +21,19 @@ from stages.slimming import slim
 from stages.trace import MENDED_BY, PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.stages.models import detectors
-
-SPEC: dict[str, Any] = {
-    "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 4]}],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["n", 3]}],
-    "trained": True,
-}
-
-
-class Head(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = torch.nn.Linear(4, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.fc(x))
+from tests.stages.models.small_modules import (
+    FEATURES,
+    PICTURES,
+    SCALED,
+    SPEC,
+    Baked,
+    Convolved,
+    FixedHeight,
+    Head,
+    Unread,
+    feeds,
+    sized,
+)
 
 
 class Branch(Head):
@@ -43,10 +41,6 @@ class Branch(Head):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(x) if x.sum() > 0 else -self.fc(x)
-
-
-def feeds(*values: float) -> dict[str, np.ndarray]:
-    return {"x": np.array([[value, 1, 2, 3] for value in values], np.float32)}
 
 
 def traced(module: torch.nn.Module, path: Path, spec: dict[str, Any] = SPEC, **options: Any) -> dict[str, Any]:
@@ -104,40 +98,10 @@ def test_without_samples_nothing_is_verified(tmp_path: Path) -> None:
     assert parity == {"status": "not verified", "reason": "no samples were given to compare on"}
 
 
-@pytest.mark.parametrize("trained", [True, False])
-def test_outputs_that_are_not_finite_are_refused(trained: bool, tmp_path: Path) -> None:
-    module = Head()
-    torch.nn.init.constant_(module.fc.weight, float("inf"))
-    with pytest.raises(StageError, match="NaN or Inf values from torch"):
-        traced(module, tmp_path / "m.onnx", SPEC | {"trained": trained})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "z", "shape": ["n", 2]}, r"'z': expected shape \['n', 2\], the exported file has \['\?', 3\]"),
-        ({"dtype": "float16"}, "'y': expected float16, the exported file has float32"),
-    ],
-)
-def test_file_that_contradicts_the_spec_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    spec = SPEC | {"outputs": [SPEC["outputs"][0] | changes]}
-    with pytest.raises(StageError, match=message):
-        traced(Head(), tmp_path / "m.onnx", spec)
-    assert not (tmp_path / "m.onnx").exists()
-
-
-@pytest.mark.parametrize(
-    ("shapes", "said"),
-    [
-        (((5, 7), (5, 3)), "output 'boxes', kind 'boxes': expected [N, boxes, 4], got shape ['n', 5, 3]"),
-        (((5, 7), (6, 4)), "expected as many pictures and boxes in each output, got {'logits': ['n', 5], 'boxes': "),
-        (((35,), (5, 4)), "output 'logits', kind 'logits': expected [N, queries, classes], got shape ['n', 35]"),
-    ],
-)
 @pytest.mark.parametrize("as_file", [False, True])
-def test_outputs_that_are_not_what_they_are_declared_to_be(
-    as_file: bool, shapes: tuple[tuple[int, ...], ...], said: str, tmp_path: Path
-) -> None:
+def test_outputs_that_are_not_what_they_are_declared_to_be(as_file: bool, tmp_path: Path) -> None:
+    shapes = ((5, 7), (5, 3))
+
     class Queries(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(x.mean(1).reshape(-1, *[1] * len(shape)).expand(-1, *shape) for shape in shapes)
@@ -152,7 +116,7 @@ def test_outputs_that_are_not_what_they_are_declared_to_be(
             pass_on(tmp_path / "given.onnx", tmp_path / "out" / "m.onnx", spec=SPEC | {"outputs": outputs})
         else:
             traced(Queries(), tmp_path / "out" / "m.onnx", SPEC | {"outputs": outputs})
-    assert said in str(error.value) and "`take` which of the tensors" in str(error.value)
+    assert "output 'boxes', kind 'boxes': expected [N, boxes, 4], got shape ['n', 5, 3]" in str(error.value)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -163,11 +127,6 @@ def test_outputs_that_the_spec_does_not_know_are_refused(tmp_path: Path) -> None
 
     with pytest.raises(StageError, match="expected outputs y, the exported file has y, "):
         traced(Two(), tmp_path / "m.onnx")
-
-
-def test_samples_of_other_inputs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="the spec has inputs x, the samples have pixels"):
-        trace(Head(), {"pixels": feeds(1)["x"]}, tmp_path / "m.onnx", spec=SPEC)
 
 
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
@@ -261,25 +220,11 @@ def test_rules_are_mended_by_passes_that_there_are() -> None:
     assert set(MENDED_BY) <= set(RULES) and set(MENDED_BY.values()) <= set(REPAIR_PASSES)
 
 
-class Baked(Head):
-    def forward(self, scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return self.fc(x) * scale.item()
-
-
-SCALED = SPEC | {"inputs": [{"name": "scale", "dtype": "int64", "shape": [1]}, *SPEC["inputs"]]}
-
-
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
     example = feeds(1, 2) | {"scale": np.ones(1, np.int64)}
     with pytest.raises(StageError, match=r"reads input 'scale', and outputs depend on it in torch: .*baked-item"):
         trace(Baked(), example, tmp_path / "m.onnx", spec=SCALED)
     assert list(tmp_path.iterdir()) == []
-
-
-class Unread(Head):
-    def forward(self, scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        assert len(torch.eye(9)[scale]) == len(scale)  # takes no number beyond 8
-        return super().forward(x)
 
 
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
@@ -298,31 +243,6 @@ def test_an_input_that_no_output_depends_on_stays_an_input(exporter: str, tmp_pa
     assert [value.name for value in load_model(tmp_path / "slim" / "m.onnx").graph.inputs] == ["scale", "x"]
 
 
-class Convolved(torch.nn.Module):
-    """Of any size: a map of features, and their mean."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3, stride=4, padding=1)
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        features = self.conv(images).relu()
-        return features, features.mean((2, 3))
-
-
-class FixedHeight(Convolved):
-    """Keeps its height in a buffer; the exporters only see that the sizes fit at the traced one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("rows", torch.linspace(0, 1, 16)[:, None])
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        features, _ = super().forward(images)
-        features = features + self.rows
-        return features, features.mean((2, 3))
-
-
 class BakedWidth(Convolved):
     """torch itself takes any size; int() writes the traced width into the graph."""
 
@@ -337,23 +257,7 @@ class BakedReshape(Convolved):
         return features.reshape(-1, 4, int(features.shape[2]), int(features.shape[3])), features.mean((2, 3))
 
 
-PICTURES = {"name": "images", "dtype": "float32", "shape": ["batch", 3, "height", "width"], "kind": "images"}
-FEATURES: dict[str, Any] = {
-    "inputs": [PICTURES],
-    "outputs": [
-        {"name": "features", "dtype": "float32", "shape": ["batch", 4, 16, 16]},
-        {"name": "mean", "dtype": "float32", "shape": ["batch", 4]},
-    ],
-    "trained": True,
-}
-
-
 DYNAMO = {"exporter": "dynamo", "opset": 18}
-
-
-def sized(*sizes: tuple[int, int], batch: int = 2) -> list[dict[str, np.ndarray]]:
-    rng = np.random.default_rng(0)
-    return [{"images": rng.random((batch, 3, *size), np.float32)} for size in sizes]
 
 
 def traced_at_sizes(module: torch.nn.Module, path: Path, **options: Any) -> dict[str, Any]:
@@ -393,11 +297,6 @@ def test_declared_names_of_output_axes_go_before_the_exporters(tmp_path: Path) -
     ("module", "said"),
     [
         (
-            FixedHeight(),
-            "axis 2 of 'images' (height) cannot vary: at images [2, 3, 32, 64] (traced at [2, 3, 64, 64]), the module "
-            "itself fails in torch: RuntimeError",
-        ),
-        (
             BakedWidth(),
             "axis 3 of 'images' (width) cannot vary: at images [2, 3, 64, 96] (traced at [2, 3, 64, 64]), the exported "
             "file does not hold: torch and ONNX Runtime agree on ",
@@ -425,33 +324,6 @@ def test_an_axis_that_cannot_vary_is_named_under_dynamo(module: torch.nn.Module,
         traced_at_sizes(module, tmp_path / "m.onnx", **DYNAMO)
     assert said in str(error.value)
     assert list(tmp_path.iterdir()) == []
-
-
-class BakedSum(Convolved):
-    """ONNX Runtime itself fails at other sizes."""
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        features, _ = super().forward(images)
-        return ((features + torch.ones(int(features.shape[2]), int(features.shape[3]))).mean((2, 3)),)
-
-
-def test_what_onnx_runtime_fails_on_is_said_once_and_in_short(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(StageError) as error:
-        traced_at_sizes(BakedSum(), tmp_path / "m.onnx", spec=FEATURES | {"outputs": FEATURES["outputs"][1:]})
-    said = str(error.value)
-    assert said.startswith("axis 2 of 'images' (height), axis 3 of 'images' (width) cannot vary: at images [2, 3, 32, ")
-    assert "while running Add node" in said and "by a dimension other than 1. 8 by 16; take it out" in said
-    assert "onnxruntime_src" not in said and "onnxruntime" not in "".join(capfd.readouterr())
-
-
-def test_untrained_weights_that_differ_at_another_size_are_not_verified(tmp_path: Path) -> None:
-    parity = traced_at_sizes(BakedWidth(), tmp_path / "m.onnx", spec=FEATURES | {"trained": False})["parity"]
-    assert parity["status"] == "not verified" and parity["reason"].startswith(
-        "at {'images': [2, 3, 32, 96]}: torch and"
-    )
-    assert [entry["status"] for entry in parity["sizes"]] == ["not verified"] * 2
 
 
 class Counting(Convolved):
@@ -493,16 +365,6 @@ def test_the_module_is_left_as_it_was(exporter: str, tmp_path: Path) -> None:
     trace(module, sized((64, 64))[0], tmp_path / "m.onnx", **options)
     assert state() == before
     assert module.calls, "its hooks ran"
-
-
-class Even(Head):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x.reshape(2, -1, 4)).flatten(0, 1)
-
-
-def test_a_module_that_fails_on_what_it_is_compared_on_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"the module itself fails in torch: RuntimeError: .* on x \[3, 4\]"):
-        traced(Even(), tmp_path / "m.onnx")
 
 
 def test_prepared_is_entered_for_the_export_alone(tmp_path: Path) -> None:
