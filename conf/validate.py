@@ -62,6 +62,22 @@ def _complete(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return dict(entry) | {key: value for key, value in (of_pictures | _LEFT_OUT[name]).items() if key not in entry}
 
 
+def as_typed(values: Any, typed: Any) -> Any:
+    """Plain values of a configuration, each number as its type has it: 512 of a key of type float is 512.0. DVC, MLflow
+    and whoever compares runs go by what is written, and would take the two for different values.
+
+    Args:
+        values: dicts, lists and scalars.
+        typed: what `validate` has returned for them.
+    """
+    if isinstance(values, Mapping):
+        of = typed if isinstance(typed, Mapping) else vars(typed)
+        return {key: as_typed(value, of[key]) for key, value in values.items()}
+    if isinstance(values, list):
+        return [as_typed(value, item) for value, item in zip(values, typed, strict=True)]
+    return typed if isinstance(typed, float) else values
+
+
 def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Config:
     """Check a fully resolved configuration (plain dicts, lists and scalars) and return it typed.
 

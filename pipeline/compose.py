@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from conf.schema import CONF, PrecisionName
-from conf.validate import completed
+from conf.schema import CONF, Config, PrecisionName
+from conf.validate import as_typed, completed
 
 # Mappings with keys of the user's own.
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")
@@ -44,12 +44,18 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     return completed(values)
 
 
-def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked configuration in which what has no effect says nothing: in FP32, all of `precision` but its dtype.
+def effective(values: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """A checked configuration in which all that has the same effect is written the same way: a number as its type has
+    it, and in FP32 nothing of `precision` but its dtype.
 
     Stages list `precision` as a whole, so that a sweep over both precisions and a threshold of FP16 would verify the
     same FP32 file once for each threshold.
+
+    Args:
+        values: plain ones.
+        config: the same, as the check has returned it.
     """
+    values = as_typed(values, config)
     if values["precision"]["dtype"] != PrecisionName.fp32.value:
         return dict(values)
     idle = yaml.safe_load((CONF / "precision" / "fp32.yaml").read_text())

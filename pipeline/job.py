@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from conf.files import missing_files
+from conf.schema import Config
 from conf.validate import ConfigErrors
 from pipeline.compose import effective, resolved
 from pipeline.gate import failures
@@ -46,8 +47,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     started = time.time()
     try:
         values = resolved(config)
-        _check(values)
-        code, place = _run(effective(values), sweep, number, result)
+        code, place = _run(effective(values, _checked(values)), sweep, number, result)
         result["reason"] = result["reason"] or _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
@@ -161,19 +161,21 @@ def bring_back(place: Path, kept: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _check(values: dict[str, Any]) -> None:
-    """Raise ConfigErrors with all that is wrong, files that are not there included."""
+def _checked(values: dict[str, Any]) -> Config:
+    """The configuration, typed; or ConfigErrors with all that is wrong, files that are not there included."""
     errors: list[str] = []
+    config: Config | None = None
     try:
-        validated(values)
+        config = validated(values)
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
     errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
         errors += without_remote(values["workspace"], root())
-    if errors:
+    if errors or config is None:
         raise ConfigErrors(errors)
+    return config
 
 
 def _reason(place: Path) -> str:

@@ -60,7 +60,7 @@ TRACK = """\
 CHAIN_WORK = """\
 import json, os, pathlib, re, sys, time
 name, key = sys.argv[1:]
-name += "-" + re.search(key + ": (.*)", pathlib.Path("params.yaml").read_text(), re.M)[1]
+name += "-" + re.search(key + r": (.*?)(?:\\.0)?$", pathlib.Path("params.yaml").read_text(), re.M)[1]
 ran = pathlib.Path(os.environ["RAN"])
 with ran.open("a") as file:
     file.write(f"{name} {os.getpid()}\\n")

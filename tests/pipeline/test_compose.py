@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
@@ -57,11 +58,33 @@ def test_a_pair_is_resolved_in_what_is_made_of_it() -> None:
     assert values["engine"]["profiles"][0]["images"]["max"] == [8, 3, 96, 96]
 
 
+def effective_of(*overrides: str) -> dict[str, Any]:
+    values = values_of(*overrides)
+    return effective(values, validated(values))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("precision.data_max=512", "precision.data_max=512.0"),
+        ("model.preprocessing.mean=[0,0,1]", "model.preprocessing.mean=[0.0,0.0,1.0]"),
+        ("engine.memory_pools_gb.workspace=2", "engine.memory_pools_gb.workspace=2.0"),
+        ("model.options.architecture.encoder_expansion=1", "model.options.architecture.encoder_expansion=1.0"),
+    ],
+)
+def test_a_number_is_written_in_one_way(told: tuple[str, str]) -> None:
+    as_integer, as_float = (effective_of(*opened([each])) for each in told)
+    assert yaml.safe_dump(as_integer) == yaml.safe_dump(as_float) == yaml.safe_dump(values_of(*opened([told[1]])))
+
+
+def test_what_is_written_of_the_defaults_is_what_they_say() -> None:
+    assert yaml.safe_dump(effective_of()) == yaml.safe_dump(values_of())
+
+
 def test_in_fp32_what_has_no_effect_says_nothing() -> None:
-    plain = effective(values_of("precision=fp32"))
+    plain = effective_of("precision=fp32")
     told = ("precision.data_max=128", "precision.op_block_list=[Softmax]", "precision.custom_rule=mine:rule")
-    assert effective(values_of("precision=fp32", *told)) == plain == values_of("precision=fp32")
-    assert effective(values_of("precision=fp32", "decoder=rtdetrv2")) != plain
-    for method in ("convert", "half"):
-        values = values_of(f"precision.method={method}", "precision.data_max=128")
-        assert effective(values) == values
+    assert effective_of("precision=fp32", *told) == plain == values_of("precision=fp32")
+    assert effective_of("precision=fp32", "decoder=rtdetrv2") != plain
+    for told in (["precision.data_max=128"], ["precision.method=half"]):
+        assert effective_of(*told) == values_of(*told)

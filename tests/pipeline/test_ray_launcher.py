@@ -117,7 +117,7 @@ def test_a_job_whose_node_is_lost_runs_on_another(ray: RayCluster) -> None:
     out, err = sweep.communicate(timeout=90)
     assert sweep.returncode == 0, out + err
     assert sorted(ray.ran.names()) == ["common-0", "own-1", "own-1", "own-2"], "what is shared ran once"
-    assert [ray.kept(0), ray.kept(1)] == ["own-1", "own-2"] and ray.logged() == [("1", 1), ("2", 1)]
+    assert [ray.kept(0), ray.kept(1)] == ["own-1", "own-2"] and ray.logged() == [("1.0", 1), ("2.0", 1)]
     assert not any("workspace=here" in result["overrides"] for result in ray.results().values())
     assert not folder.exists() and not list(ray.elsewhere.iterdir())
     assert not (ray.workspace / "artifacts").exists(), "artifacts stay in the cache"
