@@ -95,12 +95,14 @@ class _Place:
     output: TextIO | None
 
     def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
-        """Run a configuration; the exit code, and what was brought back."""
+        """Run a configuration; the exit code, and what was brought back. A run that was stopped says nothing of itself:
+        what an earlier one has left in its folder stays.
+        """
         kept = (self.project or self.folder) / "runs" / name_of(values)
-        try:
-            return run(self.folder, values, project=self.project, output=self.output), kept
-        finally:
+        code = run(self.folder, values, project=self.project, output=self.output)
+        if code != 130:
             bring_back(self.folder, kept)
+        return code, kept
 
 
 def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> tuple[int, Path]:
@@ -122,11 +124,13 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
         try:
             step = frontier(values, place.once, parts_of)
         except Stopped as stopped:
-            return stopped.step.code, stopped.step.folder
+            return stopped.code, stopped.folder
         except NoRanking:
             result["reason"] = "the parts of the model could not be ranked"
             return 1, project / "runs" / name_of(values)
         result["name"] = step.folder.name
+        if step.run.verdict == "not verified":
+            result["reason"] = "the gates cannot be judged (not verified), so nothing is inside them"
     return 0 if step.passed else 1, step.folder
 
 

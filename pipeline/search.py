@@ -73,8 +73,8 @@ class Step:
 class Stopped(Exception):
     """The search cannot go on: Ctrl-C, or the configuration itself crashes."""
 
-    def __init__(self, step: Step) -> None:
-        self.step = step
+    def __init__(self, code: int, folder: Path) -> None:
+        self.code, self.folder = code, folder
 
 
 class NoRanking(Exception):
@@ -95,7 +95,7 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
         parts_of: (count, samples) -> at most so many parts of the model in the workspace, those first that pay most.
 
     Raises:
-        Stopped: with the step that ended it.
+        Stopped: with the exit code and the folder of the step that ended it.
     """
     walk = _Walk(values, once)
     cheapest = walk.take("as configured", {})
@@ -137,10 +137,12 @@ class _Walk:
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
         told = {**self.values, "search": NONE, "precision": {**self.values["precision"], **precision}}
         code, folder = self.once(told)
+        if code == 130:
+            raise Stopped(code, folder)
         step = Step(title, told, code, folder, of_folder(folder.name, folder))
         self.steps.append(step)
-        if code == 130 or (len(self.steps) == 1 and step.run.verdict == "crashed"):
-            raise Stopped(step)
+        if len(self.steps) == 1 and step.run.verdict == "crashed":
+            raise Stopped(code, folder)
         return step
 
 

@@ -4,8 +4,8 @@
 
 DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
 digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
-finds in the cache what the first has made; all later ones take it from there beside each other. The locks are files in
-the cache; that of a process which has died is free.
+finds in the cache what the first has made; all later ones take it from there beside each other, as long as the cache
+has it. The locks are files in the cache; that of a process which has died is free.
 
 With --pull, what other machines have run comes from the remote, stage by stage, under the same lock. `dvc repro --pull`
 copies every entry of the remote's run-cache each time, and ends where the remote does not answer.
@@ -25,7 +25,6 @@ from pipeline.remote_cache import pull_entries, restore_from_remote
 from pipeline.workspace import locked
 
 LOCKS = "truehalf.locks"
-_MADE = "made"
 
 
 def main() -> int:
@@ -46,13 +45,13 @@ def main() -> int:
         key = _key(stage)
         if key is None:
             return of_dvc._reproduce_stage(stage, **options)
-        lock = Path(stage.repo.cache.local.path).parent.parent / LOCKS / key
+        lock = _cache(stage) / LOCKS / key
         lock.parent.mkdir(parents=True, exist_ok=True)
         if not _was_made(lock):
             with locked(lock, f"{stage.name}: another job runs the same; waiting for it"):
                 if not _was_made(lock):
                     done = of_dvc._reproduce_stage(stage, **options)
-                    lock.write_text(_MADE)
+                    lock.write_text("\n".join(_files(stage)))
                     return done
         return of_dvc._reproduce_stage(stage, **options)
 
@@ -63,8 +62,31 @@ def main() -> int:
 
 
 def _was_made(lock: Path) -> bool:
-    """Whether some job has finished the stage, so that it comes from the cache: nobody has to wait for another then."""
-    return lock.exists() and lock.read_text() == _MADE
+    """Whether a job has finished the stage and the cache has still what it made: nobody has to wait for another then.
+
+    The lock names the files. `dvc gc` may have removed them.
+    """
+    names = lock.read_text().splitlines() if lock.exists() else []
+    return bool(names) and all((lock.parent.parent / name).exists() for name in names)
+
+
+def _files(stage: Any) -> list[str]:
+    """What a finished stage comes back from: its folder in the run-cache and its outputs, relative to the cache."""
+    from dvc.stage.cache import _can_hash, _get_stage_hash
+
+    if not _can_hash(stage):
+        return []
+    store, runs = stage.repo.cache.local, stage.repo.stage_cache
+    found = [runs._get_cache_dir(_get_stage_hash(stage))]
+    for value in (out.hash_info.value for out in stage.outs if out.use_cache):
+        found.append(store.oid_to_path(value))
+        if value.endswith(".dir"):
+            found += [store.oid_to_path(row["md5"]) for row in json.loads(Path(found[-1]).read_text())]
+    return [str(Path(file).relative_to(_cache(stage))) for file in found]
+
+
+def _cache(stage: Any) -> Path:
+    return Path(stage.repo.cache.local.path).parent.parent
 
 
 def _options() -> argparse.ArgumentParser:

@@ -110,7 +110,7 @@ def test_ctrl_c_ends_the_search(tmp_path: Path) -> None:
     chain.code = lambda number: 130 if number == 2 else 0
     with pytest.raises(Stopped) as stopped:
         frontier(values(), chain.once, chain.parts_of)
-    assert stopped.value.step.code == 130 and len(chain.ran) == 2
+    assert stopped.value.code == 130 and len(chain.ran) == 2
 
 
 def test_its_runs_are_those_of_one_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

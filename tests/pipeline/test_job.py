@@ -1,0 +1,38 @@
+"""One job: what it leaves in runs/, and what it says of itself."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pipeline.small_project import Ran, commit, environment, make_chain
+
+JOB = [sys.executable, "-m", "pipeline", "workspace=isolated"]
+
+
+def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -> None:
+    project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
+    told = environment(ran.path)
+    subprocess.run(JOB, cwd=project, env=told, check=True, capture_output=True)
+    (said,) = (project / "runs").glob("*/reports/verify.json")
+    before = said.stat().st_mtime_ns
+
+    with (project / "work.py").open("a") as work:
+        work.write("# another program, so that its stages run again\n")
+    commit(project, "another program")
+    ran.hold("own-512")
+    stopped = subprocess.Popen(
+        JOB,
+        cwd=project,
+        env=told,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        start_new_session=True,
+    )
+    ran.wait_for("own-512", times=2)
+    subprocess.run(["kill", "-INT", "--", f"-{stopped.pid}"], check=True)
+    output, _ = stopped.communicate(timeout=60)
+    assert stopped.returncode == 130, output
+    assert said.stat().st_mtime_ns == before and [said] == list((project / "runs").glob("*/reports/verify.json"))
