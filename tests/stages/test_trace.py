@@ -129,6 +129,14 @@ def test_outputs_that_the_spec_does_not_know_are_refused(tmp_path: Path) -> None
         traced(Two(), tmp_path / "m.onnx")
 
 
+def test_a_file_of_other_outputs_than_the_spec_says_is_not_passed_on(tmp_path: Path) -> None:
+    traced(Head(), tmp_path / "given.onnx")
+    spec = SPEC | {"outputs": [SPEC["outputs"][0] | {"name": "z"}]}
+    with pytest.raises(StageError, match="expected outputs z, the exported file has y"):
+        pass_on(tmp_path / "given.onnx", tmp_path / "out" / "m.onnx", spec=spec)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
 def test_detector_keeps_scopes_and_dynamic_batch(decoder: str, tmp_path: Path) -> None:
     report = trace(
