@@ -1,5 +1,5 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own), so that
-a changed file re-runs what depends on it, wherever it lies; and the proof that no sample has two purposes.
+"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own, versions of
+packages), so that a change re-runs what depends on it, wherever it lies; and the proof that no sample has two purposes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from stages.data.samples import PURPOSES, drawn
 from stages.imported import imported
 from stages.io import Stage, StageError, stage_main, write_json
 from stages.models.sources import source
+from stages.software import tracing_device, versions
 from stages.watched import watched
 
 _SHOWN = 10
@@ -197,6 +198,8 @@ def run(stage: Stage) -> dict[str, Any]:
     used = {
         "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
         "weights": fingerprint_files(files, root),
+        "software": versions(config),
+        "tracing_device": tracing_device(config),
         **data,
     }
     for name, content in used.items():  # a file each, so that a stage depends on what it reads and no more

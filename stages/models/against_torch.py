@@ -36,23 +36,25 @@ def torch_outputs(
         example: the feed that was traced on.
 
     Raises:
-        StageError: when it cannot, naming the axes where the size is not the example's.
+        StageError: when it cannot, naming the axes where the size is not the example's; for a feed of other names.
     """
     import torch
 
-    def outputs_of(feed: Arrays) -> Any:
+    tensors = tensors_of(spec, feed)
+
+    def outputs_of(tensors: Sequence[torch.Tensor]) -> Any:
         with evaluation_mode(module), torch.no_grad():
-            return module(*tensors_of(spec, feed))
+            return module(*tensors)
 
     def fault(feed: Arrays) -> str | None:
         try:
-            outputs_of(feed)
+            outputs_of(tensors_of(spec, feed))
         except Exception as error:
             return torch_fails(error)
         return None
 
     try:
-        outputs = outputs_of(feed)
+        outputs = outputs_of(tensors)
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
             raise StageError(f"{torch_fails(error)} on {shapes_of(feed)}") from error

@@ -128,6 +128,8 @@ def test_arrays_that_are_views_of_others_are_taken() -> None:
 def test_samples_of_other_inputs_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(StageError, match=f"^the spec has inputs x, the samples have {', '.join(names)}$"):
         tensors_of(SPEC, dict.fromkeys(names, feeds(1)["x"]))
+    with pytest.raises(StageError, match=r"^the spec has inputs x, the samples have"):
+        torch_outputs(Calling(lambda x: x), SPEC, dict.fromkeys(names, np.zeros(1)), feeds(1, 2))
 
 
 def test_errors_and_shapes_are_said_in_a_line() -> None:
