@@ -1,5 +1,5 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own, versions of
-packages), so that a change re-runs what depends on it, wherever it lies; and the proof that no sample has two purposes.
+"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own, versions
+of packages), so that a change re-runs what depends on it; and the proof that no sample has two purposes.
 """
 
 from __future__ import annotations
