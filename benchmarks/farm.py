@@ -328,8 +328,8 @@ def large_farm(swept: Mapping[str, Any], tracked: Mapping[str, Any], database: s
 def variants(swept: Mapping[str, Any], count: int, models: int, interleaved: bool) -> list[Job]:
     """So many models with as many precision settings each; all settings of a model, or all models first."""
     alone = {stage: each["wall_s"] for stage, each in swept["serial"]["stages"][KIND].items()}
-    # What a clone of its own does once (an empty MLflow database) is not done by each job. That sweep's `track` found its
-    # runs logged: what logging takes is the farm's.
+    # What a clone does once (an empty MLflow database) is not done by each job. `track` found its runs logged:
+    # what logging takes is the farm's.
     seconds = alone | {
         stage: seconds for stage, seconds in median_seconds(swept["again"]["executions"]).items() if stage in ALWAYS
     }

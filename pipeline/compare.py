@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
-from pipeline.frontier import COSTS, ERRORS, chosen, front_of, measured
+from pipeline.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
 from pipeline.node_diff import changes, summary
 from pipeline.template import rendered
 from pipeline.workspace import root, write_text
 
 _TEMPLATE = "compare.html.j2"
+_NAMED = 12  # names, or nodes, at most in a message
 
 
 def main() -> None:
@@ -40,32 +41,40 @@ def main() -> None:
         "--json", type=Path, metavar="FILE", help="write the table, or the differing nodes, here as well"
     )
     arguments = parser.parse_args()
-    project = root()
+    for place in (arguments.out, arguments.json):
+        if place is not None and not place.parent.is_dir():
+            parser.error(f"there is no folder {place.parent} for {place.name}")
     try:
-        runs = _runs(project, arguments.experiment)
-        if arguments.diff:
-            first, second = (_named(runs, name) for name in arguments.diff)
-            _print_diff(first, second, arguments.json)
-            return
-        runs = [run for run in runs if arguments.filter in run.title or arguments.filter in json.dumps(run.params)]
-        if not runs:
-            raise NothingToCompare(f"no run has {arguments.filter!r} in its title or params")
+        _compare(arguments, root())
     except NothingToCompare as error:
         print(f"compare: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _compare(arguments: argparse.Namespace, project: Path) -> None:
+    runs = of_folders(project) if arguments.experiment is None else of_mlflow(project, arguments.experiment)
+    if arguments.diff:
+        first, second = (_named(runs, name) for name in arguments.diff)
+        _print_diff(first, second, arguments.json)
+        return
+    runs = [run for run in runs if arguments.filter in run.title or arguments.filter in json.dumps(run.params)]
+    if not runs:
+        raise NothingToCompare(f"no run has {arguments.filter!r} in its title or params")
     rows = table(runs)
     place = arguments.out or project / "runs" / "compare.html"
-    write_text(place, page(runs, rows))
+    _write(place, page(runs, rows))
     if arguments.json:
-        write_text(arguments.json, json.dumps(rows, indent=2) + "\n")
+        _write(arguments.json, json.dumps(rows, indent=2) + "\n")
     _print_table(rows)
     print(f"compare: {len(runs)} runs: {place}")
 
 
-def _runs(project: Path, experiment: str | None) -> list[ComparedRun]:
-    if experiment is not None:
-        return of_mlflow(project, experiment)
-    return of_folders(project)
+def _write(place: Path, text: str) -> None:
+    try:
+        write_text(place, text)
+    except OSError as error:
+        print(f"compare: cannot write {place}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
@@ -73,8 +82,10 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
         return runs[int(name) - 1]
     found = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
     if len(found) != 1:
-        said = "no run" if not found else f"{len(found)} runs"
-        raise NothingToCompare(f"{said} of the name {name!r}; there are {', '.join(run.name for run in runs)}")
+        said = f"no run is called {name!r}; there are" if not found else f"{len(found)} runs begin with {name!r}:"
+        names = [run.name for run in found or runs]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        raise NothingToCompare(f"{said} {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number")
     return found[0]
 
 
@@ -91,6 +102,7 @@ def table(runs: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     return [
         {
             **{"number": position + 1, "run": run.name, "title": run.title, "label": label, "verdict": run.verdict},
+            "reason": run.reason,
             **{axis.key: axis.of(run.numbers) for axis in (*errors, *costs)},
             **{"frontier": sum(position in each for each in fronts), "pairs": len(pairs), "chosen": position == best},
         }
@@ -127,21 +139,30 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    width = None if sys.stdout.isatty() else max(140, shutil.get_terminal_size().columns)
+    width = None if sys.stdout.isatty() else max(170, shutil.get_terminal_size().columns)
     shown = Table()
     axes = [axis for axis in (*ERRORS, *COSTS) if axis.key in rows[0]]
     shown.add_column("#", no_wrap=True)
-    shown.add_column("what differs", overflow="fold", ratio=1)
-    for name in ("verdict", *(axis.key for axis in axes), "frontier"):
+    shown.add_column("what differs", overflow="fold", ratio=1, min_width=40)
+    for name in ("verdict", *(axis.label for axis in axes), "on the frontier of"):
         shown.add_column(name, justify="left" if name == "verdict" else "right")
     for row in rows:
         mark = "* " if row["chosen"] else ""
         values = [number(row[axis.key]) for axis in axes]
-        on = f"{row['frontier']}/{row['pairs']}"
+        on = f"{row['frontier']} of {row['pairs']}"
         shown.add_row(f"{mark}{row['number']}", escape(row["label"]), row["verdict"], *values, on)
     Console(width=width, highlight=False).print(shown)
-    if any(row["chosen"] for row in rows):
-        print("* the cheapest run inside its gates")
+    for row in rows:
+        if row["chosen"]:
+            equal = [str(other["number"]) for other in rows if other is not row and _alike(row, other, axes)]
+            print(
+                "* the cheapest run inside its gates"
+                + (f"; with the same numbers: {', '.join(equal)}" if equal else "")
+            )
+
+
+def _alike(row: dict[str, Any], other: dict[str, Any], axes: Sequence[Axis]) -> bool:
+    return other["verdict"] == "passed" and all(row[axis.key] == other[axis.key] for axis in axes)
 
 
 def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> None:
@@ -152,12 +173,13 @@ def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> No
         if before != after and "no effect" not in (before, after):
             print(f"  {key}: {before} -> {after}")
     print(f"{len(found)} nodes have another precision")
-    for what, count in summary(found):
-        print(f"  {count:5d}  {what}")
-    for change in found:
-        print(f"{change.node} ({change.op}): {change.before} -> {change.after}: {change.why}")
+    for what, nodes in summary(found):
+        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+        print(f"  {len(nodes):5d}  {what}\n         {', '.join(nodes[:_NAMED])}{more}")
+    if out is None and any(len(nodes) > _NAMED for _, nodes in summary(found)):
+        print("--json FILE writes all of them")
     if out:
-        write_text(out, json.dumps([asdict(change) for change in found], indent=2) + "\n")
+        _write(out, json.dumps([asdict(change) for change in found], indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from pipeline.workspace import read_params, read_reports
 
 _IGNORED = ("tracking.", "workspace.", "search.")
 _IDLE = "no effect"
+_LONG = 60  # characters of a value that are shown
 _NAMES = ("model.name", "decoder.name")
 # Keys of the model, and those whose defaults are made of them (conf/).
 _OF_MODEL = (
@@ -38,6 +41,7 @@ class ComparedRun:
         params: dotted keys, values as text.
         numbers: metrics by MLflow's names, and nothing where a run has no such number.
         verdict: passed, failed, not verified, or crashed.
+        reason: why it crashed.
         decisions: reads why each node has its precision; None where the run decided nothing.
     """
 
@@ -47,6 +51,7 @@ class ComparedRun:
     numbers: dict[str, float]
     verdict: str
     decisions: Callable[[], list[dict[str, Any]] | None] = field(repr=False, compare=False)
+    reason: str = ""
 
 
 def of_folders(project: Path) -> list[ComparedRun]:
@@ -72,8 +77,10 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     """The run whose params and reports a folder holds."""
     params, reports = read_params(place), read_reports(place)
     verdict = str(reports.get("verify", {}).get("verdict", "crashed"))
-    if (place / "reports" / "error.json").exists():
-        verdict = "crashed"
+    error, reason = place / "reports" / "error.json", ""
+    if error.exists():
+        said = json.loads(error.read_text())
+        verdict, reason = "crashed", f"{said['stage']}: {said['message']}".splitlines()[0]
     elif "failed" in (reports.get(stage, {}).get("status") for stage in ("verify", "engine")) or unmet(params, reports):
         verdict = "failed"
     file = place / "artifacts" / "fp16" / "decisions.json"
@@ -81,7 +88,8 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     def decisions() -> list[dict[str, Any]] | None:
         return _read(file) if file.exists() else None
 
-    return ComparedRun(name, run_name(params), _compared(flat_params(params)), metrics(reports), verdict, decisions)
+    told, numbers = _compared(flat_params(params)), metrics(reports)
+    return ComparedRun(name, run_name(params), told, numbers, verdict, decisions, reason)
 
 
 def _without_doubles(runs: list[ComparedRun]) -> list[ComparedRun]:
@@ -151,7 +159,7 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
     """Of each run what distinguishes it: the params that differ between the runs, under the shortest clear name.
 
     A param counts among the runs in which it has an effect. One that says what another says already (the checkpoint
-    that belongs to a decoder) is left out, and of a model whatever its name stands for.
+    that belongs to a decoder) is left out, and of a model whatever its name stands for; of a run, lists that are empty.
     """
     keys = sorted({key for run in runs for key in run.params}, key=_place_of)
     told: dict[str, list[str]] = {}
@@ -161,12 +169,32 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
             continue
         if not any(_says_the_same(values, others) for others in told.values()):
             told[key] = values
+    told = {key: _short(values) for key, values in told.items()}
     last = [key.rsplit(".", 1)[-1] for key in told]
     named = {key: key if name == "name" or last.count(name) > 1 else name for key, name in zip(told, last, strict=True)}
     return [
-        ", ".join(f"{named[key]}={values[i]}" for key, values in told.items() if values[i] != _IDLE) or run.title
+        ", ".join(f"{named[key]}={values[i]}" for key, values in told.items() if values[i] not in (_IDLE, "[]"))
+        or run.title
         for i, run in enumerate(runs)
     ]
+
+
+def _short(values: list[str]) -> list[str]:
+    """Values to be read in a line: of a long list how many entries it has."""
+    shown = [_counted(value) if len(value) > _LONG else value for value in values]
+    clear = len(set(shown)) == len(set(values))
+    if clear:
+        return shown
+    digests = [hashlib.sha256(value.encode()).hexdigest()[:4] for value in values]
+    return [f"{said} ({digest})" for said, digest in zip(shown, digests, strict=True)]
+
+
+def _counted(value: str) -> str:
+    with contextlib.suppress(json.JSONDecodeError):
+        entries = json.loads(value)
+        if isinstance(entries, list):
+            return f"{len(entries)} entries"
+    return f"{value[:_LONG]}…"
 
 
 def _place_of(key: str) -> tuple[int, str]:

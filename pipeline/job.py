@@ -59,8 +59,10 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
 
 
 def name_of(values: Mapping[str, Any]) -> str:
-    """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values."""
-    params = {key: value for key, value in values.items() if key != "workspace"}
+    """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values but
+    those that say where it runs and is logged.
+    """
+    params = {key: value for key, value in values.items() if key not in ("workspace", "tracking")}
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 

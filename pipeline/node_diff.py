@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +37,19 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
         if was == is_now:
             continue
         shown = after.get(node) or before[node]
-        kept = next((side[node] for side in (after, before) if side.get(node, {}).get("precision") == "fp32"), shown)
-        why = f"{kept['rule']}: {kept['reason']}" if kept.get("reason") else str(kept["rule"])
+        why = _why(first, second, told, (after.get(node), before.get(node)))
         found.append(NodeChange(node, shown["op"], shown.get("scope") or "", was, is_now, why))
     return found
+
+
+def _why(first: ComparedRun, second: ComparedRun, told: list[Any], sides: tuple[Any, Any]) -> str:
+    """What the side says that keeps the node FP32, the second run's first."""
+    for run, decisions in ((first, told[0]), (second, told[1])):
+        if decisions is None:
+            return f"{run.name} is FP32 as a whole"
+    known = [side for side in sides if side is not None]
+    kept = next((side for side in known if side["precision"] == "fp32"), known[0])
+    return f"{kept['rule']}: {kept['reason']}" if kept.get("reason") else str(kept["rule"])
 
 
 def _precision(passed_on: bool, decisions: dict[str, dict[str, Any]], node: str) -> str:
@@ -51,7 +59,14 @@ def _precision(passed_on: bool, decisions: dict[str, dict[str, Any]], node: str)
     return str(decisions[node]["precision"]) if node in decisions else "absent"
 
 
-def summary(found: list[NodeChange]) -> list[tuple[str, int]]:
-    """How many nodes changed from what to what, by operator, the most first."""
-    counted = Counter(f"{change.before} -> {change.after}: {change.op}" for change in found)
-    return sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
+    """The nodes that changed from one precision to another by one rule, each with its operator; the most first."""
+    grouped: dict[tuple[str, str, str], list[NodeChange]] = {}
+    for change in found:
+        grouped.setdefault((change.before, change.after, change.why.partition(": ")[0]), []).append(change)
+    told = []
+    for (before, after, rule), nodes in grouped.items():
+        why = {node.why for node in nodes}
+        said = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
+        told.append((f"{before} -> {after}: {said}", [f"{node.node} ({node.op})" for node in nodes]))
+    return sorted(told, key=lambda item: (-len(item[1]), item[0]))

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from pipeline.compare import number, page, table
-from pipeline.compared_runs import NothingToCompare, labels, of_folders, of_mlflow
+from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
+from pipeline.frontier_plot import named
 from pipeline.node_diff import changes, summary
 from pipeline.track import track
 from tests.conftest import composed, in_workspace
@@ -54,10 +55,10 @@ def project(tmp_path: Path) -> Path:
 
 def test_runs_are_told_apart_by_what_differs_and_has_an_effect(project: Path) -> None:
     assert labels(of_folders(project)) == [
-        "decoder.name=dfine, dtype=fp16, data_max=128, op_block_list=[]",
+        "decoder.name=dfine, dtype=fp16, data_max=128",
         'decoder.name=dfine, dtype=fp16, data_max=512.0, op_block_list=["Softmax"]',
         "decoder.name=dfine, dtype=fp32",
-        "decoder.name=rtdetrv2, dtype=fp16, data_max=512.0, op_block_list=[]",
+        "decoder.name=rtdetrv2, dtype=fp16, data_max=512.0",
     ]
 
 
@@ -98,9 +99,44 @@ def test_two_runs_node_by_node(project: Path) -> None:
     (change,) = changes(a, b)
     assert (change.node, change.before, change.after) == ("x", "fp16", "fp32")
     assert change.why == "op_block_list: Softmax is blocked"
-    assert summary(changes(c, a)) == [("fp32 -> fp16: Softmax", 2)], "an FP32 run has no decisions: all is FP32"
+    assert summary(changes(c, a)) == [("fp32 -> fp16: c is FP32 as a whole", ["x (Softmax)", "y (Softmax)"])], (
+        "it has no decisions"
+    )
     with pytest.raises(NothingToCompare, match="decided over nodes"):
         changes(c, c)
+
+
+def test_a_long_list_is_told_by_its_length() -> None:
+    lists = [[f"node{number}" for number in range(length)] for length in (2, 40, 41)]
+
+    def told(*values: list[str]) -> list[str]:
+        runs = [
+            ComparedRun(str(n), "run", {"precision.node_block_list": json.dumps(value)}, {}, "passed", lambda: None)
+            for n, value in enumerate(values)
+        ]
+        return labels(runs)
+
+    assert told(*lists) == [
+        'node_block_list=["node0", "node1"]',
+        "node_block_list=40 entries",
+        "node_block_list=41 entries",
+    ]
+    first, second = told(lists[1], [*lists[1][:-1], "other"])
+    assert first != second and first.startswith("node_block_list=40 entries (")
+
+
+def test_a_crash_says_why(project: Path) -> None:
+    (project / "runs/a/reports/error.json").write_text(json.dumps({"stage": "trace", "message": "no <weights>\nmore"}))
+    runs = of_folders(project)
+    assert (runs[0].verdict, runs[0].reason) == ("crashed", "trace: no <weights>")
+    assert "trace: no &lt;weights&gt;" in page(runs, table(runs))
+
+
+def test_numbers_in_a_picture_that_would_cover_each_other_stand_together() -> None:
+    placed = [(0.0, 0.0), (100.0, 1.0), (0.5, 0.001), None, (50.0, 0.5)]
+    assert named(placed, range(5)) == [((0.0, 0.0), "1, 3"), ((50.0, 0.5), "5"), ((100.0, 1.0), "2")]
+    assert named([(1.0, 1.0)] * 5, range(5)) == [((1.0, 1.0), "1, 2, 3 +2")]
+    assert named(placed, [3]) == [] and named(placed, [1]) == [((100.0, 1.0), "2")]
 
 
 def test_mlflow_says_the_same_as_the_folders(project: Path) -> None:
@@ -132,11 +168,15 @@ def test_the_command_line(project: Path) -> None:
     done = in_workspace(project, "python", "-m", "pipeline.compare", "--diff", "a", "2")
     assert "1 nodes have another precision" in done.stdout and "op_block_list: Softmax is blocked" in done.stdout
     for wrong, expected in (
-        (("--diff", "a", "zz"), "no run of the name 'zz'"),
+        (("--diff", "a", "zz"), "no run is called 'zz'; there are a, b, c, d"),
+        (("--out", "nowhere/page.html"), "there is no folder nowhere for page.html"),
         (("--filter", "zz"), "no run has 'zz'"),
     ):
         done = in_workspace(project, "python", "-m", "pipeline.compare", *wrong)
         assert done.returncode == 2 and expected in done.stderr
+    (project / "runs/compare.html.partial").mkdir()
+    done = in_workspace(project, "python", "-m", "pipeline.compare")
+    assert done.returncode == 1 and "compare: cannot write" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_nothing_to_compare_says_what_makes_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
