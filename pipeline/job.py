@@ -34,7 +34,7 @@ from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
-from pipeline.workspace import AWAY_VARIABLE, read_params, read_reports, root
+from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, read_params, read_reports, root
 from stages.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -179,6 +179,7 @@ def _checked(values: dict[str, Any]) -> Config:
     errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
         errors += without_remote(values["workspace"], root())
+    errors += faults_of_lock(root())
     if errors or config is None:
         raise ConfigErrors(errors)
     return config

@@ -88,7 +88,9 @@ def _chain(place: _Place, repro: list[str]) -> int:
 def _wind_up(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
     if not error_file.exists():  # nobody was left to write it
-        message = "a process was killed, or DVC itself failed; its message stands above"
+        message = (
+            "a process was killed, or DVC itself failed; its message is the last in the output above, or in the log"
+        )
         write_text(error_file, json.dumps({"stage": "unknown", "message": message}))
     stage = json.loads(error_file.read_text())["stage"]
     _execute(["pipeline.report"], place)

@@ -29,6 +29,7 @@ LOCKS = "truehalf.locks"
 
 def main() -> int:
     from dvc.cli import main as dvc
+    from dvc.commands.repro import CmdRepro
     from dvc.repo import Repo
     from dvc.repo import reproduce as of_dvc
 
@@ -55,7 +56,13 @@ def main() -> int:
                     return done
         return of_dvc._reproduce_stage(stage, **options)
 
-    Repo.reproduce = reproduce
+    def run(command: Any) -> int:
+        """`dvc repro` without its last words, below the run's own: they tell to commit dvc.lock and to push."""
+        command.repo.scm_context.quiet = True
+        command.repo.reproduce(**command._common_kwargs, **command._repro_kwargs)
+        return 0
+
+    Repo.reproduce, CmdRepro.run = reproduce, run
     if options.pull or options.pull_outs:
         restore_from_remote()
     return int(dvc(["repro", *further]))

@@ -81,6 +81,19 @@ def reports_of_run(folder: Path, failed_stage: str | None) -> dict[str, dict[str
     return {stage: report for stage, report in reports.items() if stage in kept}
 
 
+def faults_of_lock(folder: Path) -> list[str]:
+    """What is wrong with dvc.lock, which DVC would end each run for: a sentence, or none."""
+    try:
+        yaml.load((folder / "dvc.lock").read_text(), LOADER)
+    except FileNotFoundError:
+        return []
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f", line {mark.line + 1}"
+        return [f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"]
+    return []
+
+
 def read_params(folder: Path) -> dict[str, Any]:
     values = yaml.load((folder / "params.yaml").read_text(), LOADER)
     assert isinstance(values, dict)

@@ -36,3 +36,12 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
     output, _ = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, output
     assert said.stat().st_mtime_ns == before and [said] == list((project / "runs").glob("*/reports/verify.json"))
+
+
+def test_a_lock_file_that_is_broken_ends_it_before_anything_runs(tmp_path: Path) -> None:
+    project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
+    (project / "dvc.lock").write_text("schema: '2.0'\n<<<<<<< HEAD\nstages: {\n")
+    for told in (["workspace=isolated"], ["-m", "hydra/launcher=joblib", "seed=1,2"]):
+        done = subprocess.run([*JOB[:3], *told], cwd=project, env=environment(ran.path), capture_output=True, text=True)
+        assert "dvc.lock, line 3: expected YAML; delete the file" in done.stderr + done.stdout
+        assert done.returncode == 2 and not ran.names() and "Traceback" not in done.stderr
