@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.masked import without_password
+from pipeline.masked import first_line
 from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
 from pipeline.registry import FOLDER, SHA256_TAG, refusal, register
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
@@ -99,7 +99,7 @@ def log(record: Record, project: Path) -> dict[str, Any]:
             mlflow.set_tracking_uri(f"sqlite:///{project / 'mlflow.db'}")
             return _log(mlflow, _experiment(mlflow, settings["experiment"], (project / "mlartifacts").as_uri()), record)
     except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's; none may lose the export
-        return _pending(_first_line(error))
+        return _pending(first_line(error))
 
 
 def _pending(reason: str) -> dict[str, Any]:
@@ -114,12 +114,6 @@ def _be_brief() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # the address may hold a password
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error, without credentials that an address may hold."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-    return without_password(text)
 
 
 def _experiment(mlflow: Any, name: str, artifacts: str | None) -> str:
