@@ -94,9 +94,9 @@ class _Place:
     project: Path | None
     output: TextIO | None
 
-    def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
-        """Run a configuration; the exit code, and what was brought back."""
-        kept = (self.project or self.folder) / "runs" / name_of(values)
+    def once(self, values: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> tuple[int, Path]:
+        """Run a configuration; the exit code, and what was brought back, by the name of `named` where that is given."""
+        kept = (self.project or self.folder) / "runs" / name_of(named or values)
         try:
             return run(self.folder, values, project=self.project, output=self.output), kept
         finally:
@@ -106,6 +106,9 @@ class _Place:
 def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> tuple[int, Path]:
     """Run a search; the workspace holds the chosen run afterwards."""
     project = place.project or place.folder
+
+    def once(step: Mapping[str, Any]) -> tuple[int, Path]:
+        return place.once(step, named={**step, "tracking": values["tracking"]})  # whether or not it is registered
 
     def parts_of(count: int, samples: int) -> list[Part]:
         folder = project / "runs" / ".ranking" / name_of(values)
@@ -120,7 +123,7 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
     told = sys.stdout if place.output is None else place.output
     with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(told):
         try:
-            step = frontier(values, place.once, parts_of)
+            step = frontier(values, once, parts_of)
         except Stopped as stopped:
             return stopped.step.code, stopped.step.folder
         except NoRanking:

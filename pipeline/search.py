@@ -7,8 +7,8 @@
        halving. n runs that are left decide among 2^n parts
 
 Every step is an ordinary run: DVC re-runs what its pins change, MLflow has it under the run of the search (or of the
-sweep that the search is a job of), its reports lie under runs/. That fewer parts in FP32 never pass where more fail is
-assumed, and not checked.
+sweep that the search is a job of), its reports lie under runs/. The chosen one alone is registered. That fewer parts
+in FP32 never pass where more fail is assumed, and not checked.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Step:
 
 
 class Stopped(Exception):
-    """The search cannot go on: Ctrl-C, or the configuration itself crashes."""
+    """The search cannot go on: Ctrl-C, the configuration itself crashes, or the chosen step does not come back."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -115,10 +115,26 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
             step = walk.take(f"{middle} of {len(parts)} parts", _pinned(values, parts[:middle]))
             low, high = (low, middle) if step.passed else (middle, high)
     best = chosen([_judged(step) for step in walk.steps])
-    if best is not None and best != len(walk.steps) - 1:
-        print(f"search: back to {walk.steps[best].title}", flush=True)
-        once(walk.steps[best].values)  # which comes from the cache
+    if best is not None and (values["tracking"]["register"] or best != len(walk.steps) - 1):
+        _take_back(walk.steps[best], values, once)
     return _ended(walk.steps, best)
+
+
+def _take_back(step: Step, values: Values, once: Once) -> None:
+    """Have the workspace hold the chosen step, which comes from the cache, and register it where that is asked for.
+
+    Raises:
+        Stopped: the workspace does not hold it.
+    """
+    print(f"search: back to {step.title}", flush=True)
+    code, folder = once({**step.values, "tracking": values["tracking"]})
+    if code:
+        print(
+            f"search: the run back to {step.title}, the cheapest inside the gates, ended with {code}: the workspace "
+            "does not hold it; the same search again goes on from here",
+            file=sys.stderr,
+        )
+        raise Stopped(replace(step, code=code, folder=folder))
 
 
 class _Walk:
@@ -135,7 +151,12 @@ class _Walk:
     def take(self, title: str, precision: Values) -> Step:
         """Run the configuration with these keys of `precision`."""
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
-        told = {**self.values, "search": NONE, "precision": {**self.values["precision"], **precision}}
+        told = {
+            **self.values,
+            "search": NONE,
+            "tracking": {**self.values["tracking"], "register": False},  # the newest version is to be the chosen one
+            "precision": {**self.values["precision"], **precision},
+        }
         code, folder = self.once(told)
         step = Step(title, told, code, folder, of_folder(folder.name, folder))
         self.steps.append(step)
