@@ -89,7 +89,7 @@ def log(record: Record, project: Path) -> dict[str, Any]:
         return _pending("a worker of a sweep has no file of MLflow's; whoever started the sweep logs it")
     if uri_env and not os.environ.get(uri_env):
         return _pending(f"the environment variable {uri_env} is not set")
-    _be_brief()
+    be_brief()
     try:
         import mlflow
 
@@ -124,7 +124,7 @@ def _pending(reason: str) -> dict[str, Any]:
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 
-def _be_brief() -> None:
+def be_brief() -> None:
     """Give up on a dead server after seconds, not minutes, and log errors alone, unless the user has said otherwise."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
