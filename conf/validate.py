@@ -94,10 +94,10 @@ def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Confi
     if sources is not None and config is not None and config.model is not None:
         config, more = _with_options(config, sources, errors)
         rules += more
-    mistyped = bool(errors)
+    mistyped = {error.partition(":")[0] for error in errors}
     for rule in rules if config is not None else ():
         try:
-            errors += rule(config)
+            errors += [error for error in rule(config) if error.partition(":")[0] not in mistyped]
         except (TypeError, AttributeError, KeyError):  # a key that the rule reads is missing or mistyped: noted already
             if not mistyped:
                 raise

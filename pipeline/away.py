@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.isolated import cache_of, local_configuration, named_files
 from pipeline.job import bring_back
+from pipeline.masked import without_password
 from pipeline.ray_worker import Order, unpack
 from pipeline.record import PENDING, kept
 from pipeline.shared_repro import LOCKS
@@ -105,7 +106,7 @@ class Away:
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
         """Note a job whose worker sent nothing."""
         said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
-        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {said}")
+        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {without_password(said)}")
 
     def track(self) -> None:
         """Log what the workers could not log themselves."""

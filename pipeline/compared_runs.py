@@ -6,13 +6,15 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import unmet
+from pipeline.masked import first_line
 from pipeline.record import flat_params, metrics, run_name
+from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
 from pipeline.workspace import read_params, read_reports
 
 _IGNORED = ("tracking.", "workspace.", "search.")
@@ -102,44 +104,75 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
     """All runs of an experiment, on the server that MLFLOW_TRACKING_URI names, else in the project's mlflow.db.
 
     Raises:
-        NothingToCompare: where there is no such experiment, or it has no finished run.
+        NothingToCompare: where there is no such experiment, it has no run that is logged as a whole, or the server does
+            not answer. So does `decisions` of a run.
     """
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    be_brief()
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    import mlflow
+    told, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
+    if not told and not file.exists():
+        raise NothingToCompare(f"{file} is not there: no run was tracked yet")
+    where = "the server of MLFLOW_TRACKING_URI" if told else str(file)
+    with _reading(where):
+        import mlflow
 
-    address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{project / 'mlflow.db'}"
-    where = "the server of MLFLOW_TRACKING_URI" if "MLFLOW_TRACKING_URI" in os.environ else str(project / "mlflow.db")
-    if "MLFLOW_TRACKING_URI" not in os.environ and not (project / "mlflow.db").exists():
-        raise NothingToCompare(f"{where} is not there: no run was tracked yet")
-    client = mlflow.MlflowClient(tracking_uri=address)
-    known = client.get_experiment_by_name(experiment)
-    if known is None:
-        names = ", ".join(each.name for each in client.search_experiments())
-        raise NothingToCompare(f"{where} has no experiment {experiment!r}; it has {names}")
+        address = told or f"sqlite:///{file}"
+        client = mlflow.MlflowClient(tracking_uri=address)
+        known = client.get_experiment_by_name(experiment)
+        if known is None:
+            names = ", ".join(each.name for each in client.search_experiments())
+            raise NothingToCompare(f"{where} has no experiment {experiment!r}; it has {names}")
+        runs = _runs_of(client, known.experiment_id)
+    found = [run for run in runs if run.data.tags.get(COMPLETE_TAG) == "true"]
+    if not found:
+        raise NothingToCompare(f"{where}: {_why_none(experiment, runs)}")
+    return [_of_mlflow(mlflow, address, where, run) for run in found]
+
+
+@contextlib.contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Say what fails in a line that no password is in, and without the error that it was, which may hold one."""
+    try:
+        yield
+    except NothingToCompare:
+        raise
+    except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's
+        raise NothingToCompare(f"{where} cannot be read: {first_line(error)}") from None
+
+
+def _runs_of(client: Any, experiment_id: str) -> list[Any]:
+    """Without those that only hold the jobs of a sweep together."""
     found, token = [], None
     while True:
-        page = client.search_runs([known.experiment_id], max_results=1000, page_token=token)
-        found += [run for run in page if run.data.tags.get("truehalf.complete") == "true"]
+        page = client.search_runs([experiment_id], max_results=1000, page_token=token)
+        found += [run for run in page if SWEEP_TAG not in run.data.tags]
         token = page.token
         if not token:
-            break
-    if not found:
-        raise NothingToCompare(f"{where}: experiment {experiment!r} has no finished run")
-    return [_of_mlflow(mlflow, address, run) for run in found]
+            return found
 
 
-def _of_mlflow(mlflow: Any, address: str, run: Any) -> ComparedRun:
+def _why_none(experiment: str, runs: Sequence[Any]) -> str:
+    if not runs:
+        return f"experiment {experiment!r} has no run"
+    return (
+        f"experiment {experiment!r} has {len(runs)} runs, none of them logged as a whole: they are still being logged, "
+        f"were cut off, or are not of this pipeline; what was cut off is kept, and python -m pipeline.track --pending "
+        "logs it anew"
+    )
+
+
+def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:
     verdict = run.data.tags.get("verdict", "not verified")
     if run.info.status == "FAILED" and verdict == "passed":
         verdict = "failed"  # the engine, or what verify.require names
     client = mlflow.MlflowClient(tracking_uri=address)
 
     def decisions() -> list[dict[str, Any]] | None:
-        if not any(file.path == _DECISIONS for file in client.list_artifacts(run.info.run_id, "reports")):
-            return None  # a run in FP32
-        place = f"runs:/{run.info.run_id}/{_DECISIONS}"
-        return _read(Path(mlflow.artifacts.download_artifacts(place, tracking_uri=address)))
+        with _reading(where):
+            if not any(file.path == _DECISIONS for file in client.list_artifacts(run.info.run_id, "reports")):
+                return None  # a run in FP32
+            place = f"runs:/{run.info.run_id}/{_DECISIONS}"
+            return _read(Path(mlflow.artifacts.download_artifacts(place, tracking_uri=address)))
 
     params, numbers = _compared(run.data.params), dict(run.data.metrics)
     return ComparedRun(run.info.run_id, str(run.info.run_name), params, numbers, verdict, decisions)

@@ -14,6 +14,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from hydra.utils import get_class
 
+from pipeline.masked import without_password
 from pipeline.sweep import Sweep
 
 
@@ -36,7 +37,7 @@ def guard(target: str, sweep: Sweep) -> None:
         except Exception as error:
             # Hydra prints such an error without a traceback, and with one where HYDRA_FULL_ERROR=1.
             raise CompactHydraException(
-                f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {error}"
+                f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {without_password(str(error))}"
             ) from error
 
     launcher.launch = guarded
@@ -63,7 +64,7 @@ def _ask_all(sweep: Sweep) -> None:
 def _reason(job: Any, error: Exception) -> str:
     """Slurm's state (TIMEOUT, PREEMPTED, OUT_OF_MEMORY, NODE_FAIL, ...) where there is no result, else the error."""
     if job.paths.result_pickle.exists():
-        said = str(error).strip(" \n-").rpartition("\n")[2]
+        said = without_password(str(error)).strip(" \n-").rpartition("\n")[2]
     else:
         said = f"ended without a result (state {job.state})"
     return f"submitit: job {job.job_id}: {said}; see {job.paths.stderr}"

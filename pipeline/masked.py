@@ -1,12 +1,29 @@
-"""Text of libraries' errors, before it is shown: an address in it may hold a password."""
+"""Text of libraries' errors, before it is shown: an address in it may hold a password or a token."""
 
 from __future__ import annotations
 
 import re
 
-_PASSWORD = re.compile(r"(\w+://)[^\s/@]*@")
+_WITH_USER = re.compile(r"\S*@\S*")
+_OF_QUERY = re.compile(r"([?&;#][^\s?&;#=]+=)[^\s&;#]+")
 
 
 def without_password(text: str) -> str:
-    """The text with what stands before the @ of an address replaced by stars."""
-    return _PASSWORD.sub(r"\1***@", text)
+    """The text with stars for what stands before the @ of an address, and for every value of its query.
+
+    A password may itself hold @, /, ? and #, and libraries tell of half an address: in each word all up to its last @
+    goes, but for the scheme.
+    """
+    return _OF_QUERY.sub(r"\1***", _WITH_USER.sub(_without_user, text))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in a line of at most 300 characters without passwords; its type where it says nothing."""
+    said = without_password(str(error).strip()).splitlines() or [type(error).__name__]
+    return said[0][:300]  # cut last: half an address could not be told from a word
+
+
+def _without_user(word: re.Match[str]) -> str:
+    head, _, host = word[0].rpartition("@")
+    before, scheme, _ = head.partition("://")
+    return f"{before}{scheme}***@{host}" if scheme else f"***@{host}"

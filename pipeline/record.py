@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipeline.caveats import unmet
 from pipeline.engine import engine_hop, engine_metrics
 from pipeline.snapshot import SUBJECT
 from pipeline.sweep import Sweep
-from pipeline.workspace import STAGES, read_params, reports_of_run
+from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
 
 CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"
@@ -107,20 +107,34 @@ def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:
 
 
 def keep(record: Record, project: Path) -> Path:
-    """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder."""
-    place = project / PENDING / record.digest[:16]
+    """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder.
+
+    Of one that is kept already, what this one says of tracking counts.
+    """
+    place = _place(record, project)
     if place.exists():
+        write_params(place, record.params)
         return place
     building = place.with_name(f"{place.name}.partial")
     shutil.rmtree(building, ignore_errors=True)
-    for file in [*record.files, *record.model_files, record.folder / "params.yaml"]:
+    for file in [*record.files, *record.model_files]:
         target = building / file.relative_to(record.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, target)
+    write_params(building, record.params)
     about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}
     (building / _ABOUT).write_text(json.dumps(about, indent=2))
     building.rename(place)
     return place
+
+
+def with_what_waits(record: Record, project: Path) -> Record:
+    """A run that is to be registered, if that was asked for when it could not be logged."""
+    place = _place(record, project)
+    if not place.exists() or not read_params(place)["tracking"]["register"]:
+        return record
+    tracking = record.params["tracking"] | {"register": True}
+    return replace(record, params=record.params | {"tracking": tracking})
 
 
 def kept(project: Path) -> list[Record]:
@@ -136,7 +150,16 @@ def kept(project: Path) -> list[Record]:
 
 def forget(record: Record, project: Path) -> None:
     """Remove what was kept of a run that is logged."""
-    shutil.rmtree(project / PENDING / record.digest[:16], ignore_errors=True)
+    shutil.rmtree(_place(record, project), ignore_errors=True)
+
+
+def _place(record: Record, project: Path) -> Path:
+    """Where a run is kept until it is logged: one that goes to two servers or experiments waits for each by itself."""
+    if record.folder.parent == project / PENDING:
+        return record.folder
+    tracking = record.params["tracking"]
+    told = json.dumps([record.digest, tracking["uri_env"], tracking["experiment"]])
+    return project / PENDING / hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def run_name(params: dict[str, Any]) -> str:

@@ -6,9 +6,11 @@ signature, the I/O spec, and the verdict with every gate. A version carries the 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from pipeline.record import Record, run_name
 FOLDER = "model"
 SHA256_TAG = "model_sha256"
 _IMPORTED = ("onnx", "onnxruntime")  # by mlflow.onnx; which package brings the latter differs
+
+
+class NotRegistered(Exception):
+    """Why a run is not registered, and what to do."""
 
 
 def refusal(record: Record) -> str | None:
@@ -34,16 +40,22 @@ def refusal(record: Record) -> str | None:
 
 
 def register(mlflow: Any, run_id: str, record: Record) -> dict[str, str]:
-    """Make the run's logged file a version of the registered model of the run's name, once.
+    """Make the run's file a version of the registered model of the run's name, once.
 
     Args:
-        run_id: a run that has the file in `model/`.
-        record: that run; `refusal` has nothing against it.
+        run_id: a run that is logged. A file that was too large for tracking.max_model_mb then is logged now.
+        record: that run.
 
     Returns:
         {"name", "version"}.
+
+    Raises:
+        NotRegistered: `refusal` has something against it, or its file is no longer the one that was logged.
     """
+    if reason := refusal(record):
+        raise NotRegistered(reason)
     client, name = mlflow.MlflowClient(), run_name(record.params)
+    _complete(client, run_id, record)
     for known in client.search_model_versions(f"run_id='{run_id}'"):
         return {"name": str(known.name), "version": str(known.version)}
     with tempfile.TemporaryDirectory() as temporary:
@@ -62,6 +74,32 @@ def register(mlflow: Any, run_id: str, record: Record) -> dict[str, str]:
     source = f"{run.info.artifact_uri}/{FOLDER}"
     version = client.create_model_version(name, source, run_id, tags=tags, description=_description(record, run))
     return {"name": name, "version": str(version.version)}
+
+
+def sha256_of(files: Sequence[Path]) -> str:
+    """One SHA-256 over those of the files."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _complete(client: Any, run_id: str, record: Record) -> None:
+    """Log the files of the model that the run lacks, if they are those whose hash it has."""
+    logged = {Path(file.path).name: file.file_size for file in client.list_artifacts(run_id, FOLDER)}
+    whole = [file for file in record.model_files if logged.get(file.name, -1) in (None, file.stat().st_size)]
+    lacking = [file for file in record.model_files if file not in whole]  # a store may not know sizes: None
+    if not lacking:
+        return
+    expected, got = client.get_run(run_id).data.tags.get(SHA256_TAG), sha256_of(record.model_files)
+    if got != expected:
+        raise NotRegistered(
+            f"run {run_id} was logged without its file, and {record.model_files[0]} is another: expected the SHA-256 "
+            f"{expected}, got {got}; delete that run in MLflow, and run the pipeline again"
+        )
+    for file in lacking:
+        client.log_artifact(run_id, str(file), FOLDER)
 
 
 def _describe(mlflow: Any, run_id: str, record: Record, folder: Path) -> None:

@@ -7,8 +7,8 @@
        halving. n runs that are left decide among 2^n parts
 
 Every step is an ordinary run: DVC re-runs what its pins change, MLflow has it under the run of the search (or of the
-sweep that the search is a job of), its reports lie under runs/. That fewer parts in FP32 never pass where more fail is
-assumed, and not checked.
+sweep that the search is a job of), its reports lie under runs/. The chosen one alone is registered. That fewer parts
+in FP32 never pass where more fail is assumed, and not checked.
 """
 
 from __future__ import annotations
@@ -69,9 +69,14 @@ class Step:
     def passed(self) -> bool:
         return self.code == 0 and self.run.verdict == "passed"
 
+    @property
+    def without_fp16(self) -> bool:
+        """Whether what it keeps FP32 is all of the model: no FP16 file, for which no engine is built."""
+        return self.run.numbers.get("fp16/arithmetic_fp16_fraction") == 0.0
+
 
 class Stopped(Exception):
-    """The search cannot go on: Ctrl-C, or the configuration itself crashes."""
+    """The search cannot go on: Ctrl-C, the configuration itself crashes, or the chosen step does not come back."""
 
     def __init__(self, code: int, folder: Path) -> None:
         self.code, self.folder = code, folder
@@ -113,12 +118,28 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
         while high - low > 1 and walk.left:
             middle = (low + high) // 2
             step = walk.take(f"{middle} of {len(parts)} parts", _pinned(values, parts[:middle]))
-            low, high = (low, middle) if step.passed else (middle, high)
+            low, high = (low, middle) if step.passed or step.without_fp16 else (middle, high)
     best = chosen([_judged(step) for step in walk.steps])
-    if best is not None and best != len(walk.steps) - 1:
-        print(f"search: back to {walk.steps[best].title}", flush=True)
-        once(walk.steps[best].values)  # which comes from the cache
+    if best is not None and (values["tracking"]["register"] or best != len(walk.steps) - 1):
+        _take_back(walk.steps[best], values, once)
     return _ended(walk.steps, best)
+
+
+def _take_back(step: Step, values: Values, once: Once) -> None:
+    """Have the workspace hold the chosen step, which comes from the cache, and register it where that is asked for.
+
+    Raises:
+        Stopped: the workspace does not hold it.
+    """
+    print(f"search: back to {step.title}", flush=True)
+    code, folder = once({**step.values, "tracking": values["tracking"]})
+    if code:
+        print(
+            f"search: the run back to {step.title}, the cheapest inside the gates, ended with {code}: the workspace "
+            "does not hold it; the same search again goes on from here",
+            file=sys.stderr,
+        )
+        raise Stopped(code, folder)
 
 
 class _Walk:
@@ -135,7 +156,12 @@ class _Walk:
     def take(self, title: str, precision: Values) -> Step:
         """Run the configuration with these keys of `precision`."""
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
-        told = {**self.values, "search": NONE, "precision": {**self.values["precision"], **precision}}
+        told = {
+            **self.values,
+            "search": NONE,
+            "tracking": {**self.values["tracking"], "register": False},  # the newest version is to be the chosen one
+            "precision": {**self.values["precision"], **precision},
+        }
         code, folder = self.once(told)
         if code == 130:
             raise Stopped(code, folder)
@@ -165,7 +191,8 @@ def _ended(steps: Sequence[Step], best: int | None) -> Step:
     """Print the steps; leave the chosen one's section `precision` beside its reports."""
     _print_table(steps, best)
     if best is None:
-        print("search: no run is inside the gates; only more of the model in FP32 could be", file=sys.stderr)
+        said = "a larger search.runs divides the model into more and smaller parts"
+        print(f"search: no run is inside the gates; {said}", file=sys.stderr)
         return steps[-1]
     step = steps[best]
     file = step.folder / "experiment.yaml"

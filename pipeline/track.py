@@ -10,22 +10,24 @@ answer loses nothing: the run is kept under runs/.pending.
 from __future__ import annotations
 
 import argparse
-import hashlib
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.masked import without_password
-from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
-from pipeline.registry import FOLDER, SHA256_TAG, refusal, register
+from pipeline.masked import first_line
+from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name, with_what_waits
+from pipeline.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 SWEEP_TAG = "truehalf.sweep"
 _PARENT_TAG = "mlflow.parentRunId"
+_ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
 
 
 def main() -> None:
@@ -53,8 +55,8 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
         {"status": "logged" | "already logged" | "pending", "run_id", "experiment", "message", "registered"}; the last
         is {"name", "version"} of the registered model, None where there is none.
     """
-    record = of_workspace(folder, failed_stage)
     project = Path(os.environ.get(PROJECT_VARIABLE, folder))
+    record = with_what_waits(of_workspace(folder, failed_stage), project)
     outcome = log(record, project)
     if outcome["status"] == "pending":
         keep(record, project)
@@ -87,19 +89,34 @@ def log(record: Record, project: Path) -> dict[str, Any]:
         return _pending("a worker of a sweep has no file of MLflow's; whoever started the sweep logs it")
     if uri_env and not os.environ.get(uri_env):
         return _pending(f"the environment variable {uri_env} is not set")
-    _be_brief()
+    be_brief()
     try:
         import mlflow
 
         if uri_env:
-            mlflow.set_tracking_uri(os.environ[uri_env])
-            return _log(mlflow, _experiment(mlflow, settings["experiment"], None), record)
+            with _logging_to(mlflow, os.environ[uri_env]):
+                return _log(mlflow, _experiment(mlflow, settings["experiment"], None), record)
         # Parallel first writers break a fresh database, and SQLite takes one writer at a time.
-        with locked(project / ".truehalf.mlflow.lock", "track: another run is being logged to mlflow.db; waiting"):
-            mlflow.set_tracking_uri(f"sqlite:///{project / 'mlflow.db'}")
+        with (
+            locked(project / ".truehalf.mlflow.lock", "track: another run is being logged to mlflow.db; waiting"),
+            _logging_to(mlflow, f"sqlite:///{project / 'mlflow.db'}"),
+        ):
             return _log(mlflow, _experiment(mlflow, settings["experiment"], (project / "mlartifacts").as_uri()), record)
     except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's; none may lose the export
-        return _pending(_first_line(error))
+        return _pending(first_line(error))
+
+
+@contextlib.contextmanager
+def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
+    """MLflow logs to an address. It writes that into the environment, where the next record looks for its server."""
+    told = os.environ.get(_ADDRESS_VARIABLE)
+    mlflow.set_tracking_uri(address)
+    try:
+        yield
+    finally:
+        mlflow.set_tracking_uri(None)
+        if told is not None:
+            os.environ[_ADDRESS_VARIABLE] = told
 
 
 def _pending(reason: str) -> dict[str, Any]:
@@ -107,19 +124,13 @@ def _pending(reason: str) -> dict[str, Any]:
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 
-def _be_brief() -> None:
+def be_brief() -> None:
     """Give up on a dead server after seconds, not minutes, and log errors alone, unless the user has said otherwise."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # the address may hold a password
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error, without credentials that an address may hold."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-    return without_password(text)
 
 
 def _experiment(mlflow: Any, name: str, artifacts: str | None) -> str:
@@ -183,11 +194,11 @@ def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> dict[str,
     what = f"{status} as {'a failed run' if record.failed else 'run'} {run_id} in {experiment!r}"
     registered = None
     if record.params["tracking"]["register"]:
-        if reason := refusal(record):
-            what += f"; NOT REGISTERED: {reason}"
-        else:
+        try:
             registered = register(mlflow, run_id, record)
             what += f"; registered as {registered['name']} version {registered['version']}"
+        except NotRegistered as reason:
+            what += f"; NOT REGISTERED: {reason}"
     return {"status": status, "run_id": run_id, "experiment": experiment, "message": what, "registered": registered}
 
 
@@ -195,11 +206,7 @@ def _log_model(mlflow: Any, files: list[Path], max_mb: float) -> None:
     """The final ONNX file and its external data when small enough; in any case one SHA-256 over those of the files."""
     if not files:
         return
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
-    mlflow.set_tag(SHA256_TAG, digest.hexdigest())
+    mlflow.set_tag(SHA256_TAG, sha256_of(files))
     if sum(file.stat().st_size for file in files) <= max_mb * 1e6:
         for file in files:
             mlflow.log_artifact(str(file), FOLDER)

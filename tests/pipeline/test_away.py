@@ -23,3 +23,9 @@ def test_what_is_too_much_for_workers_is_left_out_and_said(
     unpack(away.packed(names), tmp_path / "worker")
     assert [path.name for path in (tmp_path / "worker").iterdir()] == ["small.pt"]
     assert "large.pt (0.0 GB) is not sent to workers" in capsys.readouterr().err
+
+
+def test_why_a_worker_was_lost_is_noted_without_passwords(tmp_path: Path) -> None:
+    sweep = Sweep("sweep-x", str(make(tmp_path / "project")), "", True, [])
+    Away(sweep, share_cache=False).lost(0, ["seed=1"], OSError("a traceback\nno answer from http://u:hid@den@host/x"))
+    assert sweep.results()[0]["reason"] == "OSError: no answer from http://***@host/x"

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 
@@ -12,7 +13,7 @@ from pipeline.compare import number, page, table
 from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
 from pipeline.frontier_plot import named
 from pipeline.node_diff import changes, summary
-from pipeline.track import track
+from pipeline.track import SWEEP_TAG, track
 from tests.conftest import composed, in_workspace
 
 VERIFY = {"stage": "verify", "status": "done", "verdict": "passed", "box_error_px_p99": 0.1, "score_error_p99": 0.01}
@@ -157,6 +158,29 @@ def test_mlflow_says_the_same_as_the_folders(project: Path) -> None:
     assert [change.node for change in changes(a, b)] == ["x"]
     with pytest.raises(NothingToCompare, match=r"has no experiment 'other'; it has .*truehalf"):
         of_mlflow(project, "other")
+
+
+def test_a_server_that_is_down_is_a_line_without_its_password(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages: {}\n")
+    told = {"MLFLOW_TRACKING_URI": "http://someone:hid@den@127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    done = in_workspace(project, "python", "-m", "pipeline.compare", "--experiment", "truehalf", env=told)
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.startswith("compare: the server of MLFLOW_TRACKING_URI cannot be read: ")
+    assert "http://***@127.0.0.1:9" in done.stderr and "hid" not in done.stderr and "den" not in done.stderr
+
+
+def test_an_experiment_without_runs_and_one_whose_runs_were_cut_off_are_told_apart(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project / 'mlflow.db'}")
+    client = mlflow.MlflowClient()
+    experiment = client.create_experiment("truehalf")
+    client.create_run(experiment, tags={SWEEP_TAG: "only holds its jobs together"})
+    with pytest.raises(NothingToCompare, match=r"experiment 'truehalf' has no run$"):
+        of_mlflow(project, "truehalf")
+    client.create_run(experiment)
+    with pytest.raises(NothingToCompare, match=r"has 1 runs, none of them logged as a whole: .*track --pending"):
+        of_mlflow(project, "truehalf")
 
 
 def test_the_command_line(project: Path) -> None:

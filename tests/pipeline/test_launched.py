@@ -6,11 +6,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
+from hydra.errors import CompactHydraException
 
 from pipeline.isolated import remove_abandoned
+from pipeline.launched import _reason, guard
+from pipeline.sweep import Sweep
 from tests.conftest import in_workspace
 from tests.pipeline.small_project import Ran, environment, make_chain
 
@@ -158,3 +163,25 @@ def test_what_hydra_refuses_is_said_without_a_traceback(project: tuple[Path, Ran
     told = ("hydra/launcher=submitit_slurm", "precision=fp16,fp32")
     done = in_workspace(workspace, sys.executable, "-m", "pipeline", "-m", *told, env={"PATH": path})
     assert done.returncode == 1 and "srun" in done.stderr and "Traceback" not in done.stderr
+
+
+class Refused:
+    """A launcher that cannot reach its cluster, which joblib and submitit here cannot be."""
+
+    def launch(self, job_overrides: Any, initial_job_idx: int) -> None:
+        raise OSError("no answer from http://u:hid@den@host/x")
+
+
+def test_why_a_launcher_gave_up_or_lost_a_job_is_said_without_passwords(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Refused, "launch", Refused.launch)  # put back what `guard` replaces
+    guard(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []))
+    with pytest.raises(CompactHydraException) as raised:
+        Refused().launch([["seed=1"]], initial_job_idx=0)
+    assert str(raised.value) == "sweep: Refused gave up: OSError: no answer from http://***@host/x"
+    (tmp_path / "result").touch()
+    job = SimpleNamespace(job_id=7, paths=SimpleNamespace(result_pickle=tmp_path / "result", stderr="err"))
+    assert (
+        _reason(job, OSError("a traceback\nhttp://u:hid@den@host/x")) == "submitit: job 7: http://***@host/x; see err"
+    )

@@ -13,8 +13,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.record import keep, of_workspace
-from pipeline.registry import refusal
+from pipeline.record import keep, kept, of_workspace
+from pipeline.registry import refusal, sha256_of
 from pipeline.track import catch_up, track
 from tests.pipeline.test_track import VERIFY, scratch_run
 
@@ -41,8 +41,8 @@ def verified_run(folder: Path, *overrides: str, verify: dict[str, Any] | None = 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mlflow.MlflowClient:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # for what reads the registry
+    return mlflow.MlflowClient()
 
 
 def test_what_is_registered_is_the_verified_file_with_all_that_is_known_of_it(
@@ -113,6 +113,47 @@ def test_nor_one_that_crashed_or_whose_file_is_not_logged(client: mlflow.MlflowC
     reason = refusal(of_workspace(small))
     assert reason is not None and "raise that" in reason
     assert not client.search_registered_models()
+
+
+def test_who_follows_the_advice_to_raise_the_limit_has_the_file_registered(
+    client: mlflow.MlflowClient, tmp_path: Path
+) -> None:
+    first = track(verified_run(tmp_path, "tracking.max_model_mb=0.00001"))
+    assert first["registered"] is None and "raise that" in first["message"]
+    assert not client.list_artifacts(first["run_id"], "model")
+    again = track(verified_run(tmp_path))
+    assert (again["status"], again["run_id"]) == ("already logged", first["run_id"])
+    assert again["registered"] == {"name": NAME, "version": "1"}
+    file = tmp_path / "artifacts/cast_cleanup/model.onnx"
+    assert mlflow.onnx.load_model(f"models:/{NAME}/1") == onnx.load(file)
+    assert client.get_model_version(NAME, "1").tags["model_sha256"] == sha256_of([file])
+
+
+def test_a_file_that_is_not_the_one_whose_hash_was_logged_is_not_registered(
+    client: mlflow.MlflowClient, tmp_path: Path
+) -> None:
+    first = track(verified_run(tmp_path, "tracking.max_model_mb=0.00001"))
+    verified_run(tmp_path)
+    onnx.save(onnx.parser.parse_model(TEXT.replace("Relu", "Neg")), tmp_path / "artifacts/cast_cleanup/model.onnx")
+    outcome = track(tmp_path)
+    assert outcome["registered"] is None and "is another: expected the SHA-256" in outcome["message"]
+    assert not client.search_registered_models() and not client.list_artifacts(first["run_id"], "model")
+
+
+def test_what_was_asked_while_a_run_waited_is_done_when_it_is_logged(
+    client: mlflow.MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "mlartifacts"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with monkeypatch.context() as down:
+        down.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        for told in (["register=false"], ["register=true"], ["register=false", "max_model_mb=9"]):
+            overrides = [f"tracking.{each}" for each in told]
+            assert track(verified_run(tmp_path, "tracking=remote", *overrides))["status"] == "pending"
+        (waiting,) = kept(tmp_path)
+        assert waiting.params["tracking"] | {"register": True, "max_model_mb": 9.0} == waiting.params["tracking"]
+    outcome = track(verified_run(tmp_path, "tracking=remote", "tracking.register=false"))
+    assert outcome["registered"] == {"name": NAME, "version": "1"} and not kept(tmp_path)
 
 
 def test_what_is_pending_is_registered_with_the_run(

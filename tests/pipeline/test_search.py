@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 import yaml
 
 from pipeline.search import Part, Stopped, frontier, searching, tracked
 from pipeline.sweep import Sweep
-from pipeline.workspace import write_params
-from tests.conftest import composed
+from pipeline.track import track
+from pipeline.workspace import read_params, write_params
+from tests.conftest import composed, in_workspace
+from tests.pipeline.small_project import Ran, make_chain
+from tests.pipeline.test_registry import verified_run
 
 PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
 
@@ -24,14 +28,17 @@ class Chain:
     def __init__(self, folder: Path, passes: Callable[[int, float | None], bool | None]) -> None:
         self.folder, self.passes = folder, passes
         self.ran: list[tuple[int, float | None]] = []
+        self.registers: list[bool] = []
         self.asked: list[tuple[int, int]] = []
         self.code: Callable[[int], int] = lambda number: 0
+        self.all = 100  # so many parts in FP32 leave nothing in FP16, for which no engine is built
 
     def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
         assert not searching(values)
         precision = values["precision"]
         pinned = len(precision["scope_block_list"])
         self.ran.append((pinned, precision["data_max"]))
+        self.registers.append(values["tracking"]["register"])
         place = self.folder / f"run{len(self.ran)}"
         write_params(place, values)
         passed = self.passes(pinned, precision["data_max"])
@@ -39,20 +46,20 @@ class Chain:
         of_rule = 0.5 if precision["data_max"] is not None else 0.0
         reports = {
             "verify": {"verdict": verdict, "status": "failed" if verdict == "failed" else "done"},
-            "fp16": {"fp16_arithmetic": 1 - pinned / 100 - of_rule},
+            "fp16": {"fp16_arithmetic": 1 - pinned / 100 - of_rule if pinned < self.all else 0.0},
         }
         (place / "reports").mkdir()
         for name, report in reports.items():
             (place / "reports" / f"{name}.json").write_text(json.dumps(report))
-        return self.code(len(self.ran)) or int(verdict == "failed"), place
+        return self.code(len(self.ran)) or int(verdict == "failed" or pinned >= self.all), place
 
     def parts_of(self, count: int, samples: int) -> list[Part]:
         self.asked.append((count, samples))
         return PARTS[:count]
 
 
-def values(runs: int = 8, **precision: Any) -> dict[str, Any]:
-    config = composed("search=frontier", f"search.runs={runs}")
+def values(runs: int = 8, *overrides: str, **precision: Any) -> dict[str, Any]:
+    config = composed("search=frontier", f"search.runs={runs}", *overrides)
     return config | {"precision": config["precision"] | precision}
 
 
@@ -97,6 +104,17 @@ def test_where_nothing_passes_it_says_so_and_ends_as_failed(tmp_path: Path, caps
     assert step.code == 1 and "no run is inside the gates" in capsys.readouterr().err
 
 
+def test_what_leaves_nothing_in_fp16_is_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: pinned >= 2)
+    chain.all = 4
+    assert frontier(values(runs=5), chain.once, chain.parts_of).folder.name == "run4"
+    assert chain.ran[2:] == [(4, None), (2, None), (1, None), (2, None)]
+    chain = Chain(tmp_path / "none", lambda pinned, limit: pinned >= 4)
+    chain.all = 4
+    step = frontier(values(runs=4), chain.once, chain.parts_of)
+    assert step.code == 1 and "a larger search.runs" in capsys.readouterr().err
+
+
 def test_where_gates_have_no_value_it_does_not_spend_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +129,58 @@ def test_ctrl_c_ends_the_search(tmp_path: Path) -> None:
     with pytest.raises(Stopped) as stopped:
         frontier(values(), chain.once, chain.parts_of)
     assert stopped.value.code == 130 and len(chain.ran) == 2
+
+
+@pytest.mark.parametrize("code", [130, 1])
+def test_a_chosen_step_that_does_not_come_back_ends_the_search(
+    code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = Chain(tmp_path, lambda pinned, limit: limit is not None)
+    chain.code = lambda number: code if number == 9 else 0
+    with pytest.raises(Stopped) as stopped:
+        frontier(values(), chain.once, chain.parts_of)
+    said = capsys.readouterr()
+    assert len(chain.ran) == 9 and stopped.value.code == code
+    assert "the workspace does not hold it" in said.err and "search: the cheapest run inside" not in said.out
+
+
+def test_no_step_is_registered_but_the_chosen_one_after_the_choice(tmp_path: Path) -> None:
+    last = Chain(tmp_path / "last", lambda pinned, limit: True)
+    frontier(values(8, "tracking.register=true"), last.once, last.parts_of)
+    assert last.ran == [(0, 512.0), (0, None), (0, None)] and last.registers == [False, False, True]
+    first = Chain(tmp_path / "first", lambda pinned, limit: limit is not None)
+    frontier(values(3, "tracking.register=true"), first.once, first.parts_of)
+    assert first.ran[-1] == first.ran[0] and first.registers == [False, False, False, True]
+
+
+def test_of_a_search_the_registry_has_the_chosen_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    outcomes = []
+
+    def once(values: Mapping[str, Any]) -> tuple[int, Path]:
+        share = 0.9 if values["precision"]["data_max"] is None else 0.5
+        (verified_run(tmp_path) / "reports/fp16.json").write_text(json.dumps({"fp16_arithmetic": share}))
+        write_params(tmp_path, values)
+        outcomes.append(track(tmp_path))
+        return 0, tmp_path
+
+    frontier(values(8, "tracking.register=true"), once, lambda count, samples: [])
+    assert [outcome["status"] for outcome in outcomes] == ["logged", "logged", "already logged"]
+    versions = mlflow.MlflowClient().search_model_versions()
+    assert [version.run_id for version in versions] == [outcomes[1]["run_id"]]
+
+
+@pytest.mark.slow
+def test_the_chosen_step_has_one_folder_also_where_it_is_registered(tmp_path: Path) -> None:
+    workspace, ran = make_chain(tmp_path / "workspace"), Ran(tmp_path / "ran")
+    told = ("search=frontier", "tracking.register=true")
+    done = in_workspace(workspace, "python", "-m", "pipeline", *told, env={"RAN": str(ran.path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = [path.parent for path in (workspace / "runs").glob("*/params.yaml")]
+    assert len(kept) == 2 and len(ran.names()) == 3, "what was chosen came back from the cache"
+    assert read_params(workspace)["tracking"]["register"]
+    (chosen,) = [place for place in kept if (place / "experiment.yaml").exists()]
+    assert read_params(chosen) == read_params(workspace)
 
 
 def test_its_runs_are_those_of_one_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Tracking: the same names in every run, nothing twice, nothing lost."""
 
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.record import flat_params, kept, metrics, run_name
+from pipeline.record import flat_params, keep, kept, metrics, of_workspace, run_name
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, track
 from tests.conftest import composed
 from tests.pipeline.test_engine import BUILT
 
+DEAD = "http://127.0.0.1:9"  # no server is there
 VERIFY = {
     "stage": "verify",
     "status": "done",
@@ -93,6 +95,42 @@ def test_what_is_pending_outlives_the_workspaces_next_run_and_is_caught_up(
     assert catch_up(tmp_path) == 0 and not kept(tmp_path)
     assert sorted(runs(tmp_path)) == [("ltdetr_nano-dfine-fp16", "FINISHED"), ("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
     assert track(tmp_path)["status"] == "already logged"
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of another database, which stands for a server."""
+    monkeypatch.setenv("MLFLOW_ARTIFACT_ROOT", str(tmp_path / "server/mlartifacts"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", DEAD)
+    (tmp_path / "server").mkdir()
+    return tmp_path / "server"
+
+
+def test_what_waits_for_a_server_is_not_logged_into_the_file_that_another_waits_for(
+    tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(of_workspace(scratch_run(tmp_path, "decoder=dfine")), tmp_path)
+    keep(of_workspace(scratch_run(tmp_path, "tracking=remote", "decoder=rtdetrv2")), tmp_path)
+    assert catch_up(tmp_path) == 1
+    assert [record.params["decoder"]["name"] for record in kept(tmp_path)] == ["rtdetrv2"]
+    assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")]
+    assert os.environ["MLFLOW_TRACKING_URI"] == DEAD
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
+    keep(of_workspace(scratch_run(tmp_path, "seed=7")), tmp_path)
+    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert runs(server) == [("ltdetr_nano-rtdetrv2-fp16", "FINISHED")]
+    assert runs(tmp_path) == [("ltdetr_nano-dfine-fp16", "FINISHED")] * 2
+
+
+def test_a_run_waits_for_each_place_by_itself(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for told in ([], ["tracking.experiment=other"]):
+        assert track(scratch_run(tmp_path, "tracking=remote", *told))["status"] == "pending"
+    assert track(scratch_run(tmp_path))["status"] == "logged"
+    assert sorted(record.params["tracking"]["experiment"] for record in kept(tmp_path)) == ["other", "truehalf"]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
+    assert catch_up(tmp_path) == 0 and not kept(tmp_path)
+    assert len(runs(server)) == 2 and len(runs(tmp_path)) == 1
 
 
 def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
