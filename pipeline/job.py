@@ -34,6 +34,7 @@ from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
+from pipeline.track import without_address
 from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, read_params, read_reports, root
 from stages.configuration import validated
 
@@ -178,7 +179,7 @@ def _checked(values: dict[str, Any]) -> Config:
     keys = {error.partition(":")[0] for error in errors}
     errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
     if not keys:
-        errors += without_remote(values["workspace"], root())
+        errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
     errors += faults_of_lock(root())
     if errors or config is None:
         raise ConfigErrors(errors)

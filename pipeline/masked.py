@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _WITH_USER = re.compile(r"\S*@\S*")
+_RETRIES = re.compile(r" failed with exception .*?(\[Errno -?\d+\] [^\"')]+|Read timed out|Connection aborted).*")
 _OF_QUERY = re.compile(r"([?&;#][^\s?&;#=]+=)[^\s&;#]+")
 
 
@@ -18,9 +19,12 @@ def without_password(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in a line of at most 300 characters without passwords; its type where it says nothing."""
+    """What an error says, in a line of at most 300 characters without passwords; its type where it says nothing.
+
+    Of a server that does not answer, requests tells how urllib3 came to that; the cause alone stays.
+    """
     said = without_password(str(error).strip()).splitlines() or [type(error).__name__]
-    return said[0][:300]  # cut last: half an address could not be told from a word
+    return _RETRIES.sub(r": \1", said[0])[:300]  # cut last: half an address could not be told from a word
 
 
 def _without_user(word: re.Match[str]) -> str:

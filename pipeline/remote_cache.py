@@ -116,9 +116,12 @@ def push(repo: Any, locks: Iterable[Path]) -> bool:
 
 
 def _push_objects(repo: Any, objects: set[Any]) -> None:
-    reasons = _Reasons()
-    logging.getLogger("dvc_data").addHandler(reasons)
-    failed = repo.cloud.push(objects).failed if objects else ()
+    reasons, log = _Reasons(), logging.getLogger("dvc_data")
+    others, log.handlers = log.handlers, [reasons]  # it would print a line for each file
+    try:
+        failed = repo.cloud.push(objects).failed if objects else ()
+    finally:
+        log.handlers = others
     if failed:
         raise RemoteFails(f"{len(failed)} of {len(objects)} files were not taken: {reasons.last}")
 
@@ -204,7 +207,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> int:
-    """Pull or push; 1 where the remote fails."""
+    """Pull or push; 1 where the remote fails, 2 where there is none."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.remote_cache", description="DVC's run-cache on a remote.")
     parser.add_argument("what", choices=("pull", "push"))
     parser.add_argument("locks", nargs="*", type=Path, help="push: dvc.lock files, by default that of this workspace")
@@ -212,6 +215,9 @@ def main() -> int:
     from dvc.repo import Repo
 
     project = root()
+    if missing := without_remote({"pull": False, "push": False} | {options.what: True}, project):
+        print(*missing, sep="\n", file=sys.stderr)
+        return 2
     with Repo(str(project)) as repo:
         done = pull_entries(repo) if options.what == "pull" else push(repo, options.locks or [project / "dvc.lock"])
     return 0 if done else 1

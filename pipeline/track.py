@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,20 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
     else:
         forget(record, project)
     return outcome
+
+
+def without_address(tracking: Mapping[str, Any]) -> list[str]:
+    """What is wrong where runs are logged to a server and the environment does not say to which: known before any work.
+
+    A worker of a sweep need not know it: what it cannot log is logged by whoever started the sweep.
+    """
+    name = tracking["uri_env"]
+    if not name or os.environ.get(name) or AWAY_VARIABLE in os.environ:
+        return []
+    return [
+        f"tracking.uri_env: expected the server's address in the environment variable {name}, which is not set; "
+        "export it, or set tracking=local"
+    ]
 
 
 def catch_up(project: Path) -> int:

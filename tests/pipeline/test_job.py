@@ -45,3 +45,13 @@ def test_a_lock_file_that_is_broken_ends_it_before_anything_runs(tmp_path: Path)
         done = subprocess.run([*JOB[:3], *told], cwd=project, env=environment(ran.path), capture_output=True, text=True)
         assert "dvc.lock, line 3: expected YAML; delete the file" in done.stderr + done.stdout
         assert done.returncode == 2 and not ran.names() and "Traceback" not in done.stderr
+
+
+def test_a_server_without_an_address_ends_it_before_anything_runs(tmp_path: Path) -> None:
+    project, ran = make_chain(tmp_path / "project"), Ran(tmp_path / "ran")
+    told = {key: value for key, value in environment(ran.path).items() if key != "MLFLOW_TRACKING_URI"}
+    done = subprocess.run([*JOB, "tracking=remote"], cwd=project, env=told, capture_output=True, text=True)
+    assert done.returncode == 2 and not ran.names()
+    assert (
+        "tracking.uri_env: expected the server's address in the environment variable MLFLOW_TRACKING_URI" in done.stderr
+    )

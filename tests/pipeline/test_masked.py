@@ -44,3 +44,15 @@ def test_an_error_is_a_line() -> None:
 
 def test_an_address_at_the_cut_is_masked_before_it() -> None:
     assert "hidden" not in first_line(ValueError("x" * 280 + " http://u:hidden@host"))
+
+
+def test_of_a_server_that_does_not_answer_the_cause_is_told() -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    with pytest.MonkeyPatch.context() as told, pytest.raises(MlflowException) as caught:
+        told.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        MlflowClient(tracking_uri="http://someone:secret@localhost:9").search_experiments()
+    said = first_line(caught.value)
+    assert said.startswith("API request to http://***@localhost:9/api/")
+    assert said.endswith(": [Errno 111] Connection refused")
