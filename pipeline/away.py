@@ -19,10 +19,9 @@ from pipeline.isolated import cache_of, local_configuration, named_files
 from pipeline.job import bring_back
 from pipeline.ray_worker import Order, unpack
 from pipeline.record import PENDING, kept
-from pipeline.shared_repro import LOCKS
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, lock_in
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files: they pass through the memory of Ray's object store
 
@@ -33,9 +32,7 @@ class Away:
     def __init__(self, sweep: Sweep, share_cache: bool) -> None:
         self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
         self._known: set[Path] | None = None
-        self.token = cache_of(self.project) / LOCKS / sweep.id
-        self.token.parent.mkdir(parents=True, exist_ok=True)
-        self.token.touch()
+        self.token = lock_in(cache_of(self.project), sweep.id)
 
     @classmethod
     def of_this_sweep(cls, share_cache: bool = True) -> Away:

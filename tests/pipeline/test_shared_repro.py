@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.isolated import isolated
 from pipeline.snapshot import take
-from pipeline.workspace import locked
+from pipeline.workspace import LOCKS, locked
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
 
@@ -76,3 +76,13 @@ def test_what_was_made_is_taken_without_waiting_and_what_the_cache_lost_is_made_
     with isolated(project, commit, "c", {}) as c:
         assert repro(c, ran).wait() == 0
         assert (c / "out/own/value").exists() and ran.read_text().split() == ["common", "own"] * 2
+
+
+def test_where_dvc_is_told_that_a_group_shares_the_cache_it_shares_the_locks(tmp_path: Path) -> None:
+    project, ran, cache = make(tmp_path / "project"), tmp_path / "ran", tmp_path / "cache"
+    for key, value in {"dir": str(cache), "shared": "group"}.items():
+        subprocess.run([sys.executable, "-m", "dvc", "config", "-q", f"cache.{key}", value], cwd=project, check=True)
+    said, _ = repro(project, ran).communicate()
+    folders = {path.name: f"{path.stat().st_mode & 0o777:o}" for path in (cache, cache / "files", cache / LOCKS)}
+    assert folders == {"cache": "775", "files": "775", LOCKS: "775"}, said
+    assert {f"{path.stat().st_mode & 0o777:o}" for path in (cache / LOCKS).iterdir()} == {"664"}
