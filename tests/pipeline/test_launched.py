@@ -31,6 +31,7 @@ while [ "${1#--}" != "$1" ]; do
   case $1 in --output) out=$2; shift 2 ;; --error) err=$2; shift 2 ;; *) shift ;; esac
 done
 place() { echo "$1" | sed "s/%A/77/g; s/%a/$SLURM_ARRAY_TASK_ID/g; s/%t/0/"; }
+mkdir -p "$(dirname "$(place "$out")")"  # the submitter makes it when sbatch has ended, which may be later
 exec "$@" >"$(place "$out")" 2>"$(place "$err")"
 """,
     "sacct": "echo 'JobID|State|NodeList'; echo '77_[0-1]|RUNNING|here'\n",
