@@ -88,7 +88,7 @@ class Away:
         with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
             folder = Path(name)
             unpack(answer["brought"], folder)
-            noted = folder / "runs" / ".sweeps" / self.sweep.id / f"{number}.json"
+            noted = replace(self.sweep, project=name).folder / f"{number}.json"
             if not noted.exists():
                 self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
                 return

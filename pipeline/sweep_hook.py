@@ -29,6 +29,7 @@ from pipeline.workspace import root
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 _PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
+_at_work = contextlib.ExitStack()  # ends with this process
 _started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
 
 
@@ -54,8 +55,7 @@ class SweepHook(Callback):
         sweep = Sweep(
             f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
         )
-        shutil.rmtree(sweep.folder, ignore_errors=True)
-        sweep.folder.mkdir(parents=True)
+        sweep = _at_work.enter_context(sweep.begun())
         remove_abandoned(project)
         if workspace["pull"]:
             _remote_cache(sweep, "pull")

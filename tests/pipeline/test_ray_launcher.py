@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.conftest import in_workspace
-from tests.pipeline.small_project import Ran, environment, make_chain
+from tests.pipeline.small_project import Ran, environment, last_start, make_chain
 
 pytestmark = pytest.mark.slow
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -66,8 +66,7 @@ class RayCluster:
 
     def results(self) -> dict[int, dict]:
         """What became of the jobs of the last sweep."""
-        newest = max((self.workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
-        found = [json.loads(path.read_text()) for path in newest.glob("*.json")]
+        found = [json.loads(path.read_text()) for path in last_start(self.workspace).glob("*.json")]
         return {result["number"]: result for result in found}
 
     def kept(self, number: int) -> str:
