@@ -216,3 +216,11 @@ def test_what_two_jobs_would_do_alike_the_first_one_does(tmp_path: Path) -> None
     sweep.note(note | {"number": 1, "exit_code": 1, "reason": "verify: failed"})
     assert {number: result["exit_code"] for number, result in sweep.results().items()} == {0: 1, 1: 1}
     assert sweep.results()[0]["reason"] == "the same as #1"
+
+
+def test_here_does_not_go_with_ray(tmp_path: Path) -> None:
+    workspace = make_chain(tmp_path / "workspace")
+    done = in_workspace(workspace, "python", "-m", "pipeline", "-m", "workspace=here", "hydra/launcher=ray", "seed=1,2")
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.startswith("workspace: expected isolated with hydra/launcher=ray"), done.stderr
+    assert not (workspace / "runs/.sweeps").exists()
