@@ -14,11 +14,12 @@ import hashlib
 import json
 import os
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pipeline.masked import without_password
-from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name
+from pipeline.record import Record, flat_params, forget, keep, kept, metrics, move, of_workspace, run_name
 from pipeline.registry import FOLDER, SHA256_TAG, refusal, register
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
 
@@ -66,7 +67,7 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
 def catch_up(project: Path) -> int:
     """Log what is kept under runs/.pending; return 1 when some of it still is."""
     left = 0
-    with locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting"):
+    with _pending_of(project):
         records = kept(project)
         for record in records:
             outcome = log(record, project)
@@ -77,6 +78,17 @@ def catch_up(project: Path) -> int:
                 forget(record, project)
     print(f"track: {len(records) - left} logged, {left} still pending")
     return int(left > 0)
+
+
+def take_over(folder: Path, project: Path) -> None:
+    """Move what a workspace elsewhere has kept to runs/.pending, each run whole, and while nobody logs from there."""
+    with _pending_of(project):
+        for record in kept(folder):
+            move(record, project)
+
+
+def _pending_of(project: Path) -> AbstractContextManager[int]:
+    return locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting")
 
 
 def log(record: Record, project: Path) -> dict[str, Any]:

@@ -56,14 +56,21 @@ def lock_in(cache: Path, name: str) -> Path:
     cache that a group shares (setgid, writable for the group) has then locks that the group shares.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    rights, lock = cache.stat().st_mode, cache / LOCKS / name
-    mask = os.umask(0)
+    lock = cache / LOCKS / name
+    with rights_of(cache):
+        lock.parent.mkdir(exist_ok=True)  # not sticky, whatever the cache is: there Linux refuses files of others
+        os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))
+    return lock
+
+
+@contextlib.contextmanager
+def rights_of(folder: Path) -> Iterator[None]:
+    """What this process makes meanwhile has a folder's rights, instead of those that the user's umask leaves."""
+    mask = os.umask(~folder.stat().st_mode & 0o777)
     try:
-        lock.parent.mkdir(rights & 0o777, exist_ok=True)  # without a sticky bit: there Linux refuses others' files
-        os.close(os.open(lock, os.O_RDWR | os.O_CREAT, rights & 0o666))
+        yield
     finally:
         os.umask(mask)
-    return lock
 
 
 def remove_leftovers(folder: Path) -> None:
