@@ -136,7 +136,7 @@ def shared(
 
 def _jobs(place: Path) -> list[dict[str, Any]]:
     """What became of each job, with the time at which it ended."""
-    (folder,) = (place / "runs" / ".sweeps").iterdir()
+    (folder,) = place.glob("runs/.sweeps/*/1")
     found = [
         json.loads(path.read_text()) | {"end": round(path.stat().st_mtime, 1)} for path in sorted(folder.glob("*.json"))
     ]
@@ -144,7 +144,7 @@ def _jobs(place: Path) -> list[dict[str, Any]]:
 
 
 def _dvc_says(place: Path) -> int:
-    (folder,) = (place / "runs" / ".sweeps").iterdir()
+    (folder,) = place.glob("runs/.sweeps/*/1")
     return sum(path.read_text().count("Running stage '") for path in folder.glob("*.log"))
 
 

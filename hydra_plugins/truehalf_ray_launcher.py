@@ -44,9 +44,12 @@ class RayLauncher(Launcher):
             archive = ray.put(away.archive())
             task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)
             jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
-            named = {n: away.named(self._values(jobs[n])) for n in jobs}
-            sent = {names: ray.put(away.packed(names)) for names in set(named.values())}
-            waiting: dict[Any, int] = {task.remote(archive, sent[named[n]], away.order(n, jobs[n])): n for n in jobs}
+            waiting: dict[Any, int] = {}
+            for number, overrides in jobs.items():
+                values = self._values(overrides)
+                if not away.is_another(number, overrides, values):
+                    brought = away.brought(values, ray.put)
+                    waiting[task.remote(archive, away.order(number, overrides), *brought)] = number
             while waiting:
                 (ended, *_), _ = ray.wait(list(waiting), num_returns=1)
                 number = waiting.pop(ended)

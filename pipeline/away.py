@@ -10,22 +10,25 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from conf.validate import ConfigErrors
+from pipeline.compose import effective
 from pipeline.isolated import cache_of, local_configuration, named_files
-from pipeline.job import bring_back
+from pipeline.job import bring_back, name_of
 from pipeline.masked import without_password
 from pipeline.ray_worker import Order, unpack
-from pipeline.record import PENDING, kept
-from pipeline.shared_repro import LOCKS
+from pipeline.record import kept
 from pipeline.sweep import VARIABLE, Sweep
-from pipeline.track import catch_up
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE
+from pipeline.track import catch_up, take_over
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, lock_in, rights_of
+from stages.configuration import validated
 
-MOST_SENT_BYTES = 2_000_000_000  # of ignored files: they pass through the memory of Ray's object store
+MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
 
 
 class Away:
@@ -34,9 +37,9 @@ class Away:
     def __init__(self, sweep: Sweep, share_cache: bool) -> None:
         self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
         self._known: set[Path] | None = None
-        self.token = cache_of(self.project) / LOCKS / sweep.id
-        self.token.parent.mkdir(parents=True, exist_ok=True)
-        self.token.touch()
+        self._put: dict[str, Any] = {}
+        self._room = MOST_SENT_BYTES
+        self.token = lock_in(cache_of(self.project), sweep.id)
 
     @classmethod
     def of_this_sweep(cls, share_cache: bool = True) -> Away:
@@ -58,22 +61,41 @@ class Away:
             self._known = {*files, *(parent for file in files for parent in file.parents)}
         return tuple(str(name) for name in named_files(self.project, values) if name not in self._known)
 
-    def packed(self, names: Sequence[str]) -> bytes:
-        """These files and folders, as tar. What is too much for Ray's memory is left out, and that is said."""
+    def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
+        """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
+        names = self.named(values)
+        for name in names:
+            if name not in self._put:
+                packed = self._packed(name)
+                self._put[name] = None if packed is None else put(packed)
+        return [self._put[name] for name in names if self._put[name] is not None]
+
+    def _packed(self, name: str) -> bytes | None:
+        """A file or folder, as tar; None where with what was packed before it is too much for Ray, and that is said."""
+        place = self.project / name
+        files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+        size = sum(file.stat().st_size for file in files)
+        if size > self._room:
+            said = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
+            print(f"sweep: {said}; give it an absolute path that they see", file=sys.stderr)
+            return None
+        self._room -= size
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
-            for name in names:
-                place = self.project / name
-                files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
-                size = sum(file.stat().st_size for file in files)
-                if archive.tell() + size > MOST_SENT_BYTES:
-                    said = (
-                        f"{name} ({size / 1e9:.1f} GB) is not sent to workers, which take {MOST_SENT_BYTES / 1e9:g} GB"
-                    )
-                    print(f"sweep: {said}; give it an absolute path that they see", file=sys.stderr)
-                else:
-                    tar.add(place, name)
+            tar.add(place, name)
         return archive.getvalue()
+
+    def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
+        """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
+        try:
+            name = name_of(effective(values, validated(values)))
+        except ConfigErrors:
+            return False  # its worker says what is wrong with it
+        first = self.sweep.first_with(name, number)
+        if first != number:
+            same = {"number": number, "overrides": overrides, "name": name, "reason": None, "same_as": first}
+            self.sweep.note(same | {"exit_code": 0, "seconds": 0.0})
+        return first != number
 
     def order(self, number: int, overrides: list[str]) -> Order:
         """What a worker is told."""
@@ -92,15 +114,17 @@ class Away:
         with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
             folder = Path(name)
             unpack(answer["brought"], folder)
-            noted = folder / "runs" / ".sweeps" / self.sweep.id / f"{number}.json"
+            noted = replace(self.sweep, project=name).folder / f"{number}.json"
             if not noted.exists():
                 self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
                 return
             result = json.loads(noted.read_text()) | {"overrides": overrides}
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
-            _move_missing(folder / PENDING, self.project / PENDING)
-            bring_back(folder, self.project / "runs" / result["name"])
-            _replace_runs(folder / "runs", self.project / "runs")
+            take_over(folder, self.project)
+            if result["name"] is not None and result["exit_code"] != 130:  # or it was refused, or stopped
+                bring_back(folder, self.project / "runs" / result["name"])
+            for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
+                bring_back(params.parent, self.project / "runs" / params.parent.name)
             self.sweep.note(result)
 
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
@@ -116,20 +140,14 @@ class Away:
             self.token.unlink()
 
 
-def _replace_runs(source: Path, target: Path) -> None:
-    """Move the steps of a search, which has folders of its own for them."""
-    for params in source.glob("*/params.yaml"):
-        place = target / params.parent.name
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.move(params.parent, place)
-
-
-def _move_missing(source: Path, target: Path) -> None:
-    """Move files to where they are not yet, each whole."""
-    for file in source.rglob("*"):
-        place = target / file.relative_to(source)
+def _move_missing(source: Path, cache: Path) -> None:
+    """Move files to where a cache lacks them, each whole; outputs (files/) before what names them (runs/)."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.rglob("*")):
+        place = cache / file.relative_to(source)
         if file.is_file() and not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            building = place.with_name(f"{place.name}.partial")
+            with rights_of(cache):
+                place.parent.mkdir(parents=True, exist_ok=True)
+            building = cache / f"{uuid4().hex}.partial"  # of nobody else's name, and where DVC looks for nothing
             shutil.move(file, building)
             building.replace(place)

@@ -35,7 +35,7 @@ from pipeline.search import NoRanking, Part, Stopped, frontier, searching, track
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import Sweep
 from pipeline.track import without_address
-from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, read_params, read_reports, root
+from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_params, read_reports, root
 from stages.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -149,6 +149,13 @@ def _output(sweep: Sweep | None, number: int) -> Iterator[TextIO | None]:
 
 def bring_back(place: Path, kept: Path) -> None:
     """Copy what a run says of itself into a folder of the project, which is replaced as a whole."""
+    waiting = "pipeline: another run brings its reports to runs/; waiting"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with locked(kept.parent / ".brought.lock", waiting):
+        _replace(place, kept)
+
+
+def _replace(place: Path, kept: Path) -> None:
     building, old = kept.with_name(f"{kept.name}.partial"), kept.with_name(f"{kept.name}.replaced")
     for leftover in (building, old):
         shutil.rmtree(leftover, ignore_errors=True)

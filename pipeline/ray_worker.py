@@ -49,21 +49,21 @@ def unpack(archive: bytes, folder: Path) -> None:
         tar.extractall(folder, **careful)
 
 
-def work(archive: bytes, brought: bytes, order: Order) -> dict[str, Any]:
+def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:
     """Run a job.
 
     Args:
         archive: tar of the project's files.
-        brought: tar of what the job's configuration names beside them.
         order: see Order.
+        brought: tars of what the job's configuration names beside them.
 
     Returns:
         exit_code, log, and brought: tar.gz of reports, of what is to be logged, and of DVC's cache if it is not shared.
     """
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         folder = Path(name)
-        unpack(archive, folder)
-        unpack(brought, folder)
+        for each in (archive, *brought):
+            unpack(each, folder)
         shared = os.access(order.token, os.W_OK)
         local = folder / ".dvc" / "config.local"
         local.touch(mode=0o600)

@@ -148,6 +148,21 @@ def kept(project: Path) -> list[Record]:
     return found
 
 
+def move(record: Record, project: Path) -> None:
+    """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `keep`, what the later
+    one says of tracking counts.
+    """
+    place = project / PENDING / record.folder.name
+    if place.exists():
+        write_params(place, record.params)
+        return
+    building = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(building, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(record.folder, building)
+    building.rename(place)
+
+
 def forget(record: Record, project: Path) -> None:
     """Remove what was kept of a run that is logged."""
     shutil.rmtree(_place(record, project), ignore_errors=True)

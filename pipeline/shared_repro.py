@@ -22,9 +22,7 @@ from typing import Any
 
 from pipeline.dvc_yaml import remember
 from pipeline.remote_cache import pull_entries, restore_from_remote
-from pipeline.workspace import locked
-
-LOCKS = "truehalf.locks"
+from pipeline.workspace import lock_in, locked
 
 
 def main() -> int:
@@ -46,8 +44,9 @@ def main() -> int:
         key = _key(stage)
         if key is None:
             return of_dvc._reproduce_stage(stage, **options)
-        lock = _cache(stage) / LOCKS / key
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        store = stage.repo.cache.local
+        store.makedirs(store.path)  # by DVC, which knows whether a group shares it (cache.shared)
+        lock = lock_in(_cache(stage), key)
         if not _was_made(lock):
             with locked(lock, f"{stage.name}: another job runs the same; waiting for it"):
                 if not _was_made(lock):

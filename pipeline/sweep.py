@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.workspace import write_text
+from pipeline.workspace import locked, write_text
 
 VARIABLE = "TRUEHALF_SWEEP"
 
@@ -30,6 +31,8 @@ class Sweep:
         arguments: of the command line.
         pulled: the cache has what the remote's run-cache knew when the sweep began.
         pushes: what the jobs made is sent to the remote when the last has ended.
+        start: from 1; each start of the same sweep has results and logs of its own, since jobs may outlive what started
+            them.
     """
 
     id: str
@@ -39,6 +42,7 @@ class Sweep:
     arguments: list[str]
     pulled: bool = False
     pushes: bool = False
+    start: int = 1
 
     @classmethod
     def joined(cls) -> Sweep | None:
@@ -51,9 +55,25 @@ class Sweep:
         return json.dumps(asdict(self))
 
     @property
+    def starts(self) -> Path:
+        """A folder with that of each start."""
+        return Path(self.project) / "runs" / ".sweeps" / self.id
+
+    @property
     def folder(self) -> Path:
         """Results and logs of the jobs."""
-        return Path(self.project) / "runs" / ".sweeps" / self.id
+        return self.starts / str(self.start)
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[Sweep]:
+        """The next start of the sweep, with its folder; while the same sweep is at work, say so and wait."""
+        self.starts.mkdir(parents=True, exist_ok=True)
+        waiting = f"sweep: {self.id}, the same sweep, is at work; waiting for it to end. It leaves its results in runs/"
+        with locked(self.starts / "lock", waiting):
+            earlier = (int(path.name) for path in self.starts.iterdir() if path.name.isdigit())
+            start = replace(self, start=max(earlier, default=0) + 1)
+            start.folder.mkdir()
+            yield start
 
     def log_of(self, number: int) -> Path:
         return self.folder / f"{number}.log"

@@ -27,8 +27,14 @@ from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import root
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_RAY = "hydra_plugins.truehalf_ray_launcher.RayLauncher"
 _PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+_HERE_ON_RAY = (
+    "workspace: expected isolated with hydra/launcher=ray, whose workers do not see the project; got here: "
+    "leave workspace=here out"
+)
 
+_at_work = contextlib.ExitStack()  # ends with this process
 _started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
 
 
@@ -41,6 +47,9 @@ class SweepHook(Callback):
         launcher = str(OmegaConf.select(config, "hydra.launcher._target_"))
         chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
         parallel = launcher != _SERIAL and "workspace=here" not in arguments
+        if launcher == _RAY and not parallel:
+            print(_HERE_ON_RAY, file=sys.stderr)
+            raise SystemExit(2)
         try:
             snapshot = take(project) if parallel or chosen == "isolated" else ""
         except NoSnapshot as error:  # Hydra would make a warning of it, and go on
@@ -54,8 +63,7 @@ class SweepHook(Callback):
         sweep = Sweep(
             f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
         )
-        shutil.rmtree(sweep.folder, ignore_errors=True)
-        sweep.folder.mkdir(parents=True)
+        sweep = _at_work.enter_context(sweep.begun())
         remove_abandoned(project)
         if workspace["pull"]:
             _remote_cache(sweep, "pull")

@@ -15,11 +15,23 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pipeline.masked import first_line
-from pipeline.record import Record, flat_params, forget, keep, kept, metrics, of_workspace, run_name, with_what_waits
+from pipeline.record import (
+    Record,
+    flat_params,
+    forget,
+    keep,
+    kept,
+    metrics,
+    move,
+    of_workspace,
+    run_name,
+    with_what_waits,
+)
 from pipeline.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
 
@@ -82,7 +94,7 @@ def without_address(tracking: Mapping[str, Any]) -> list[str]:
 def catch_up(project: Path) -> int:
     """Log what is kept under runs/.pending; return 1 when some of it still is."""
     left = 0
-    with locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting"):
+    with _pending_of(project):
         records = kept(project)
         for record in records:
             outcome = log(record, project)
@@ -93,6 +105,17 @@ def catch_up(project: Path) -> int:
                 forget(record, project)
     print(f"track: {len(records) - left} logged, {left} still pending")
     return int(left > 0)
+
+
+def take_over(folder: Path, project: Path) -> None:
+    """Move what a workspace elsewhere has kept to runs/.pending, each run whole, and while nobody logs from there."""
+    with _pending_of(project):
+        for record in kept(folder):
+            move(record, project)
+
+
+def _pending_of(project: Path) -> AbstractContextManager[int]:
+    return locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting")
 
 
 def log(record: Record, project: Path) -> dict[str, Any]:

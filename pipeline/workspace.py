@@ -19,6 +19,7 @@ from conf.schema import CONF
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for
 AWAY_VARIABLE = "TRUEHALF_AWAY"  # of the environment: this is a worker of a sweep, and may not see its project
+LOCKS = "truehalf.locks"  # a folder in DVC's cache
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same in C, ten times faster, where PyYAML has it
 _HEADER = "# Generated from conf/ by `python -m pipeline`; change conf/ or the command line, not this file.\n"
 
@@ -46,6 +47,30 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def lock_in(cache: Path, name: str) -> Path:
+    """A lock file in DVC's cache, for `locked`; made where it is not there.
+
+    Its rights are those of the cache's folder, whatever this user's umask: who can write the cache can hold the lock. A
+    cache that a group shares (setgid, writable for the group) has then locks that the group shares.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    lock = cache / LOCKS / name
+    with rights_of(cache):
+        lock.parent.mkdir(exist_ok=True)  # not sticky, whatever the cache is: there Linux refuses files of others
+        os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o666))
+    return lock
+
+
+@contextlib.contextmanager
+def rights_of(folder: Path) -> Iterator[None]:
+    """What this process makes meanwhile has a folder's rights, instead of those that the user's umask leaves."""
+    mask = os.umask(~folder.stat().st_mode & 0o777)
+    try:
+        yield
+    finally:
+        os.umask(mask)
 
 
 def remove_leftovers(folder: Path) -> None:

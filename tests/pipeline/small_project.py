@@ -120,6 +120,12 @@ class Ran:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
 
+def last_start(workspace: Path) -> Path:
+    """The folder of the last start of a sweep."""
+    starts = workspace.glob("runs/.sweeps/*/*/")
+    return max(starts, key=lambda path: (path.parent.stat().st_mtime, int(path.name)))
+
+
 def make(folder: Path) -> Path:
     """The project, committed."""
     folder.mkdir(parents=True)

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ from pipeline.isolated import remove_abandoned
 from pipeline.launched import _reason, guard
 from pipeline.sweep import Sweep
 from tests.conftest import in_workspace
-from tests.pipeline.small_project import Ran, environment, make_chain
+from tests.pipeline.small_project import Ran, environment, last_start, make_chain
 
 pytestmark = pytest.mark.slow
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
@@ -36,6 +38,7 @@ while [ "${1#--}" != "$1" ]; do
   case $1 in --output) out=$2; shift 2 ;; --error) err=$2; shift 2 ;; *) shift ;; esac
 done
 place() { echo "$1" | sed "s/%A/77/g; s/%a/$SLURM_ARRAY_TASK_ID/g; s/%t/0/"; }
+mkdir -p "$(dirname "$(place "$out")")"  # the submitter makes it when sbatch has ended, which may be later
 exec "$@" >"$(place "$out")" 2>"$(place "$err")"
 """,
     "sacct": "echo 'JobID|State|NodeList'; echo '77_[0-1]|RUNNING|here'\n",
@@ -59,9 +62,16 @@ def worker_of(process: int, program: str) -> psutil.Process:
     return next(parent for parent in psutil.Process(process).parents() if program in " ".join(parent.cmdline()))
 
 
+def wait_until(happens: Callable[[], bool], seconds: float = 60) -> None:
+    for _ in range(int(seconds / 0.05)):
+        if happens():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"it did not happen in {seconds} s")
+
+
 def results(workspace: Path) -> dict[int, dict]:
-    newest = max((workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
-    found = [json.loads(path.read_text()) for path in newest.glob("*.json")]
+    found = [json.loads(path.read_text()) for path in last_start(workspace).glob("*.json")]
     return {result["number"]: result for result in found}
 
 
@@ -134,6 +144,48 @@ def _wait_for_the_orphan(workspace: Path, ran: Ran, dvc: psutil.Process) -> None
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0, out + err
     assert ran.names().count("own-3") == 1 and ran.names().count("own-4") == 1
+
+
+def test_the_same_sweep_started_beside_itself_waits_and_loses_nothing(project: tuple[Path, Ran]) -> None:
+    workspace, ran = project
+    ran.hold("own-31")
+    told = ("precision.data_max=30,31", *JOBLIB)
+    first = start(workspace, ran, *told)
+    ran.wait_for("own-31")
+    begun = last_start(workspace)
+    second = start(workspace, ran, *told)
+    assert second.stderr
+    said = next(line for line in second.stderr if "waiting" in line)
+    assert "the same sweep, is at work; waiting for it to end" in said
+    assert last_start(workspace) == begun and (begun / "1.log").exists()
+    ran.release("own-31")
+    for sweep in (first, second):
+        out, err = sweep.communicate(timeout=120)
+        assert sweep.returncode == 0, out + err
+    assert last_start(workspace) != begun, "each start has a folder of its own"
+    assert [{path.name for path in place.glob("*.json")} for place in begun.parent.glob("*/")] == [
+        {"0.json", "1.json"}
+    ] * 2
+    assert ran.names().count("own-30") == ran.names().count("own-31") == 1
+
+
+def test_jobs_that_outlive_what_started_them_leave_the_next_start_alone(project: tuple[Path, Ran]) -> None:
+    workspace, ran = project
+    ran.hold("own-32")
+    told = ("precision.data_max=32", *SUBMITIT)
+    sweep = start(workspace, ran, *told)
+    worker = worker_of(ran.wait_for("own-32"), "submitit.core._submit")
+    sweep.kill()
+    sweep.wait()
+    begun = last_start(workspace)
+    again = start(workspace, ran, *told)
+    wait_until(lambda: last_start(workspace) != begun)
+    assert worker.is_running() and (begun / "0.log").exists() and not results(workspace)
+    ran.release("own-32")
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, out + err
+    assert (begun / "0.json").exists() and results(workspace)[0]["exit_code"] == 0
+    assert ran.names().count("own-32") == 1, "the second job waited for the first one, and took what it made"
 
 
 def test_the_jobs_of_a_slurm_array(project: tuple[Path, Ran], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.conftest import in_workspace
-from tests.pipeline.small_project import Ran, environment, make_chain
+from tests.pipeline.small_project import Ran, environment, last_start, make_chain
 
 pytestmark = pytest.mark.slow
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -66,8 +66,7 @@ class RayCluster:
 
     def results(self) -> dict[int, dict]:
         """What became of the jobs of the last sweep."""
-        newest = max((self.workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
-        found = [json.loads(path.read_text()) for path in newest.glob("*.json")]
+        found = [json.loads(path.read_text()) for path in last_start(self.workspace).glob("*.json")]
         return {result["number"]: result for result in found}
 
     def kept(self, number: int) -> str:
@@ -151,6 +150,18 @@ def test_after_the_driver_was_killed_only_what_is_missing_runs(ray: RayCluster) 
     assert again.returncode == 0, again.stdout + again.stderr
     assert [ray.ran.names().count(name) for name in ("own-5", "own-6")] == [1, 2]
     assert [ray.kept(0), ray.kept(1)] == ["own-5", "own-6"]
+
+
+def test_jobs_that_differ_in_nothing_that_has_an_effect_are_one(ray: RayCluster) -> None:
+    ray.want(nodes=1)
+    ray.ran.forget()
+    done = ray.run("precision=fp32", "seed=9", "precision.data_max=91,92", "verify.batch=2,0")
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    assert [name.rpartition("-")[0] for name in ray.ran.names()] == ["common", "own"], "the other two were refused"
+    results = ray.results()
+    assert results[2]["same_as"] == 0 and results[2]["name"] == results[0]["name"]
+    assert re.search(r"│   2 │ precision.data_max=92 verify.batch=2 │ done .*│ the same as #0; runs/", done.stdout)
+    assert [results[number]["exit_code"] for number in (0, 1, 3)] == [0, 2, 2]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.isolated import isolated
 from pipeline.snapshot import take
-from pipeline.workspace import locked
+from pipeline.workspace import LOCKS, locked
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
 
@@ -88,3 +88,13 @@ def test_what_the_cache_has_lost_is_made_again_once(tmp_path: Path, lost: str) -
         assert [job.returncode for job in jobs] == [0, 0], said
         assert (b / "out/own/value").exists() and (c / "out/own/value").exists()
     assert sorted(ran.read_text().split()) == ["common", "common", "own", "own"]
+
+
+def test_where_dvc_is_told_that_a_group_shares_the_cache_it_shares_the_locks(tmp_path: Path) -> None:
+    project, ran, cache = make(tmp_path / "project"), tmp_path / "ran", tmp_path / "cache"
+    for key, value in {"dir": str(cache), "shared": "group"}.items():
+        subprocess.run([sys.executable, "-m", "dvc", "config", "-q", f"cache.{key}", value], cwd=project, check=True)
+    said, _ = repro(project, ran).communicate()
+    folders = {path.name: f"{path.stat().st_mode & 0o777:o}" for path in (cache, cache / "files", cache / LOCKS)}
+    assert folders == {"cache": "775", "files": "775", LOCKS: "775"}, said
+    assert {f"{path.stat().st_mode & 0o777:o}" for path in (cache / LOCKS).iterdir()} == {"664"}

@@ -18,7 +18,7 @@ from pipeline import sweep_hook
 from pipeline.sweep import Sweep
 from pipeline.sweep_hook import planned
 from tests.conftest import ROOT, composed, in_workspace, make_workspace
-from tests.pipeline.small_project import make_chain
+from tests.pipeline.small_project import last_start, make_chain
 
 pytestmark = pytest.mark.slow
 FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
@@ -29,19 +29,14 @@ def sweep(workspace: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     return in_workspace(workspace, "python", "-m", "pipeline", "-m", *FEW, *arguments)
 
 
-def last(workspace: Path) -> Path:
-    """The folder of the last sweep."""
-    return max((workspace / "runs/.sweeps").iterdir(), key=lambda path: path.stat().st_mtime)
-
-
 def results(workspace: Path) -> list[dict]:
-    found = [json.loads(path.read_text()) for path in last(workspace).glob("*.json")]
+    found = [json.loads(path.read_text()) for path in last_start(workspace).glob("*.json")]
     return sorted(found, key=lambda result: result["number"])
 
 
 def ran(workspace: Path) -> list[str]:
     """Stages that a job of the last sweep executed, all jobs together."""
-    logs = "".join(path.read_text() for path in last(workspace).glob("*.log"))
+    logs = "".join(path.read_text() for path in last_start(workspace).glob("*.log"))
     return re.findall(r"Running stage '(\w+)'", logs)
 
 
@@ -135,20 +130,20 @@ def test_a_killed_worker_loses_nothing_that_had_finished(
     workspace, _ = parallel
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "pipeline", "-m", *FEW, "precision.data_max=64", "decoder=rtdetrv2,dfine", *JOBLIB]
-    before = last(workspace)
+    before = last_start(workspace)
     started = subprocess.Popen(
         command, cwd=workspace, env=os.environ | {"PATH": path}, start_new_session=True, stdout=subprocess.DEVNULL
     )
     for _ in range(1800):  # until the first job has traced
-        log = last(workspace) / "0.log"
-        if last(workspace) != before and log.exists() and "Running stage 'slim'" in log.read_text():
+        log = last_start(workspace) / "0.log"
+        if last_start(workspace) != before and log.exists() and "Running stage 'slim'" in log.read_text():
             break
         time.sleep(0.1)
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     done = in_workspace(workspace, *["python", *command[1:]])
     assert done.returncode == 0, done.stdout + done.stderr
-    again = (last(workspace) / "0.log").read_text()
+    again = (last_start(workspace) / "0.log").read_text()
     assert "Stage 'trace' is cached - skipping run" in again, "it had ended before the kill"
     assert not list((workspace / ".dvc/tmp/workspaces").glob("*")), "what the killed sweep left is removed"
 
@@ -221,3 +216,11 @@ def test_what_two_jobs_would_do_alike_the_first_one_does(tmp_path: Path) -> None
     sweep.note(note | {"number": 1, "exit_code": 1, "reason": "verify: failed"})
     assert {number: result["exit_code"] for number, result in sweep.results().items()} == {0: 1, 1: 1}
     assert sweep.results()[0]["reason"] == "the same as #1"
+
+
+def test_here_does_not_go_with_ray(tmp_path: Path) -> None:
+    workspace = make_chain(tmp_path / "workspace")
+    done = in_workspace(workspace, "python", "-m", "pipeline", "-m", "workspace=here", "hydra/launcher=ray", "seed=1,2")
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    assert done.stderr.startswith("workspace: expected isolated with hydra/launcher=ray"), done.stderr
+    assert not (workspace / "runs/.sweeps").exists()

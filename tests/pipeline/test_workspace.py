@@ -5,8 +5,11 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.workspace import locked, write_params
+import pytest
+
+from pipeline.workspace import lock_in, locked, write_params
 from tests.conftest import ROOT
+from tests.other_users import as_user, needs_root, shared_folder
 
 HOLD = "import sys, time; from pathlib import Path; from pipeline.workspace import locked\n"
 
@@ -38,6 +41,35 @@ def test_a_child_that_inherits_the_lock_keeps_it_when_the_parent_is_killed(tmp_p
     started = time.monotonic()
     with locked(tmp_path / "lock", "waiting for the orphan"):
         assert time.monotonic() - started > 0.3
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_in_a_cache_that_a_group_shares_the_second_user_waits_for_the_first(umask: int) -> None:
+    code = (
+        "with locked(lock_in(Path(sys.argv[1]), 'key'), 'waiting') as lock:\n"
+        "    print('in', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    os.write(lock, b'made')\n"
+    )
+    with shared_folder(0o2775) as cache:
+        imports = HOLD + "from pipeline.workspace import lock_in"
+        first = as_user(64322, umask, imports, code, cache)
+        assert first.stdout and first.stdout.readline() == "in\n", first.communicate()[0]
+        second = as_user(64323, umask, imports, code, cache)
+        assert second.stdout and second.stdout.readline() == "waiting\n", second.communicate()[0]
+        assert first.communicate(timeout=20)[0] == "" and second.communicate(timeout=20)[0] == "in\n"
+        assert [path.name for path in (cache / "truehalf.locks").iterdir()] == ["key"]
+
+
+def test_a_lock_in_the_cache_has_the_rights_of_the_cache(tmp_path: Path) -> None:
+    for rights, of_folder, of_lock in ((0o770, 0o770, 0o660), (0o755, 0o755, 0o644), (0o1777, 0o777, 0o666)):
+        cache = tmp_path / str(rights)
+        cache.mkdir()
+        cache.chmod(rights)
+        lock = lock_in(cache, "key")
+        assert (lock.parent.stat().st_mode & 0o7777, lock.stat().st_mode & 0o7777) == (of_folder, of_lock)
+        assert lock_in(cache, "key") == lock
 
 
 def test_params_are_written_only_when_they_differ(tmp_path: Path) -> None:

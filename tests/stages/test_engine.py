@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from stages.machine import probe
 from stages.parity.reference import freeze
 from stages.plugin_ops import ASSUMED
 from tests.conftest import ROOT, SPEC, composed, in_workspace
-from tests.stages.test_alone import measuring
+from tests.stages.test_alone import measuring, says
 
 NO_GPU: dict[str, Any] = {
     "gpus": None,
@@ -220,14 +222,19 @@ def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[st
 def test_latencies_of_two_jobs_are_measured_one_after_the_other(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("stages.alone.FOLDER", tmp_path)
     other = measuring("cpu", tmp_path)
-    assert other.stdout is not None
-    other.stdout.readline()
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    build_engine(models["fp32"], tmp_path / "out", declared="fp32", profiles=PROFILES, **options)
-    assert other.wait(timeout=1) == 0
-    assert "another job measures on cpu; waiting" in capsys.readouterr().err
+    assert says(other) == "measures"
+    options = {"profiles": PROFILES, "backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    with ThreadPoolExecutor(1) as pool:
+        build = pool.submit(build_engine, models["fp32"], tmp_path / "out", declared="fp32", **options)
+        said = ""
+        while "another job measures on cpu; waiting" not in said and not build.done():
+            said += capsys.readouterr().err
+            time.sleep(0.05)
+        assert not build.done(), build.result()
+        assert other.communicate(timeout=60)[0] == ""
+        assert build.result(timeout=60)["status"] == "built"
 
 
 def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_path: Path) -> None:
