@@ -6,6 +6,7 @@ needs the project's files on every node. Here a task is an archive of the sweep'
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.compose import resolved
+
+_REACHED_S = 10
 
 
 class RayLauncher(Launcher):
@@ -37,6 +40,7 @@ class RayLauncher(Launcher):
         from pipeline import ray_worker
         from pipeline.away import Away
 
+        _reach(self.address)
         away = Away.of_this_sweep(self.share_cache)
         ray.cloudpickle.register_pickle_by_value(ray_worker)
         ray.init(address=self.address, log_to_driver=False, logging_level="error")
@@ -71,3 +75,14 @@ class RayLauncher(Launcher):
             return resolved(config)
         except OmegaConfBaseException:
             return {}
+
+
+def _reach(address: str | None) -> None:
+    """Raise ConnectionError where nobody answers at host:port: Ray would try for a quarter of an hour."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():  # auto, or a cluster of its own
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACHED_S).close()
+    except OSError as error:
+        raise ConnectionError(f"no Ray cluster at {address} (hydra.launcher.address): {error}") from error

@@ -52,7 +52,7 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
         result["reason"] = result["reason"] or _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
-        code, result["reason"] = 2, str(error).strip().splitlines()[-1]
+        code, result["reason"] = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")
     result |= {"exit_code": code, "seconds": round(time.time() - started, 1)}
     if sweep is not None:
         sweep.note(result)

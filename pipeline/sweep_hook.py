@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from pipeline.isolated import remove_abandoned
 from pipeline.launched import guard
+from pipeline.record import kept
 from pipeline.remote_cache import without_remote
 from pipeline.snapshot import NoSnapshot, take
 from pipeline.sweep import VARIABLE, Sweep
+from pipeline.track import NOT_LOGGED
 from pipeline.workspace import root
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
@@ -107,14 +110,29 @@ def finish() -> int:
     if not _started:
         return 0
     sweep, jobs = _started[0]
+    if not any(sweep.folder.iterdir()):  # Hydra has said what is wrong with the command line
+        sweep.folder.rmdir()
+        return 1
     ended = sweep.results()
     jobs = jobs or [result["overrides"] for result in ended.values()]
     failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
     if sweep.parallel and jobs:
         _print_table(sweep, jobs, ended)
+        _print_pending(sweep, ended)
     if failed and len(jobs) > 1:
         print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)
     return max([int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values())])
+
+
+def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None:
+    """How many runs of the sweep wait to be logged, and why."""
+    waiting = sum(record.sweep == sweep.id for record in kept(Path(sweep.project)))
+    if not waiting:
+        return
+    files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
+    said = [json.loads(file.read_text())["message"] for file in files if file.exists()]
+    why = next((message for message in said if message.startswith(NOT_LOGGED)), NOT_LOGGED)
+    print(f"sweep: {waiting} {'run' if waiting == 1 else 'runs'} to be logged: {why}", file=sys.stderr)
 
 
 def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:
@@ -127,14 +145,14 @@ def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str,
     table = Table(title=sweep.id, title_justify="left", title_style="bold")
     for name in ("job", "what differs", "state", "seconds", "reports, or why not"):
         table.add_column(name, justify="right" if name in ("job", "seconds") else "left", overflow="fold")
-    alike = set.intersection(*(set(overrides) for overrides in jobs))
+    alike = set.intersection(*(set(overrides) for overrides in jobs)) if len(jobs) > 1 else set()
     for number, overrides in enumerate(jobs):
         differs = escape(" ".join(override for override in overrides if override not in alike))
         result = ended.get(number)
         if result is None:
-            table.add_row(
-                str(number), differs, "not ended", "", escape(f"killed, or not begun: {sweep.log_of(number)}")
-            )
+            log = sweep.log_of(number)
+            said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before it had told anything"
+            table.add_row(str(number), differs, "not ended", "", escape(said))
             continue
         state = "done" if result["exit_code"] == 0 else "failed"
         where = f"runs/{result['name']}" if result["name"] else None

@@ -39,6 +39,7 @@ DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew
 SWEEP_TAG = "truehalf.sweep"
 _PARENT_TAG = "mlflow.parentRunId"
+NOT_LOGGED = "the run is not logged yet"
 _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
 
 
@@ -157,7 +158,7 @@ def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
 
 
 def _pending(reason: str) -> dict[str, Any]:
-    message = f"the run is not logged yet: {reason}. It is kept; log it with: python -m pipeline.track --pending"
+    message = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 

@@ -200,3 +200,11 @@ def test_what_a_worker_without_the_cache_made_is_in_the_cache_afterwards(ray: Ra
     assert here.returncode == 0, here.stdout + here.stderr
     assert len(ray.ran.names()) == 4, "the cache has all that the workers made, and knows what it was made of"
     assert {("7", 1), ("8", 1)} <= set(ray.logged())
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    project = make_chain(tmp_path / "project")
+    told = ("hydra/launcher=ray", "hydra.launcher.address='localhost:9'", "seed=1,2")
+    done = in_workspace(project, "python", "-m", "pipeline", "-m", *told)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "no Ray cluster at localhost:9 (hydra.launcher.address): [Errno 111] Connection refused" in done.stderr

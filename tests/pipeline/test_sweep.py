@@ -18,7 +18,7 @@ from pipeline import sweep_hook
 from pipeline.sweep import Sweep
 from pipeline.sweep_hook import planned
 from tests.conftest import ROOT, composed, in_workspace, make_workspace
-from tests.pipeline.small_project import last_start, make_chain
+from tests.pipeline.small_project import Ran, last_start, make_chain
 
 pytestmark = pytest.mark.slow
 FEW = ("model.samples.calibration=4", "model.samples.verification=4", "verify.profile=false", "verify.pictures=0")
@@ -153,9 +153,30 @@ def test_a_sweep_of_which_no_job_ended_has_failed(
 ) -> None:
     sweep = Sweep("s", str(tmp_path), "", True, ["a=1,2"])
     monkeypatch.setattr(sweep_hook, "_started", [(sweep, [["a=1"], ["a=2"]])])
+    sweep.folder.mkdir(parents=True)
+    sweep.log_of(1).touch()
     assert sweep_hook.finish() == 1
     said = capsys.readouterr()
     assert said.out.count("not ended") == 2 and "2 of 2 jobs failed: #0, #1" in said.err
+    assert said.out.count("stopped before it had told anything") == 1 and "its process was lost" in said.out
+
+
+@pytest.mark.parametrize("wrong", [("decoder=dfine,nobody",), ("precison=fp32,fp16",), ("hydra.launcher.njobs=2",)])
+def test_a_sweep_that_hydra_refuses_has_no_table(tmp_path: Path, wrong: tuple[str, ...]) -> None:
+    project = make_chain(tmp_path / "project")
+    done = in_workspace(project, "python", "-m", "pipeline", "-m", "hydra/launcher=joblib", *wrong)
+    assert done.returncode == 1 and "not ended" not in done.stdout + done.stderr and "Traceback" not in done.stderr
+    assert not list((project / "runs/.sweeps").glob("*/*/*"))
+
+
+def test_after_the_table_stands_what_is_not_logged(tmp_path: Path) -> None:
+    project, ran = make_chain(tmp_path / "project", tracked=True), Ran(tmp_path / "ran")
+    told = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2", "tracking=remote")
+    away = {"RAN": str(ran.path), "MLFLOW_TRACKING_URI": "http://localhost:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    done = in_workspace(project, "python", "-m", "pipeline", "-m", *told, env=away)
+    assert done.returncode == 0, done.stderr
+    assert "sweep: 2 runs to be logged: the run is not logged yet: API request to http://localhost:9/" in done.stderr
+    assert "[Errno 111] Connection refused. It is kept; log it with: python -m pipeline.track --pending" in done.stderr
 
 
 def jobs_of(arguments: list[str], **params: str) -> list[list[str]]:
