@@ -24,13 +24,16 @@ ALWAYS = ("inputs", "probe", "track", "gate")  # always_changed in dvc.yaml: the
 
 @dataclass(frozen=True)
 class Process:
-    """One Python process. Seconds since the epoch; processor_s is its own, without its children."""
+    """One Python process. Seconds since the epoch, from when Python had started to when it began to end; processor_s is
+    its own, without its children; waited_s is what it waited for them, from their start to their end.
+    """
 
     module: str
     folder: str
     start: float
     end: float
     processor_s: float
+    waited_s: float = 0.0
 
     @property
     def stage(self) -> str | None:
@@ -96,7 +99,7 @@ def read(lines: Iterable[str]) -> list[Process]:
         said = json.loads(line)
         module = said["command"][1] if said["command"][:1] == ["-m"] and len(said["command"]) > 1 else ""
         if module.startswith(("stages.", "pipeline.")):
-            times = (said["start"], said["end"], said["processor_s"])
+            times = (said["start"], said["end"], said["processor_s"], said.get("waited_s", 0.0))
             found.append(Process(module, said["folder"], *times))
     return found
 

@@ -4,8 +4,8 @@
 
 A small sweep runs once, with few samples, to fill the cache; then again, two jobs and one job at a time; then one of
 its jobs as `python -m pipeline`, in the project. What remains of each job's time without the processes of its stages
-(inputs, probe, track and gate, which look every time) is overhead: for a job of a sweep from the moment at which its
-launcher has handed it over, by itself from the command's start.
+(inputs, probe, track and gate, which look every time), each from its start to its end, is overhead: for a job of a
+sweep from the moment at which its launcher has handed it over, by itself from the command's start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def launcher(jobs: int) -> tuple[str, ...]:
 def by_itself(place: Path, notes: Path) -> dict[str, float]:
     """One `python -m pipeline` for which nothing is left to do."""
     done = well(observed([*ALONE, *FEW], place, notes))
-    stages = sum(process.wall_s for process in done.processes if process.stage)
+    stages = next(process for process in done.processes if process.module == "pipeline.shared_repro").waited_s
     return {"overhead_s": round(done.wall_s - stages, 2), "stages_s": round(stages, 2)}
 
 

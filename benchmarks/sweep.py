@@ -136,26 +136,34 @@ def shared(
 
 def _jobs(place: Path) -> list[dict[str, Any]]:
     """What became of each job, with the time at which it ended."""
-    (folder,) = place.glob("runs/.sweeps/*/1")
+    folder = _last_start(place)
     found = [
         json.loads(path.read_text()) | {"end": round(path.stat().st_mtime, 1)} for path in sorted(folder.glob("*.json"))
     ]
     return sorted(found, key=lambda job: int(job["number"]))
 
 
+def _last_start(place: Path) -> Path:
+    """Results and logs of the sweep that ran last."""
+    (sweep,) = place.glob("runs/.sweeps/*")
+    return max((path for path in sweep.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+
+
 def _dvc_says(place: Path) -> int:
-    (folder,) = place.glob("runs/.sweeps/*/1")
+    folder = _last_start(place)
     return sum(path.read_text().count("Running stage '") for path in folder.glob("*.log"))
 
 
 def _overhead(done: Done, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds of each job that no stage's process took, and those of the sweep before its first and after its last."""
+    """Seconds of each job in which no stage's process was there, and those of the sweep before its first and after its
+    last. A stage's process is there from its start to its end, as DVC waits for it.
+    """
     ran = [job for job in jobs if "same_as" not in job]
     found = []
     for job in ran:
         own = [process for process in done.processes if Path(process.folder).name == job["name"]]
         dvc = next(process for process in own if process.module == "pipeline.shared_repro")
-        stages = sum(process.wall_s for process in own if process.stage)
+        stages = dvc.waited_s
         found.append(
             {
                 "job": job["number"],
