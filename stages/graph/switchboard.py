@@ -40,7 +40,6 @@ from stages.graph.selectors import scope_of
 from stages.io import StageError
 
 _WHERE_OPSET = 9
-_AXES_OF_REDUCE_MIN_ARE_INPUTS = 18
 
 
 @dataclass(frozen=True)
