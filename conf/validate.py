@@ -97,7 +97,9 @@ def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Confi
     mistyped = {error.partition(":")[0] for error in errors}
     for rule in rules if config is not None else ():
         try:
-            errors += [error for error in rule(config) if error.partition(":")[0] not in mistyped]
+            for error in rule(config):  # one by one: what it says before it stumbles counts
+                if error.partition(":")[0] not in mistyped:
+                    errors.append(error)
         except (TypeError, AttributeError, KeyError):  # a key that the rule reads is missing or mistyped: noted already
             if not mistyped:
                 raise

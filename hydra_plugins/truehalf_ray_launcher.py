@@ -43,8 +43,8 @@ class RayLauncher(Launcher):
         _reach(self.address)
         away = Away.of_this_sweep(self.share_cache)
         ray.cloudpickle.register_pickle_by_value(ray_worker)
-        ray.init(address=self.address, log_to_driver=False, logging_level="error")
         try:
+            ray.init(address=self.address, log_to_driver=False, logging_level="error")
             archive = ray.put(away.archive())
             task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)
             jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
@@ -83,6 +83,6 @@ def _reach(address: str | None) -> None:
     if not host or not port.isdigit():  # auto, or a cluster of its own
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_REACHED_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACHED_S).close()
     except OSError as error:
         raise ConnectionError(f"no Ray cluster at {address} (hydra.launcher.address): {error}") from error

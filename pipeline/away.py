@@ -19,13 +19,13 @@ from uuid import uuid4
 from conf.validate import ConfigErrors
 from pipeline.compose import effective
 from pipeline.isolated import cache_of, local_configuration, named_files
-from pipeline.job import bring_back, name_of
+from pipeline.job import bring_back, claim_of, name_of
 from pipeline.masked import without_password
 from pipeline.ray_worker import Order, unpack
 from pipeline.record import kept
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, lock_in, rights_of
+from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from stages.configuration import validated
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
@@ -88,12 +88,12 @@ class Away:
     def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
         """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
         try:
-            name = name_of(effective(values, validated(values)))
+            known = effective(values, validated(values))
         except ConfigErrors:
             return False  # its worker says what is wrong with it
-        first = self.sweep.first_with(name, number)
+        first = self.sweep.first_with(claim_of(known), number)
         if first != number:
-            same = {"number": number, "overrides": overrides, "name": name, "reason": None, "same_as": first}
+            same = {"number": number, "overrides": overrides, "name": name_of(known), "reason": None, "same_as": first}
             self.sweep.note(same | {"exit_code": 0, "seconds": 0.0})
         return first != number
 
@@ -145,7 +145,7 @@ def _move_missing(source: Path, cache: Path) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.rglob("*")):
         place = cache / file.relative_to(source)
-        if file.is_file() and not place.exists():
+        if file.is_file() and not place.exists() and file.parent.name != LOCKS:  # which have a worker's rights
             with rights_of(cache):
                 place.parent.mkdir(parents=True, exist_ok=True)
             building = cache / f"{uuid4().hex}.partial"  # of nobody else's name, and where DVC looks for nothing

@@ -15,7 +15,7 @@ from pipeline.caveats import unmet
 from pipeline.masked import first_line
 from pipeline.record import flat_params, metrics, run_name
 from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
-from pipeline.workspace import read_params, read_reports
+from pipeline.workspace import read_params, reports_of_run
 
 _IGNORED = ("tracking.", "workspace.", "search.")
 _IDLE = "no effect"
@@ -77,12 +77,12 @@ def of_folders(project: Path) -> list[ComparedRun]:
 
 def of_folder(name: str, place: Path) -> ComparedRun:
     """The run whose params and reports a folder holds."""
-    params, reports = read_params(place), read_reports(place)
-    verdict = str(reports.get("verify", {}).get("verdict", "crashed"))
-    error, reason = place / "reports" / "error.json", ""
-    if error.exists():
-        said = json.loads(error.read_text())
-        verdict, reason = "crashed", f"{said['stage']}: {said['message']}".splitlines()[0]
+    error = place / "reports" / "error.json"
+    crash = json.loads(error.read_text()) if error.exists() else None
+    params, reports = read_params(place), reports_of_run(place, None if crash is None else crash["stage"])
+    verdict, reason = str(reports.get("verify", {}).get("verdict", "crashed")), ""
+    if crash is not None:
+        verdict, reason = "crashed", f"{crash['stage']}: {crash['message']}".splitlines()[0]
     elif "failed" in (reports.get(stage, {}).get("status") for stage in ("verify", "engine")) or unmet(params, reports):
         verdict = "failed"
     file = place / "artifacts" / "fp16" / "decisions.json"
@@ -154,10 +154,10 @@ def _runs_of(client: Any, experiment_id: str) -> list[Any]:
 def _why_none(experiment: str, runs: Sequence[Any]) -> str:
     if not runs:
         return f"experiment {experiment!r} has no run"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return (
-        f"experiment {experiment!r} has {len(runs)} runs, none of them logged as a whole: they are still being logged, "
-        f"were cut off, or are not of this pipeline; what was cut off is kept, and python -m pipeline.track --pending "
-        "logs it anew"
+        f"experiment {experiment!r} has {count}, none of them logged as a whole: they are still being logged, were cut "
+        "off, or are not of this pipeline; python -m pipeline.track --pending logs anew what was cut off"
     )
 
 
@@ -219,14 +219,17 @@ def _short(values: list[str]) -> list[str]:
     if clear:
         return shown
     digests = [hashlib.sha256(value.encode()).hexdigest()[:4] for value in values]
-    return [f"{said} ({digest})" for said, digest in zip(shown, digests, strict=True)]
+    return [
+        value if said == value else f"{said} ({digest})"
+        for value, said, digest in zip(values, shown, digests, strict=True)
+    ]
 
 
 def _counted(value: str) -> str:
     with contextlib.suppress(json.JSONDecodeError):
         entries = json.loads(value)
         if isinstance(entries, list):
-            return f"{len(entries)} entries"
+            return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}"
     return f"{value[:_LONG]}…"
 
 

@@ -38,7 +38,7 @@ from pipeline.track import without_address
 from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_params, read_reports, root
 from stages.configuration import validated
 
-_BROUGHT_BACK = ("params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
+_BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
 
 
 def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
@@ -68,6 +68,12 @@ def name_of(values: Mapping[str, Any]) -> str:
     return f"{run_name(params)}-{digest[:8]}"
 
 
+def claim_of(values: Mapping[str, Any]) -> str:
+    """What the jobs of a sweep have in common that are one run, logged to one place."""
+    digest = hashlib.sha256(json.dumps(values["tracking"], sort_keys=True).encode()).hexdigest()
+    return f"{name_of(values)}-{digest[:8]}"
+
+
 def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[str, Any]) -> tuple[int, Path]:
     """The exit code, and the folder with the run's reports; of a search, those of the run that it has chosen."""
     result["name"] = name_of(values)
@@ -77,7 +83,7 @@ def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[
             return run(root(), values, project=project), root()
         return _searched(_Place(root(), project, None), values, result)
     project = root() if sweep is None else Path(sweep.project)
-    if sweep is not None and sweep.parallel and (first := sweep.first_with(result["name"], number)) != number:
+    if sweep is not None and sweep.parallel and (first := sweep.first_with(claim_of(values), number)) != number:
         result["same_as"] = first
         return 0, project / "runs" / result["name"]
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)

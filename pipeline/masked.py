@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 _WITH_USER = re.compile(r"\S*@\S*")
 _RETRIES = re.compile(r" failed with exception .*?(\[Errno -?\d+\] [^\"')]+|Read timed out|Connection aborted).*")
+_READ = 5000  # characters of an error
+_SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _OF_QUERY = re.compile(r"([?&;#][^\s?&;#=]+=)[^\s&;#]+")
 
 
@@ -23,8 +26,13 @@ def first_line(error: BaseException) -> str:
 
     Of a server that does not answer, requests tells how urllib3 came to that; the cause alone stays.
     """
-    said = without_password(str(error).strip()).splitlines() or [type(error).__name__]
-    return _RETRIES.sub(r": \1", said[0])[:300]  # cut last: half an address could not be told from a word
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if len(line) > _READ:  # a page of HTML; half an address could not be told from a word, so a word is the end
+        line = line[:_READ].rpartition(" ")[0]
+    for name in _SECRETS:
+        if value := os.environ.get(name):
+            line = line.replace(value, "***")
+    return _RETRIES.sub(r": \1", without_password(line))[:300]
 
 
 def _without_user(word: re.Match[str]) -> str:

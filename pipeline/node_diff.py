@@ -24,9 +24,12 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
     """Nodes of another precision, in the order of the second run's graph, then those that only the first one has.
 
     Raises:
-        NothingToCompare: where both runs decided nothing.
+        NothingToCompare: where both runs decided nothing, or one crashed before it could.
     """
     told = [run.decisions() for run in (first, second)]
+    for run, decisions in zip((first, second), told, strict=True):
+        if decisions is None and run.verdict == "crashed":
+            raise NothingToCompare(f"{run.name} crashed before it had decided over nodes ({run.reason})")
     if told == [None, None]:
         both = f"neither {first.name} nor {second.name}"
         raise NothingToCompare(f"{both} decided over nodes: each is FP32, or traced in FP16")

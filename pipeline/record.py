@@ -6,6 +6,7 @@ that only the workspace knew.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -112,11 +113,12 @@ def keep(record: Record, project: Path) -> Path:
     Of one that is kept already, what this one says of tracking counts.
     """
     place = _place(record, project)
-    if place.exists():
+    if (place / _ABOUT).exists():
         write_params(place, record.params)
         return place
     building = place.with_name(f"{place.name}.partial")
-    shutil.rmtree(building, ignore_errors=True)
+    for leftover in (place, building):
+        shutil.rmtree(leftover, ignore_errors=True)
     for file in [*record.files, *record.model_files]:
         target = building / file.relative_to(record.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def keep(record: Record, project: Path) -> Path:
 def with_what_waits(record: Record, project: Path) -> Record:
     """A run that is to be registered, if that was asked for when it could not be logged."""
     place = _place(record, project)
-    if not place.exists() or not read_params(place)["tracking"]["register"]:
+    if not (place / _ABOUT).exists() or not read_params(place)["tracking"]["register"]:
         return record
     tracking = record.params["tracking"] | {"register": True}
     return replace(record, params=record.params | {"tracking": tracking})
@@ -150,22 +152,28 @@ def kept(project: Path) -> list[Record]:
 
 def move(record: Record, project: Path) -> None:
     """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `keep`, what the later
-    one says of tracking counts.
+    one says of tracking counts; that it is to be registered stays asked for.
     """
     place = project / PENDING / record.folder.name
-    if place.exists():
-        write_params(place, record.params)
+    if (place / _ABOUT).exists():
+        write_params(place, with_what_waits(record, project).params)
         return
     building = place.with_name(f"{place.name}.partial")
-    shutil.rmtree(building, ignore_errors=True)
+    for leftover in (place, building):
+        shutil.rmtree(leftover, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(record.folder, building)
     building.rename(place)
 
 
 def forget(record: Record, project: Path) -> None:
-    """Remove what was kept of a run that is logged."""
-    shutil.rmtree(_place(record, project), ignore_errors=True)
+    """Remove what was kept of a run that is logged, at once or not at all."""
+    place = _place(record, project)
+    leaving = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(leaving, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
 
 
 def _place(record: Record, project: Path) -> Path:

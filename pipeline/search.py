@@ -121,7 +121,11 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
             low, high = (low, middle) if step.passed or step.without_fp16 else (middle, high)
     best = chosen([_judged(step) for step in walk.steps])
     if best is not None and (values["tracking"]["register"] or best != len(walk.steps) - 1):
-        _take_back(walk.steps[best], values, once)
+        try:
+            _take_back(walk.steps[best], values, once)
+        except Stopped:
+            _ended(walk.steps, best)  # what is chosen is known all the same
+            raise
     return _ended(walk.steps, best)
 
 

@@ -41,7 +41,7 @@ def main() -> int:
         return alone(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
 
     def one_at_a_time(stage: Any, **options: Any) -> Any:
-        key = _key(stage)
+        key = None if options.get("dry") or options.get("no_commit") else _key(stage)
         if key is None:
             return of_dvc._reproduce_stage(stage, **options)
         store = stage.repo.cache.local

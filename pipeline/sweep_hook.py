@@ -110,7 +110,7 @@ def finish() -> int:
     if not _started:
         return 0
     sweep, jobs = _started[0]
-    if not any(sweep.folder.iterdir()):  # Hydra has said what is wrong with the command line
+    if not any(sweep.folder.iterdir()):  # Hydra refused the command line and has said why, or Ctrl-C came before
         sweep.folder.rmdir()
         return 1
     ended = sweep.results()
@@ -132,7 +132,7 @@ def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None
     files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
     said = [json.loads(file.read_text())["message"] for file in files if file.exists()]
     why = next((message for message in said if message.startswith(NOT_LOGGED)), NOT_LOGGED)
-    print(f"sweep: {waiting} {'run' if waiting == 1 else 'runs'} to be logged: {why}", file=sys.stderr)
+    print(f"sweep: {waiting} of its runs: {why}", file=sys.stderr)
 
 
 def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:

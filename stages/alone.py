@@ -51,7 +51,9 @@ def _opened(path: Path) -> int:
         made, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
         os.fchmod(made, 0o644)
         os.close(made)
-        with contextlib.suppress(FileExistsError):
-            os.link(name, path)
-        Path(name).unlink()
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(name, path)
+        finally:
+            Path(name).unlink()
     return os.open(path, os.O_RDONLY)

@@ -15,7 +15,11 @@ PACKAGES = (
     *("faster-coco-eval", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "onnxslim", "pillow"),
     *("scikit-image", "scikit-learn", "scipy", "torch", "transformers"),
 )
-_OF_SOURCE = {"timm": ("timm",), "torchvision": ("torchvision",)}  # sources of models with packages of their own
+OF_SOURCE = {
+    "lightly_train": ("lightly-train", "torchvision"),
+    "timm": ("timm", "torchvision"),
+    "torchvision": ("torchvision",),
+}  # sources of models with packages of their own
 _ALSO_CALLED = {"onnxruntime": "onnxruntime-gpu"}  # the same code, with more providers
 
 
@@ -23,7 +27,7 @@ def versions(config: Config) -> dict[str, str | None]:
     """The version of each package that a run computes with, without the build ("2.9.0+cu128" is "2.9.0"); None for one
     that is not installed.
     """
-    return installed((*PACKAGES, *_OF_SOURCE.get(config.model.source, ())))
+    return installed((*PACKAGES, *OF_SOURCE.get(config.model.source, ())))
 
 
 def installed(packages: Iterable[str]) -> dict[str, str | None]:

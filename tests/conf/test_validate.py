@@ -391,3 +391,12 @@ def test_what_must_be_verified_is_known_by_name() -> None:
     assert error.endswith("got 'latency'")
     (error,) = errors_of("verify.suggest_runs=9")
     assert error == "verify.suggest_runs: expected 10 or more, got 9"
+
+
+def test_what_a_rule_says_before_it_meets_a_mistyped_key_is_said() -> None:
+    values = composed("verify.memory_gb=-1", "verify.suggest_runs=3")
+    values["tracking"]["max_model_mb"] = "many"
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    keys = {error.partition(":")[0] for error in caught.value.errors}
+    assert {"verify.suggest_runs", "verify.memory_gb", "tracking.max_model_mb"} <= keys

@@ -89,6 +89,14 @@ def test_a_run_to_be_logged_arrives_whole_and_while_nobody_logs(tmp_path: Path) 
     assert (project / "runs/.pending/0123/reports/trace.json").exists() and not list((sent / "runs/.pending").iterdir())
 
 
+def test_locks_of_a_workers_cache_stay_there(tmp_path: Path) -> None:
+    for name in ("truehalf.locks/0123", "files/md5/ab/cd"):
+        (tmp_path / "theirs" / name).parent.mkdir(parents=True)
+        (tmp_path / "theirs" / name).write_text("")
+    module._move_missing(tmp_path / "theirs", tmp_path / "cache")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["files"]
+
+
 def test_two_sweeps_that_bring_the_same_into_the_cache_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,27 @@ def test_a_long_list_is_told_by_its_length() -> None:
     assert first != second and first.startswith("node_block_list=40 entries (")
 
 
+def test_where_lists_of_one_length_differ_other_values_stay_as_they_are() -> None:
+    long = [json.dumps([f"{prefix}{'x' * 80}"]) for prefix in "ab"]
+    runs = [
+        ComparedRun(str(n), "run", {"precision.node_block_list": value}, {}, "passed", lambda: None)
+        for n, value in enumerate([*long, "[]", "no effect"])
+    ]
+    first, second, *others = labels(runs)
+    assert first.startswith("node_block_list=1 entry (") and second.startswith("node_block_list=1 entry (")
+    assert first != second and others == ["run", "run"]
+
+
+def test_the_numbers_of_a_crash_are_of_what_had_ended(project: Path) -> None:
+    said = {"stage": "fp16", "message": "no"}
+    (project / "runs/a/reports/error.json").write_text(json.dumps(said))
+    (project / "runs/a/artifacts/fp16/decisions.json").unlink()
+    crashed, b = of_folders(project)[:2]
+    assert not [name for name in crashed.numbers if name.startswith(("fp16/", "verify/"))]
+    with pytest.raises(NothingToCompare, match=r"a crashed before it had decided over nodes \(fp16: no\)"):
+        changes(crashed, b)
+
+
 def test_a_crash_says_why(project: Path) -> None:
     (project / "runs/a/reports/error.json").write_text(json.dumps({"stage": "trace", "message": "no <weights>\nmore"}))
     runs = of_folders(project)
@@ -179,7 +200,7 @@ def test_an_experiment_without_runs_and_one_whose_runs_were_cut_off_are_told_apa
     with pytest.raises(NothingToCompare, match=r"experiment 'truehalf' has no run$"):
         of_mlflow(project, "truehalf")
     client.create_run(experiment)
-    with pytest.raises(NothingToCompare, match=r"has 1 runs, none of them logged as a whole: .*track --pending"):
+    with pytest.raises(NothingToCompare, match=r"has 1 run, none of them logged as a whole: .*track --pending"):
         of_mlflow(project, "truehalf")
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pipeline.job import bring_back, claim_of, name_of
+from tests.conftest import composed
 from tests.pipeline.small_project import Ran, commit, environment, make_chain
 
 JOB = [sys.executable, "-m", "pipeline", "workspace=isolated"]
@@ -36,6 +38,18 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
     output, _ = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, output
     assert said.stat().st_mtime_ns == before and [said] == list((project / "runs").glob("*/reports/verify.json"))
+
+
+def test_one_run_that_is_logged_to_two_places_is_two_jobs() -> None:
+    one, other = composed(), composed("tracking.experiment=other")
+    assert name_of(one) == name_of(other) and claim_of(one) != claim_of(other)
+    assert name_of(one) != name_of(composed("seed=1"))
+
+
+def test_pins_that_a_search_found_are_brought_back(tmp_path: Path) -> None:
+    (tmp_path / "experiment.yaml").write_text("precision: {}\n")
+    bring_back(tmp_path, tmp_path / "runs/name")
+    assert (tmp_path / "runs/name/experiment.yaml").exists()
 
 
 def test_a_lock_file_that_is_broken_ends_it_before_anything_runs(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_of_a_server_that_does_not_answer_the_cause_is_told() -> None:
 
     with pytest.MonkeyPatch.context() as told, pytest.raises(MlflowException) as caught:
         told.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        MlflowClient(tracking_uri="http://someone:secret@localhost:9").search_experiments()
+        MlflowClient(tracking_uri="http://someone:secret@127.0.0.1:9").search_experiments()
     said = first_line(caught.value)
-    assert said.startswith("API request to http://***@localhost:9/api/")
+    assert said.startswith("API request to http://***@127.0.0.1:9/api/")
     assert said.endswith(": [Errno 111] Connection refused")

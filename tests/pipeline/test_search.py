@@ -141,7 +141,10 @@ def test_a_chosen_step_that_does_not_come_back_ends_the_search(
         frontier(values(), chain.once, chain.parts_of)
     said = capsys.readouterr()
     assert len(chain.ran) == 9 and stopped.value.code == code
-    assert "the workspace does not hold it" in said.err and "search: the cheapest run inside" not in said.out
+    assert "the workspace does not hold it" in said.err
+    assert "search: the cheapest run inside the gates" in said.out and list(tmp_path.glob("*/experiment.yaml")), (
+        "it is known"
+    )
 
 
 def test_no_step_is_registered_but_the_chosen_one_after_the_choice(tmp_path: Path) -> None:

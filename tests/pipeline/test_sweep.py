@@ -172,10 +172,10 @@ def test_a_sweep_that_hydra_refuses_has_no_table(tmp_path: Path, wrong: tuple[st
 def test_after_the_table_stands_what_is_not_logged(tmp_path: Path) -> None:
     project, ran = make_chain(tmp_path / "project", tracked=True), Ran(tmp_path / "ran")
     told = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "seed=1,2", "tracking=remote")
-    away = {"RAN": str(ran.path), "MLFLOW_TRACKING_URI": "http://localhost:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    away = {"RAN": str(ran.path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     done = in_workspace(project, "python", "-m", "pipeline", "-m", *told, env=away)
     assert done.returncode == 0, done.stderr
-    assert "sweep: 2 runs to be logged: the run is not logged yet: API request to http://localhost:9/" in done.stderr
+    assert "sweep: 2 of its runs: the run is not logged yet: API request to http://127.0.0.1:9/" in done.stderr
     assert "[Errno 111] Connection refused. It is kept; log it with: python -m pipeline.track --pending" in done.stderr
 
 

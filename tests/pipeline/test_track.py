@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.record import flat_params, keep, kept, metrics, of_workspace, run_name
+from pipeline.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
 from pipeline.sweep import VARIABLE, Sweep
-from pipeline.track import catch_up, track
+from pipeline.track import catch_up, take_over, track
 from tests.conftest import composed
 from tests.pipeline.test_engine import BUILT
 
@@ -131,6 +131,27 @@ def test_a_run_waits_for_each_place_by_itself(tmp_path: Path, server: Path, monk
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{server / 'mlflow.db'}")
     assert catch_up(tmp_path) == 0 and not kept(tmp_path)
     assert len(runs(server)) == 2 and len(runs(tmp_path)) == 1
+
+
+def test_what_is_left_of_a_run_that_was_being_forgotten_is_no_run(tmp_path: Path, server: Path) -> None:
+    scratch_run(tmp_path, "tracking=remote")
+    place = keep(of_workspace(tmp_path), tmp_path)
+    for names in (["record.json"], ["record.json", "params.yaml"]):
+        for name in names:
+            (place / name).unlink()
+        assert track(tmp_path)["status"] == "pending" and len(kept(tmp_path)) == 1
+    forget(kept(tmp_path)[0], tmp_path)
+    assert not list(place.parent.iterdir())
+
+
+def test_a_run_from_elsewhere_does_not_take_back_that_it_is_to_be_registered(tmp_path: Path, server: Path) -> None:
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder, told in ((project, "true"), (other, "false")):
+        folder.mkdir()
+        keep(of_workspace(scratch_run(folder, "tracking=remote", f"tracking.register={told}")), folder)
+    take_over(other, project)
+    (record,) = kept(project)
+    assert record.params["tracking"]["register"] is True
 
 
 def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
