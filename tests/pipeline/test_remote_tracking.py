@@ -199,8 +199,8 @@ def test_a_verified_file_is_registered_through_the_servers_artifact_proxy(server
     client = mlflow.MlflowClient(tracking_uri=server.address, registry_uri=server.address)
     found = client.get_model_version(version["name"], version["version"])
     assert found.run_id == outcome["run_id"] and found.source.startswith("mlflow-artifacts:")
-    mlflow.set_registry_uri(server.address)
     address = f"models:/{version['name']}/{version['version']}"
-    folder = mlflow.artifacts.download_artifacts(address, dst_path=str(tmp_path / "taken"), tracking_uri=server.address)
+    place = {"tracking_uri": server.address, "registry_uri": server.address}
+    folder = mlflow.artifacts.download_artifacts(address, dst_path=str(tmp_path / "taken"), **place)
     final = tmp_path / "artifacts/cast_cleanup/model.onnx"
     assert (Path(folder) / "model.onnx").read_bytes() == final.read_bytes()
