@@ -173,10 +173,11 @@ def _print_diff(first: ComparedRun, second: ComparedRun, out: Path | None) -> No
         if before != after and "no effect" not in (before, after):
             print(f"  {key}: {before} -> {after}")
     print(f"{len(found)} nodes have another precision")
-    for what, nodes in summary(found):
+    groups = summary(found)
+    for what, nodes in groups:
         more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
         print(f"  {len(nodes):5d}  {what}\n         {', '.join(nodes[:_NAMED])}{more}")
-    if out is None and any(len(nodes) > _NAMED for _, nodes in summary(found)):
+    if out is None and any(len(nodes) > _NAMED for _, nodes in groups):
         print("--json FILE writes all of them")
     if out:
         _write(out, json.dumps([asdict(change) for change in found], indent=2) + "\n")

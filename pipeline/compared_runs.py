@@ -215,8 +215,7 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
 def _short(values: list[str]) -> list[str]:
     """Values to be read in a line: of a long list how many entries it has."""
     shown = [_counted(value) if len(value) > _LONG else value for value in values]
-    clear = len(set(shown)) == len(set(values))
-    if clear:
+    if len(set(shown)) == len(set(values)):
         return shown
     digests = [hashlib.sha256(value.encode()).hexdigest()[:4] for value in values]
     return [

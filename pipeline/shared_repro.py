@@ -85,6 +85,8 @@ def _files(stage: Any) -> list[str]:
     store, runs = stage.repo.cache.local, stage.repo.stage_cache
     found = [runs._get_cache_dir(_get_stage_hash(stage))]
     for value in (out.hash_info.value for out in stage.outs if out.use_cache):
+        if not value:  # it was not saved: nobody may take the stage for made
+            return []
         found.append(store.oid_to_path(value))
         if value.endswith(".dir"):
             found += [store.oid_to_path(row["md5"]) for row in json.loads(Path(found[-1]).read_text())]
