@@ -36,6 +36,7 @@ _HERE_ON_RAY = (
     "workspace: expected isolated with hydra/launcher=ray, whose workers do not see the project; got here: "
     "leave workspace=here out"
 )
+_NO_FOLDER = "sweep: expected a folder runs/ that can be written, for logs, results and reports of its jobs"
 
 _at_work = contextlib.ExitStack()  # ends with this process
 _started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
@@ -66,7 +67,11 @@ class SweepHook(Callback):
         sweep = Sweep(
             f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
         )
-        sweep = _at_work.enter_context(sweep.begun())
+        try:
+            sweep = _at_work.enter_context(sweep.begun())
+        except OSError as error:
+            print(f"{_NO_FOLDER}; got {error.filename}: {error.strerror}", file=sys.stderr)
+            raise SystemExit(2) from error
         remove_abandoned(project)
         if workspace["pull"]:
             _remote_cache(sweep, "pull")

@@ -81,12 +81,15 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def write_params(folder: Path, values: Mapping[str, Any]) -> None:
-    """Write params.yaml atomically, and only when it would say something else."""
+    """Write params.yaml atomically, and only when it would say something else: of 512 and 512.0 each is something else
+    than the other, to DVC.
+    """
     path = folder / "params.yaml"
+    text = yaml.safe_dump(dict(values), sort_keys=False)
     with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
-        if yaml.load(path.read_text(), LOADER) == values:
+        if yaml.safe_dump(yaml.load(path.read_text(), LOADER), sort_keys=False) == text:
             return
-    write_text(path, _HEADER + yaml.safe_dump(dict(values), sort_keys=False))
+    write_text(path, _HEADER + text)
 
 
 def write_text(path: Path, text: str) -> None:

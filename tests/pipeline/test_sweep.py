@@ -245,3 +245,11 @@ def test_here_does_not_go_with_ray(tmp_path: Path) -> None:
     assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
     assert done.stderr.startswith("workspace: expected isolated with hydra/launcher=ray"), done.stderr
     assert not (workspace / "runs/.sweeps").exists()
+
+
+def test_where_runs_is_no_folder_it_says_so(tmp_path: Path) -> None:
+    workspace = make_chain(tmp_path / "workspace")
+    (workspace / "runs").touch()
+    done = in_workspace(workspace, "python", "-m", "pipeline", "-m", "seed=1,2")
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    assert "expected a folder runs/ that can be written" in done.stderr and "Not a directory" in done.stderr

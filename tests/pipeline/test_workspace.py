@@ -80,3 +80,5 @@ def test_params_are_written_only_when_they_differ(tmp_path: Path) -> None:
     assert path.read_text() == "# by hand\na: 1\n"
     write_params(tmp_path, {"a": 2})
     assert path.read_text().endswith("a: 2\n") and path.read_text().startswith("# Generated")
+    write_params(tmp_path, {"a": 2.0})
+    assert path.read_text().endswith("a: 2.0\n")
