@@ -6,10 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from pipeline.caveats import unmet
 from pipeline.masked import first_line
@@ -65,14 +68,22 @@ def of_folders(project: Path) -> list[ComparedRun]:
     places = {path.parent.name: path.parent for path in (project / "runs").glob("*/params.yaml")}
     if (project / "reports" / "verify.json").exists() and (project / "params.yaml").exists():
         places["here"] = project
-    found = [of_folder(name, place) for name, place in sorted(places.items())]
-    found = _without_doubles(found)
+    found = _without_doubles([run for name, place in sorted(places.items()) for run in _readable(name, place)])
     if not found:
         raise NothingToCompare(
             f"{project / 'runs'} holds no run; a sweep leaves its runs there: python -m pipeline -m "
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
     return found
+
+
+def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
+    """The run of a folder; none where somebody has broken its files, which is said: others are there to compare."""
+    try:
+        yield of_folder(name, place)
+    except (AssertionError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        said = "expected params.yaml and reports as a run leaves them"
+        print(f"compare: {place} is left out: {said}; got {first_line(error)}; delete the folder", file=sys.stderr)
 
 
 def of_folder(name: str, place: Path) -> ComparedRun:
@@ -88,7 +99,12 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     file = place / "artifacts" / "fp16" / "decisions.json"
 
     def decisions() -> list[dict[str, Any]] | None:
-        return _read(file) if file.exists() else None
+        try:
+            return _read(file) if file.exists() else None
+        except ValueError as error:
+            raise NothingToCompare(
+                f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
+            ) from error
 
     told, numbers = _compared(flat_params(params)), metrics(reports)
     return ComparedRun(name, run_name(params), told, numbers, verdict, decisions, reason)

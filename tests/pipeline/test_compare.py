@@ -107,6 +107,18 @@ def test_two_runs_node_by_node(project: Path) -> None:
         changes(c, c)
 
 
+def test_a_run_whose_files_are_broken_is_left_out_and_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "runs/a/params.yaml").write_text("a: [")
+    (project / "runs/b/reports/verify.json").write_text("[1]")
+    (project / "runs/d/artifacts/fp16/decisions.json").write_text('[{"node": ')
+    c, d = of_folders(project)
+    assert (c.name, d.name) == ("c", "d")
+    said = capsys.readouterr().err
+    assert "runs/a is left out" in said and "runs/b is left out" in said and said.count("\n") == 2
+    with pytest.raises(NothingToCompare, match=r"runs/d/.*decisions.json: expected decisions"):
+        changes(c, d)
+
+
 def test_a_long_list_is_told_by_its_length() -> None:
     lists = [[f"node{number}" for number in range(length)] for length in (2, 40, 41)]
 
