@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
+from pipeline.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
 from pipeline.node_diff import changes, summary
@@ -28,7 +28,9 @@ _NAMED = 12  # names, or nodes, at most in a message
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--experiment", metavar="NAME", help="runs of this experiment of MLflow's, not those under runs/"
     )
@@ -66,7 +68,7 @@ def _compare(arguments: argparse.Namespace, project: Path) -> None:
     if arguments.json:
         _write(arguments.json, json.dumps(rows, indent=2) + "\n")
     _print_table(rows)
-    print(f"compare: {len(runs)} runs: {place}")
+    print(f"compare: {counted(len(runs))}: {place}")
 
 
 def _write(place: Path, text: str) -> None:

@@ -170,11 +170,14 @@ def _runs_of(client: Any, experiment_id: str) -> list[Any]:
 def _why_none(experiment: str, runs: Sequence[Any]) -> str:
     if not runs:
         return f"experiment {experiment!r} has no run"
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     return (
-        f"experiment {experiment!r} has {count}, none of them logged as a whole: they are still being logged, were cut "
+        f"experiment {experiment!r} has {counted(len(runs))}, none of them logged as a whole: they are still being logged, were cut "
         "off, or are not of this pipeline; python -m pipeline.track --pending logs anew what was cut off"
     )
+
+
+def counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:

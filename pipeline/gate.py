@@ -43,7 +43,9 @@ def worst_outputs(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    argparse.ArgumentParser(
+        prog="python -m pipeline.gate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     folder = root()
     reports = read_reports(folder)
     tracked = _tracked(folder)

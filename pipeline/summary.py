@@ -115,7 +115,7 @@ def _engine_lines(engine: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pipeline.summary", description=__doc__)
     parser.add_argument("--failed-stage", metavar="STAGE", help="of a run that crashed in this stage")
     folder, failed_stage = root(), parser.parse_args().failed_stage
     crash = None if failed_stage is None else _crash(folder, failed_stage)

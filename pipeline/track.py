@@ -44,7 +44,9 @@ _ADDRESS_VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.track", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--failed-stage", metavar="STAGE", help="log a run that crashed in this stage, as failed")
     what.add_argument("--pending", action="store_true", help="log the runs under runs/.pending")
