@@ -171,8 +171,9 @@ def _why_none(experiment: str, runs: Sequence[Any]) -> str:
     if not runs:
         return f"experiment {experiment!r} has no run"
     return (
-        f"experiment {experiment!r} has {counted(len(runs))}, none of them logged as a whole: they are still being logged, were cut "
-        "off, or are not of this pipeline; python -m pipeline.track --pending logs anew what was cut off"
+        f"experiment {experiment!r} has {counted(len(runs))}, none of them logged as a whole: they are still being "
+        "logged, were cut off, or are not of this pipeline; "
+        "python -m pipeline.track --pending logs anew what was cut off"
     )
 
 
