@@ -22,13 +22,14 @@ from pipeline.isolated import cache_of, local_configuration, named_files
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.masked import without_password
 from pipeline.ray_worker import Order, unpack
-from pipeline.record import kept
+from pipeline.record import commit_of, kept
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from stages.configuration import validated
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
+_LINK_MODE = "120000"  # git's
 
 
 class Away:
@@ -39,6 +40,7 @@ class Away:
         self._known: set[Path] | None = None
         self._put: dict[str, Any] = {}
         self._room = MOST_SENT_BYTES
+        self._commit = commit_of(self.project, sweep.snapshot)
         self.token = lock_in(cache_of(self.project), sweep.id)
 
     @classmethod
@@ -55,11 +57,17 @@ class Away:
     def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """What a configuration names in the project and the snapshot does not have: ignored weights, pictures."""
         if self._known is None:
-            command = ["git", "ls-tree", "-r", "--name-only", "-z", self.sweep.snapshot]
+            command = ["git", "ls-tree", "-r", "-z", self.sweep.snapshot]
             listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
-            files = [Path(name) for name in listed.split("\0") if name]
-            self._known = {*files, *(parent for file in files for parent in file.parents)}
-        return tuple(str(name) for name in named_files(self.project, values) if name not in self._known)
+            rows = [row.partition("\t") for row in listed.split("\0") if row]
+            self._known = {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
+        return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
+
+    def _unknown(self, name: Path) -> list[Path]:
+        """The files of a file or folder that the snapshot does not have; what it has as a link may lead nowhere."""
+        place, known = self.project / name, self._known or set()
+        files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+        return [file for file in files if file.relative_to(self.project) not in known and file.suffix != ".pyc"]
 
     def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
         """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
@@ -72,8 +80,7 @@ class Away:
 
     def _packed(self, name: str) -> bytes | None:
         """A file or folder, as tar; None where with what was packed before it is too much for Ray, and that is said."""
-        place = self.project / name
-        files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+        files = self._unknown(Path(name))
         size = sum(file.stat().st_size for file in files)
         if size > self._room:
             said = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
@@ -82,7 +89,8 @@ class Away:
         self._room -= size
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
-            tar.add(place, name)
+            for file in files:
+                tar.add(file, str(file.relative_to(self.project)))
         return archive.getvalue()
 
     def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
@@ -104,7 +112,7 @@ class Away:
             dvc=local_configuration(self.project, {"cache": {"dir": "cache"}}),
             dvc_shared=local_configuration(self.project, {}),
             token=str(self.token) if self.share_cache else "",
-            sweep=replace(self.sweep, parallel=False, snapshot="").text(),
+            sweep=replace(self.sweep, parallel=False, snapshot="", commit=self._commit).text(),
             variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
         )
 

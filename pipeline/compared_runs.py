@@ -65,7 +65,7 @@ def of_folders(project: Path) -> list[ComparedRun]:
     Raises:
         NothingToCompare: where there is none.
     """
-    places = {path.parent.name: path.parent for path in (project / "runs").glob("*/params.yaml")}
+    places = _places(project / "runs")
     if (project / "reports" / "verify.json").exists() and (project / "params.yaml").exists():
         places["here"] = project
     found = _without_doubles([run for name, place in sorted(places.items()) for run in _readable(name, place)])
@@ -75,6 +75,13 @@ def of_folders(project: Path) -> list[ComparedRun]:
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
     return found
+
+
+def _places(runs: Path) -> dict[str, Path]:
+    """Folders of runs by name. One that was killed while it replaced an earlier one has left that beside it."""
+    folders = sorted(path.parent for path in runs.glob("*/params.yaml") if path.parent.suffix != ".partial")
+    whole = {folder.name: folder for folder in folders if folder.suffix != ".replaced"}
+    return {folder.stem: folder for folder in folders if folder.suffix == ".replaced"} | whole
 
 
 def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
@@ -100,7 +107,7 @@ def of_folder(name: str, place: Path) -> ComparedRun:
 
     def decisions() -> list[dict[str, Any]] | None:
         try:
-            return _read(file) if file.exists() else None
+            return _read(file) if "fp16" in reports and file.exists() else None
         except ValueError as error:
             raise NothingToCompare(
                 f"{file}: expected decisions as a run leaves them; got {first_line(error)}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.run import LOCK_FILE
 from pipeline.snapshot import NoSnapshot
-from pipeline.workspace import locked
+from pipeline.workspace import is_file_of, locked
 
 FOLDER = Path(".dvc") / "tmp" / "workspaces"
 
@@ -58,7 +58,7 @@ def remove_abandoned(project: Path) -> list[str]:
     for lock in sorted((project / FOLDER).glob("*.lock")):
         with lock.open("a") as opened, contextlib.suppress(BlockingIOError):
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _at_work(lock.with_suffix("")):
+            if not is_file_of(opened.fileno(), lock) or _at_work(lock.with_suffix("")):
                 continue
             _remove(project, lock.with_suffix(""))
             lock.unlink(missing_ok=True)
@@ -67,9 +67,11 @@ def remove_abandoned(project: Path) -> list[str]:
 
 
 def cache_of(project: Path) -> Path:
-    """DVC's cache, whether or not it exists yet."""
-    parser = _configuration(project / ".dvc")
-    return (project / ".dvc" / parser.get("cache", "dir", fallback="cache")).resolve()
+    """DVC's cache, whether or not it exists yet, and whichever of DVC's configurations names it."""
+    from dvc.config import Config
+
+    told = str(Config(str(project / ".dvc"))["cache"].get("dir", "cache"))
+    return (project / ".dvc" / told).resolve()
 
 
 def _configuration(folder: Path) -> configparser.ConfigParser:
@@ -106,19 +108,33 @@ def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]])
 
 
 def bring_along(project: Path, place: Path, values: Any) -> None:
-    """Link what the configuration names in the project and the snapshot does not have: ignored weights, pictures.
+    """Link what the configuration names in the project and the snapshot does not have: ignored weights, pictures, of a
+    folder what git ignores or what is too large for a snapshot.
 
     An ONNX file and what lies beside it under its name are copied, since onnx reads no weights through links.
     """
     for relative, as_copy in named_files(project, values).items():
         source, target = project / relative, place / relative
-        if target.exists() or any(parent.is_symlink() for parent in _inside(place, target)):
-            continue
+        if not any(parent.is_symlink() for parent in _inside(place, target)):
+            _bring(source, target, as_copy)
+
+
+def _bring(source: Path, target: Path, as_copy: bool) -> None:
+    """Link or copy a file or folder; of a folder that the snapshot has in part, what it lacks."""
+    if target.is_symlink() and not target.exists():  # relative, to somewhere outside of the project
+        target.unlink()
+    if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         if as_copy:
             shutil.copy2(source, target)
         else:
             target.symlink_to(source.resolve())
+    elif source.is_dir() and not target.is_symlink():
+        models = [file.stem for file in source.glob("*.onnx")]
+        for entry in source.iterdir():
+            if entry.name != "__pycache__":
+                beside = entry.is_file() and entry.name.startswith(tuple(models))
+                _bring(entry, target / entry.name, as_copy=beside)
 
 
 def named_files(project: Path, values: Any) -> dict[Path, bool]:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,9 @@ def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
         code, result["reason"] = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")
+    except OSError as error:  # a full disk, a file that another has removed: other jobs go on
+        traceback.print_exc()
+        code, result["reason"] = 1, f"{type(error).__name__}: {error}"
     result |= {"exit_code": code, "seconds": round(time.time() - started, 1)}
     if sweep is not None:
         sweep.note(result)

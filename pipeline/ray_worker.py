@@ -43,10 +43,19 @@ class Order:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Unpack a tar, compressed or not; nothing of it lands outside the folder, where Python can see to that."""
+    """Unpack a tar, compressed or not; nothing of it lands outside the folder, where Python can see to that. Links that
+    lead outside are left out: what they lead to is on another machine.
+    """
     careful: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # of 3.11.4 and later
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(folder, **careful)
+        members = [member for member in tar if not _leads_outside(member, folder.resolve())]
+        tar.extractall(folder, members=members, **careful)
+
+
+def _leads_outside(member: tarfile.TarInfo, folder: Path) -> bool:
+    return member.issym() and not (folder / member.name).parent.joinpath(member.linkname).resolve().is_relative_to(
+        folder
+    )
 
 
 def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:

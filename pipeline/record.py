@@ -246,13 +246,13 @@ def tags(
 ) -> dict[str, str]:
     """What a run is, in words: for the MLflow UI's filters."""
     verify, engine, probe = (reports.get(stage, {}) for stage in ("verify", "engine", "probe"))
-    gpus = probe.get("gpus")
+    gpus, sweep = probe.get("gpus"), Sweep.joined()
     return {
         "model": params["model"]["name"],
         "decoder": params["decoder"]["name"],
         "precision": params["precision"]["dtype"],
         "method": params["precision"].get("method", CONVERT) if params["precision"]["dtype"] == "fp16" else "none",
-        **_commit(folder),
+        **(sweep.commit if sweep and sweep.commit else commit_of(folder)),
         "verdict": "crashed" if failed_stage else str(verify.get("verdict", "not verified")),
         "failed_stage": failed_stage or "none",
         "evaluation": str(verify.get("evaluation", "none")),
@@ -267,19 +267,24 @@ def tags(
     }
 
 
-def _commit(folder: Path) -> dict[str, str]:
-    """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs."""
+def commit_of(folder: Path, snapshot: str | None = None) -> dict[str, str]:
+    """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs.
+
+    Args:
+        folder: whose files are meant, as they are now.
+        snapshot: of pipeline.snapshot; then what that commit has is meant.
+    """
     code = ("--", "conf", "pipeline", "stages")
-    subject = _git(folder, "log", "-1", "--format=%s") or ""
+    revision = snapshot or "HEAD"
+    commit = _git(folder, "rev-parse", revision)
+    if commit is None:
+        return {"git_commit": "none", "git_dirty": "unknown"}
+    subject = _git(folder, "log", "-1", "--format=%s", revision) or ""
     if subject.startswith(SUBJECT):
-        return {
-            "git_commit": subject.removeprefix(SUBJECT),
-            "git_dirty": str(bool(_git(folder, "diff", "--name-only", "HEAD^", "HEAD", *code))).lower(),
-        }
-    return {
-        "git_commit": _git(folder, "rev-parse", "HEAD") or "none",
-        "git_dirty": str(bool(_git(folder, "status", "--porcelain", *code))).lower(),
-    }
+        changed = _git(folder, "diff", "--name-only", f"{revision}^", revision, *code)
+        return {"git_commit": subject.removeprefix(SUBJECT), "git_dirty": str(bool(changed)).lower()}
+    changed = "" if snapshot else _git(folder, "status", "--porcelain", *code)
+    return {"git_commit": commit, "git_dirty": str(bool(changed)).lower()}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -77,7 +77,7 @@ def _chain(place: _Place, repro: list[str]) -> int:
     code = _execute(repro, place)
     if code == 0:
         return 0
-    if _tracked_at(place.folder) != before:  # all stages ran; the gate said no
+    if code != 130 and _tracked_at(place.folder) != before:  # all stages ran; the gate said no
         return 1
     if code != 130:
         _wind_up(error_file, place)

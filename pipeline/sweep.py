@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Sweep:
         arguments: of the command line.
         pulled: the cache has what the remote's run-cache knew when the sweep began.
         pushes: what the jobs made is sent to the remote when the last has ended.
+        commit: of the snapshot, as tags of a run, for jobs that see no repository; empty for others.
         start: from 1; each start of the same sweep has results and logs of its own, since jobs may outlive what started
             them.
     """
@@ -42,6 +43,7 @@ class Sweep:
     arguments: list[str]
     pulled: bool = False
     pushes: bool = False
+    commit: dict[str, str] = field(default_factory=dict)
     start: int = 1
 
     @classmethod

@@ -37,16 +37,38 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
     Yields the lock's file descriptor. A child that inherits it keeps the lock when this process is killed, so that a
     second run cannot start beside an orphaned DVC; that is why this is flock itself and not a lock library.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = _held(path, waiting)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(waiting, file=sys.stderr, flush=True)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _held(path: Path, waiting: str) -> int:
+    told = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not told:
+                    print(waiting, file=sys.stderr, flush=True)
+                told = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_file_of(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # who held it has removed it: others take the one that is there under its name now
+
+
+def is_file_of(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def lock_in(cache: Path, name: str) -> Path:

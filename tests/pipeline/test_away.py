@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from pipeline import away as module
 from pipeline.away import Away
 from pipeline.job import bring_back
 from pipeline.ray_worker import unpack
-from pipeline.sweep import Sweep
+from pipeline.record import tags
+from pipeline.snapshot import take
+from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import locked
-from tests.conftest import ROOT
-from tests.pipeline.small_project import git, make
+from tests.conftest import ROOT, composed
+from tests.pipeline.small_project import commit, git, make
 
 
 def away_from(project: Path) -> Away:
@@ -38,6 +41,42 @@ def test_what_is_too_much_for_workers_is_left_out_and_said(
         unpack(archive, tmp_path / "worker")
     assert [path.name for path in (tmp_path / "worker").iterdir()] == ["small.pt"]
     assert "large.pt (0.0 GB) is not sent to workers" in capsys.readouterr().err
+
+
+def test_of_a_folder_what_the_snapshot_lacks_is_sent_and_a_link_is_sent_as_what_it_leads_to(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/a.png").write_text("a")
+    (project / "linked").symlink_to(tmp_path / "sets")
+    (project / "loose").symlink_to("../sets")
+    (project / "pics").mkdir()
+    (project / "pics/labels.json").write_text("{}")
+    commit(project, "links, and part of a folder")
+    (project / "pics/b.pt").write_text("b")
+    away = away_from(project)
+    values = {"a": "linked", "b": "loose", "c": "pics", "d": "work.py"}
+    assert away.named(values) == ("linked", "loose", "pics")
+    worker = tmp_path / "worker"
+    for archive in (away.archive(), *away.brought(values, put=bytes)):
+        unpack(archive, worker)
+    assert (worker / "linked/a.png").read_text() == (worker / "loose/a.png").read_text() == "a"
+    assert sorted(path.name for path in (worker / "pics").iterdir()) == ["b.pt", "labels.json"]
+    assert not (worker / "linked").is_symlink() and not (worker / "loose").is_symlink()
+
+
+def test_a_worker_without_the_repository_knows_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make(tmp_path / "project")
+    head = git(project, "rev-parse", "HEAD")
+    (project / "stages").mkdir()
+    (project / "stages/new.py").write_text("changed = True\n")
+    sweep = Sweep("sweep-x", str(project), take(project), True, [])
+    for edited, told in ((sweep, "true"), (replace(sweep, snapshot=head), "false")):
+        monkeypatch.setenv(VARIABLE, Away(edited, share_cache=False).order(0, []).sweep)
+        said = tags(tmp_path, composed(), {}, None)
+        assert (said["git_commit"], said["git_dirty"]) == (head, told)
+    monkeypatch.delenv(VARIABLE)
+    said = tags(tmp_path, composed(), {}, None)
+    assert (said["git_commit"], said["git_dirty"]) == ("none", "unknown")
 
 
 def test_why_a_worker_was_lost_is_noted_without_passwords(tmp_path: Path) -> None:

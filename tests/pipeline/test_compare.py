@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,19 @@ def test_where_lists_of_one_length_differ_other_values_stay_as_they_are() -> Non
 def test_the_numbers_of_a_crash_are_of_what_had_ended(project: Path) -> None:
     said = {"stage": "fp16", "message": "no"}
     (project / "runs/a/reports/error.json").write_text(json.dumps(said))
-    (project / "runs/a/artifacts/fp16/decisions.json").unlink()
     crashed, b = of_folders(project)[:2]
     assert not [name for name in crashed.numbers if name.startswith(("fp16/", "verify/"))]
     with pytest.raises(NothingToCompare, match=r"a crashed before it had decided over nodes \(fp16: no\)"):
         changes(crashed, b)
+
+
+def test_what_a_killed_process_left_beside_a_run_is_no_run_of_its_own(project: Path) -> None:
+    """It died while it replaced the run: before the earlier one was moved away, or after."""
+    shutil.copytree(project / "runs/a", project / "runs/a.partial")
+    (project / "runs/b").rename(project / "runs/b.replaced")
+    shutil.copytree(project / "runs/c", project / "runs/c.replaced")
+    assert [run.name for run in of_folders(project)] == ["a", "b", "c", "d"]
+    assert [run.name for run in of_folders(project) if run.params["precision.dtype"] == "fp32"] == ["c"]
 
 
 def test_a_crash_says_why(project: Path) -> None:

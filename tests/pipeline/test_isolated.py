@@ -68,6 +68,38 @@ def test_what_the_configuration_names_comes_along(tmp_path: Path) -> None:
     assert not any(path.is_symlink() for path in (place / "nets").iterdir())
 
 
+def test_of_a_folder_that_the_snapshot_has_in_part_the_rest_comes_along(tmp_path: Path) -> None:
+    project, place = tmp_path / "project", tmp_path / "place"
+    for name in ("pics/labels.json", "pics/a.png", "pics/more/b.png", "nets/readme", "nets/m.onnx", "nets/m.onnx.data"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(f"{name} of the project")
+    for name in ("pics/labels.json", "nets/readme"):
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text("of the snapshot")
+    bring_along(project, place, {"folder": "./pics", "model": "nets"})
+    for name in ("pics/a.png", "pics/more/b.png", "nets/m.onnx", "nets/m.onnx.data"):
+        assert (place / name).read_text() == f"{name} of the project"
+    assert (place / "pics/labels.json").read_text() == (place / "nets/readme").read_text() == "of the snapshot"
+    assert (place / "pics/a.png").is_symlink() and not any(path.is_symlink() for path in (place / "nets").iterdir())
+
+
+def test_a_link_of_the_project_to_a_place_beside_it_leads_there(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets/a.png").write_text("a")
+    (project / "pictures").symlink_to("../sets")
+    with isolated(project, take(project), "one", {"data": {"folder": "pictures"}}) as place:
+        assert (place / "pictures/a.png").read_text() == "a"
+
+
+def test_a_cache_that_is_configured_for_the_user_is_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make(tmp_path / "project")
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(tmp_path / "user"))
+    (tmp_path / "user").mkdir()
+    (tmp_path / "user/config").write_text(f"[cache]\n    dir = {tmp_path / 'team'}\n")
+    assert cache_of(project) == tmp_path / "team"
+
+
 def test_what_killed_runs_left_is_removed_and_what_works_is_not(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
     for name in ("dead", "alive"):

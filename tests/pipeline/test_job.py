@@ -4,8 +4,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+from omegaconf import OmegaConf
+
+import pipeline.job
+import pipeline.run
 from pipeline.job import bring_back, claim_of, name_of
+from pipeline.sweep import VARIABLE, Sweep
+from pipeline.workspace import write_text
 from tests.conftest import composed
 from tests.pipeline.small_project import Ran, commit, environment, make_chain
 
@@ -38,6 +46,31 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
     output, _ = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, output
     assert said.stat().st_mtime_ns == before and [said] == list((project / "runs").glob("*/reports/verify.json"))
+
+
+def test_ctrl_c_after_the_run_was_logged_ends_it_as_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep goes on after a run that failed, and a search takes it for one; neither goes on after Ctrl-C."""
+
+    def logged_then_stopped(module: list[str], place: Any, quiet: bool = False) -> int:
+        if module[0] == "pipeline.shared_repro":
+            write_text(tmp_path / "reports" / "track.json", "{}")
+            return 130
+        return 0
+
+    monkeypatch.setattr(pipeline.run, "_execute", logged_then_stopped)
+    assert pipeline.run.run(tmp_path, composed()) == 130
+
+
+def test_a_job_that_the_system_ends_is_noted_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device", "params.yaml")
+
+    sweep = Sweep("s", str(tmp_path), "", True, [])
+    sweep.folder.mkdir(parents=True)
+    monkeypatch.setenv(VARIABLE, sweep.text())
+    monkeypatch.setattr(pipeline.job, "_run", full)
+    assert pipeline.job.execute(OmegaConf.create(composed()), 3, ["seed=1"]) == 1
+    assert "No space left on device" in sweep.results()[3]["reason"]
 
 
 def test_one_run_that_is_logged_to_two_places_is_two_jobs() -> None:

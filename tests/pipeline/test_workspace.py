@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -70,6 +71,33 @@ def test_a_lock_in_the_cache_has_the_rights_of_the_cache(tmp_path: Path) -> None
         lock = lock_in(cache, "key")
         assert (lock.parent.stat().st_mode & 0o7777, lock.stat().st_mode & 0o7777) == (of_folder, of_lock)
         assert lock_in(cache, "key") == lock
+
+
+def test_a_lock_whose_file_its_holder_removes_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    path, inside, leave = tmp_path / "lock", Event(), Event()
+    order: list[str] = []
+
+    def enter(name: str) -> None:
+        with locked(path, f"{name} waits"):
+            order.append(f"{name} in")
+            inside.set()
+            leave.wait(60)
+            order.append(f"{name} out")
+            path.unlink()
+
+    second, third = (Thread(target=enter, args=(name,)) for name in ("second", "third"))
+    with locked(path, ""):
+        second.start()
+        time.sleep(0.3)  # it waits for this file
+        path.unlink()
+    assert inside.wait(60)
+    third.start()
+    time.sleep(0.3)
+    assert order == ["second in"], "the third waits for the file that is there now"
+    leave.set()
+    second.join()
+    third.join()
+    assert order == ["second in", "second out", "third in", "third out"]
 
 
 def test_params_are_written_only_when_they_differ(tmp_path: Path) -> None:
