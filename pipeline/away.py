@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import shutil
@@ -37,7 +38,7 @@ class Away:
 
     def __init__(self, sweep: Sweep, share_cache: bool) -> None:
         self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
-        self._known: set[Path] | None = None
+        self._lacking: dict[Path, list[Path]] = {}
         self._put: dict[str, Any] = {}
         self._room = MOST_SENT_BYTES
         self._commit = commit_of(self.project, sweep.snapshot)
@@ -56,18 +57,25 @@ class Away:
 
     def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """What a configuration names in the project and the snapshot does not have: ignored weights, pictures."""
-        if self._known is None:
-            command = ["git", "ls-tree", "-r", "-z", self.sweep.snapshot]
-            listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
-            rows = [row.partition("\t") for row in listed.split("\0") if row]
-            self._known = {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
         return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
 
     def _unknown(self, name: Path) -> list[Path]:
-        """The files of a file or folder that the snapshot does not have; what it has as a link may lead nowhere."""
-        place, known = self.project / name, self._known or set()
-        files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
-        return [file for file in files if file.relative_to(self.project) not in known and file.suffix != ".pyc"]
+        """The files of a file or folder that the snapshot does not have."""
+        if name not in self._lacking:
+            place = self.project / name
+            files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+            self._lacking[name] = [
+                file for file in files if file.relative_to(self.project) not in self._known and file.suffix != ".pyc"
+            ]
+        return self._lacking[name]
+
+    @functools.cached_property
+    def _known(self) -> set[Path]:
+        """The files of the snapshot; without its links, which may lead nowhere on another machine."""
+        command = ["git", "ls-tree", "-r", "-z", self.sweep.snapshot]
+        listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
+        rows = [row.partition("\t") for row in listed.split("\0") if row]
+        return {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
 
     def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
         """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
