@@ -87,7 +87,9 @@ class Away:
         return [self._put[name] for name in names if self._put[name] is not None]
 
     def _packed(self, name: str) -> bytes | None:
-        """A file or folder, as tar; None where with what was packed before it is too much for Ray, and that is said."""
+        """What the snapshot lacks of a file or folder, as tar; None where with what was packed before it is too much
+        for Ray, and that is said.
+        """
         files = self._unknown(Path(name))
         size = sum(file.stat().st_size for file in files)
         if size > self._room:

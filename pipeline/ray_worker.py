@@ -53,9 +53,8 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 def _leads_outside(member: tarfile.TarInfo, folder: Path) -> bool:
-    return member.issym() and not (folder / member.name).parent.joinpath(member.linkname).resolve().is_relative_to(
-        folder
-    )
+    target = (folder / member.name).parent / member.linkname
+    return member.issym() and not target.resolve().is_relative_to(folder)
 
 
 def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:

@@ -245,7 +245,8 @@ def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
         if fp16.get("fp16_arithmetic"):
             note = f"{percent(fp16['fp16_arithmetic'])} of the arithmetic; {note}"
             if "costs" in fp16:  # of a conversion; a trace places nothing
-                note += f", placed naively {count(fp16['costs']['naive']['casts'])} casts"
+                placed, naive = (count(fp16["costs"][name]["casts"]) for name in ("placed", "naive"))
+                note += f"; {placed} placed by the conversion, {naive} if placed naively"
         found.append({"name": "Nodes in FP16", "value": percent(after["fp16_fraction"]), "note": note})
     if after.get("size_mb") is not None:
         note = f"before {number(before['size_mb'])} MB" if "size_mb" in before else ""
