@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
+.PHONY: help setup run test test-all test-rest test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
@@ -19,8 +19,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 run: setup ## run the whole chain on the embedded detector and print the result
 	$(BIN)/python -m pipeline
 
-test: setup ## run the test suite
-	$(BIN)/python -m pytest -m "not gpu"
+# As many processes as cores, which take file by file: the tests of one share what is dear to make.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+test: setup ## run every room's tests and one whole chain (minutes)
+	$(PYTEST) -m "not gpu and not slow"
+
+test-all: setup ## run all tests but those that need a GPU or lightly-train (half an hour)
+	$(PYTEST) -m "not gpu" --hypothesis-profile all
+
+test-rest: setup ## what test-all runs beyond test
+	$(PYTEST) -m "not gpu and (slow or hypothesis)" --hypothesis-profile all
 
 test-gpu: setup ## run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu

@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 
-from benchmarks.observed import processor_s
 from benchmarks.sweep import ROOT, RUNS, machine
+from tests.measuring.observed import processor_s
 
 RESULTS = ROOT / "benchmarks" / "results" / "compare_many.json"
 RUN_COUNT = 200

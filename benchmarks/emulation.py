@@ -7,7 +7,7 @@ Each model is converted to FP16 with the .npz beside it as calibration. The subj
 that opens its session, runs it once to warm up and then three times; its wall and processor time are the medians of
 these three, and a figure is the median over the rounds. Peak memory is that of the whole process.
 `--networks` measures how far single operations and whole networks are from torch in half precision
-(benchmarks.half_networks).
+(tests.measuring.half_networks).
 
 Writes benchmarks/results/emulation.json, one entry for each model (others stay), and prints Markdown.
 """
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import measured
+from tests.measuring.process import measured
 
 RESULTS = Path(__file__).resolve().parent / "results" / "emulation.json"
 SUBJECTS = ("fp32", "emulated", "pessimistic")
@@ -104,8 +104,8 @@ def markdown(models: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 
 def networks() -> dict[str, dict[str, dict[str, float]]]:
     """Distances of single operations and whole networks to torch, by network and output."""
-    from benchmarks.half_networks import NETWORKS, OPERATIONS
-    from benchmarks.half_networks import compared as compared_to_torch
+    from tests.measuring.half_networks import NETWORKS, OPERATIONS
+    from tests.measuring.half_networks import compared as compared_to_torch
 
     with tempfile.TemporaryDirectory() as folder:
         return {name: compared_to_torch(name, Path(folder)) for name in (*OPERATIONS, *NETWORKS)}

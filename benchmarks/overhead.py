@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.observed import observed
 from benchmarks.sweep import clone, machine, shared, well
+from tests.measuring.observed import observed
 
 RESULTS = Path(__file__).resolve().parent / "results" / "overhead.json"
 SWEEP = ("precision=fp32,fp16", "precision.data_max=128,512")

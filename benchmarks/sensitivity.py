@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.process import Usage, measured
+from tests.measuring.process import Usage, measured
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sensitivity.json"
 TIME_LIMIT_S = 1800.0

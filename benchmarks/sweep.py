@@ -8,7 +8,7 @@ stages; and what each stage takes, for benchmarks/farm.py.
 (b) the same 12 in one clone: `-m ... hydra/launcher=joblib hydra.launcher.n_jobs=2`;
 (c) (b) once more: nothing is left to do but to find that out.
 
-What was executed is counted by processes (benchmarks/observer), not by what DVC says. Overhead of a job is its time
+What was executed is counted by processes (tests/measuring/observer), not by what DVC says. A job's overhead is its time
 without that of the processes of its stages: workspace, DVC's start, its checks and check-outs, what comes back; in (c),
 where no job waits for another one's stage. Stages that look at the machine every time (inputs, probe, track, gate) are
 stages: they run without a sweep, too.
@@ -34,7 +34,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.observed import ALWAYS, Done, Process, distinct, executed, observed
+from tests.measuring.observed import ALWAYS, Done, Process, distinct, executed, observed
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "sweep.json"

@@ -248,7 +248,7 @@ ENTRIES = [
 
 def residual() -> Any:
     """A module of one's own, as a user has it: the factory of the row `torch`."""
-    from benchmarks.half_networks import convolutional
+    from tests.measuring.half_networks import convolutional
 
     return convolutional()[0]
 

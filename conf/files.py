@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
+
 # What each source of data reads, and whether that is a folder.
 _OF_DATA: dict[str, dict[str, bool | None]] = {
     "images": {"folder": True},
@@ -15,7 +17,7 @@ _OF_DATA: dict[str, dict[str, bool | None]] = {
 
 
 def missing_files(values: Mapping[str, Any], root: Path) -> list[str]:
-    """A sentence, which starts with the key, for each file or folder that is named and is not there.
+    """A message, which starts with the key, for each file or folder that is named and is not there.
 
     Args:
         values: resolved, not necessarily valid; what is no text is left to `validate`.
@@ -29,19 +31,21 @@ def _missing(values: Mapping[str, Any], root: Path) -> Iterator[str]:
     if checkpoint is not None:
         path = root / checkpoint
         if not path.exists():
-            yield f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
+            said = f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
+            yield coded("file-missing", said)
         elif path.is_dir():
-            yield f"model.checkpoint: {folder_instead(path)}"
+            yield coded("wrong-file", f"model.checkpoint: {folder_instead(path)}")
     for key, folder in _OF_DATA.get(_text(values, "data", "source") or "", {}).items():
         place = _text(values, "data", key)
         if place is None:
             continue
         path = root / place
         if not path.exists():
-            yield f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
+            said = f"data.{key}: no such {'folder' if folder else 'file'}: {path}; paths are relative to {root}"
+            yield coded("file-missing", said)
         elif folder is not None and path.is_dir() != folder:
             expected, got = ("folder", "file") if folder else ("file", "folder")
-            yield f"data.{key}: {path} is a {got}; expected a {expected}"
+            yield coded("wrong-file", f"data.{key}: {path} is a {got}; expected a {expected}")
 
 
 def folder_instead(path: Path) -> str:

@@ -8,6 +8,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Protocol, get_args, get_origin, get_type_hints
 
+from conf.codes import coded
 from conf.rules import HEIGHT_AND_WIDTH, RULES, faults_of_engine, faults_of_precision
 from conf.schema import Config, EngineConfig, PrecisionConfig
 
@@ -24,7 +25,7 @@ _LEFT_OUT: dict[str, dict[str, Any]] = {
 
 
 class ConfigErrors(ValueError):
-    """Everything that is wrong with a configuration, one line each in `errors`."""
+    """Everything that is wrong with a configuration, one line each in `errors`, with its code."""
 
     def __init__(self, errors: list[str]) -> None:
         self.errors = errors
@@ -117,9 +118,7 @@ def _without_derived(errors: list[str]) -> list[str]:
         of_source = [error for error in errors if error.startswith(source)]
         if of_source:
             kept = [
-                error
-                for error in of_source
-                if error.startswith((f"{source}[", f"{source}: expected {HEIGHT_AND_WIDTH}"))
+                error for error in of_source if error.startswith(f"{source}[") or HEIGHT_AND_WIDTH in error
             ] or of_source
             errors = [error for error in errors if error in kept or not error.startswith((source, *derived))]
     return errors
@@ -131,7 +130,7 @@ def _with_options(
     """`model.options` as its source has them, and the source's own rules."""
     name = config.model.source
     if name not in sources.names():
-        errors.append(f"model.source: expected one of {', '.join(sources.names())}, got {name!r}")
+        _fault(errors, "model.source", f"one of {', '.join(sources.names())}", name, choice=True)
         return config, []
     options = _typed(sources.options_of(name), config.model.options, "model.options", errors)
     return replace(config, model=replace(config.model, options=options)), [lambda c: sources.faults_of(name, c)]
@@ -185,7 +184,7 @@ def _typed(expected: Any, value: Any, path: str, errors: list[str]) -> Any:
         options = [member.value for member in expected]
         if value in options:
             return expected(value)
-        return _fault(errors, path, f"one of {', '.join(options)}", value)
+        return _fault(errors, path, f"one of {', '.join(options)}", value, choice=True)
     if origin is list:
         if not isinstance(value, list):
             return _fault(errors, path, "a list", value)
@@ -210,10 +209,10 @@ def _typed_section(expected: type, value: Any, path: str, errors: list[str]) -> 
     prefix = f"{path}." if path else ""
     for key in value:
         if key not in names:
-            errors.append(f"{prefix}{key}: unknown key; known here: {', '.join(names)}")
+            errors.append(coded("unknown-key", f"{prefix}{key}: unknown key; known here: {', '.join(names)}"))
     for name in names:
         if name not in value:
-            errors.append(f"{prefix}{name}: missing")
+            errors.append(coded("missing-key", f"{prefix}{name}: missing"))
     return expected(
         **{name: _typed(hints[name], value[name], prefix + name, errors) if name in value else None for name in names}
     )
@@ -227,5 +226,6 @@ def _typed_scalar(expected: type, value: Any, path: str, errors: list[str]) -> A
     return _fault(errors, path, _NAMES[expected], value)
 
 
-def _fault(errors: list[str], path: str, expected: str, got: Any) -> None:
-    errors.append(f"{path}: expected {_EXPECTED.get(path, expected)}, got {got!r}")
+def _fault(errors: list[str], path: str, expected: str, got: Any, choice: bool = False) -> None:
+    text = f"{path}: expected {_EXPECTED.get(path, expected)}, got {got!r}"
+    errors.append(coded("unknown-choice" if choice else "wrong-type", text))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from conf.codes import coded
 from conf.validate import ConfigErrors
 from pipeline.compose import effective
 from pipeline.isolated import cache_of, local_configuration, named_files
@@ -94,7 +95,7 @@ class Away:
         size = sum(file.stat().st_size for file in files)
         if size > self._room:
             said = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
-            print(f"sweep: {said}; give it an absolute path that they see", file=sys.stderr)
+            print(coded("too-large", f"sweep: {said}; give it an absolute path that they see"), file=sys.stderr)
             return None
         self._room -= size
         archive = io.BytesIO()

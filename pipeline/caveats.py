@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from conf.codes import coded
 from pipeline.engine import engine_hop, was_made
 
 Reports = Mapping[str, Mapping[str, Any]]
@@ -37,7 +38,7 @@ def not_verified(reports: Reports) -> list[str]:
         if parity.get("status") == "not verified":
             items.append(f"{stage}: {parity.get('reason', 'no reason given')}")
     if "verify" not in reports:
-        items.append("the final file: verify has not run")
+        items.append(coded("not-run", "the final file: verify has not run"))
     engine = reports.get("engine", {}).get("not_verified")
     said = reports.get("verify", {}).get("not_verified", [])
     items += [item for item in said if engine is None or not item.startswith(_NOT_VERIFYS)]

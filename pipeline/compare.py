@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
@@ -45,7 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for place in (arguments.out, arguments.json):
         if place is not None and not place.parent.is_dir():
-            parser.error(f"there is no folder {place.parent} for {place.name}")
+            parser.error(coded("file-missing", f"there is no folder {place.parent} for {place.name}"))
     try:
         _compare(arguments, root())
     except NothingToCompare as error:
@@ -61,7 +62,7 @@ def _compare(arguments: argparse.Namespace, project: Path) -> None:
         return
     runs = [run for run in runs if arguments.filter in run.title or arguments.filter in json.dumps(run.params)]
     if not runs:
-        raise NothingToCompare(f"no run has {arguments.filter!r} in its title or params")
+        raise NothingToCompare(coded("no-match", f"no run has {arguments.filter!r} in its title or params"))
     rows = table(runs)
     place = arguments.out or project / "runs" / "compare.html"
     _write(place, page(runs, rows))
@@ -75,7 +76,7 @@ def _write(place: Path, text: str) -> None:
     try:
         write_text(place, text)
     except OSError as error:
-        print(f"compare: cannot write {place}: {error.strerror}", file=sys.stderr)
+        print(coded("file-unwritable", f"compare: cannot write {place}: {error.strerror}"), file=sys.stderr)
         sys.exit(1)
 
 
@@ -87,7 +88,8 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
         said = f"no run is called {name!r}; there are" if not found else f"{len(found)} runs begin with {name!r}:"
         names = [run.name for run in found or runs]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        raise NothingToCompare(f"{said} {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number")
+        said += f" {', '.join(names[:_NAMED])}{more}; give one's name, how it begins, or number"
+        raise NothingToCompare(coded("unknown-choice", said))
     return found[0]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from conf.codes import coded
 from pipeline.caveats import unmet
 from pipeline.masked import first_line
 from pipeline.record import flat_params, metrics, run_name
@@ -70,10 +71,11 @@ def of_folders(project: Path) -> list[ComparedRun]:
         places["here"] = project
     found = _without_doubles([run for name, place in sorted(places.items()) for run in _readable(name, place)])
     if not found:
-        raise NothingToCompare(
+        said = (
             f"{project / 'runs'} holds no run; a sweep leaves its runs there: python -m pipeline -m "
             "hydra/launcher=joblib precision=fp32,fp16. For runs that MLflow has: --experiment truehalf"
         )
+        raise NothingToCompare(coded("no-runs", said))
     return found
 
 
@@ -89,8 +91,9 @@ def _readable(name: str, place: Path) -> Iterator[ComparedRun]:
     try:
         yield of_folder(name, place)
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
-        said = "expected params.yaml and reports as a run leaves them"
-        print(f"compare: {place} is left out: {said}; got {first_line(error)}; delete the folder", file=sys.stderr)
+        expected = "expected params.yaml and reports as a run leaves them"
+        said = f"compare: {place} is left out: {expected}; got {first_line(error)}; delete the folder"
+        print(coded("file-unreadable", said), file=sys.stderr)
 
 
 def of_folder(name: str, place: Path) -> ComparedRun:
@@ -109,9 +112,8 @@ def of_folder(name: str, place: Path) -> ComparedRun:
         try:
             return _read(file) if "fp16" in reports and file.exists() else None
         except ValueError as error:
-            raise NothingToCompare(
-                f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
-            ) from error
+            said = f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
+            raise NothingToCompare(coded("file-unreadable", said)) from error
 
     told, numbers = _compared(flat_params(params)), metrics(reports)
     return ComparedRun(name, run_name(params), told, numbers, verdict, decisions, reason)
@@ -134,7 +136,7 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     told, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
     if not told and not file.exists():
-        raise NothingToCompare(f"{file} is not there: no run was tracked yet")
+        raise NothingToCompare(coded("no-runs", f"{file} is not there: no run was tracked yet"))
     where = "the server of MLFLOW_TRACKING_URI" if told else str(file)
     with _reading(where):
         import mlflow
@@ -144,11 +146,12 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
         known = client.get_experiment_by_name(experiment)
         if known is None:
             names = ", ".join(each.name for each in client.search_experiments())
-            raise NothingToCompare(f"{where} has no experiment {experiment!r}; it has {names}")
+            said = f"{where} has no experiment {experiment!r}; it has {names}"
+            raise NothingToCompare(coded("unknown-choice", said))
         runs = _runs_of(client, known.experiment_id)
     found = [run for run in runs if run.data.tags.get(COMPLETE_TAG) == "true"]
     if not found:
-        raise NothingToCompare(f"{where}: {_why_none(experiment, runs)}")
+        raise NothingToCompare(coded("no-runs", f"{where}: {_why_none(experiment, runs)}"))
     return [_of_mlflow(mlflow, address, where, run) for run in found]
 
 
@@ -160,7 +163,7 @@ def _reading(where: str) -> Iterator[None]:
     except NothingToCompare:
         raise
     except Exception as error:  # MLflow raises its own, requests' and SQLAlchemy's
-        raise NothingToCompare(f"{where} cannot be read: {first_line(error)}") from None
+        raise NothingToCompare(coded("server-fails", f"{where} cannot be read: {first_line(error)}")) from None
 
 
 def _runs_of(client: Any, experiment_id: str) -> list[Any]:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from conf.codes import coded
+
 _SHOWN = (
     *("evaluation", "provider", "samples", "ap50", "ap50_95", "ap50_95_fp32", "self_ap50_95", "matched_fraction"),
     *("nonfinite", "max_abs_error", "max_abs_error_all_queries"),
@@ -18,24 +20,23 @@ def engine_hop(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """
     engine = reports.get("engine")
     if engine is None:
-        return {"state": "not verified", "reason": "the engine stage has not run"}
+        return {"state": "not verified", "reason": coded("not-run", "the engine stage has not run")}
     parity = engine.get("parity") or {}
     measured = {name: parity[name] for name in _SHOWN if name in parity} if "matched_fraction" in parity else {}
-    if engine.get("status") == "failed":
-        reason = engine.get("reason", "no reason is given")
-        return {
-            "state": "failed",
-            "reason": reason if was_made(engine) else f"no engine was built: {reason}",
-        } | measured
+    reason = engine.get("reason", "no reason is given")
     if not was_made(engine):
-        return {"state": "not verified", "reason": f"no engine was built: {engine.get('reason', 'no reason is given')}"}
+        state = "failed" if engine.get("status") == "failed" else "not verified"
+        return {"state": state, "reason": coded("no-engine", f"no engine was built: {reason}")}
+    if engine.get("status") == "failed":
+        return {"state": "failed", "reason": reason} | measured
     precision = engine.get("precision") or {}
     if parity.get("state") == "verified" and precision.get("state", "verified") == "verified":
         return {"state": "verified", "reason": ""} | measured
     if parity.get("state") == "verified":
         reason = f"its outputs are, but not that its layers are {engine.get('declared')}: {precision.get('reason')}"
         return {"state": "not verified", "reason": reason} | measured
-    reason = parity.get("reason") or ", ".join(engine.get("not_verified") or []) or "nobody compared its outputs"
+    reason = parity.get("reason") or ", ".join(engine.get("not_verified") or [])
+    reason = reason or coded("not-compared", "nobody compared its outputs")
     return {"state": str(parity.get("state", "not verified")), "reason": reason} | measured
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.caveats import unmet
 from pipeline.summary import print_summary
 from pipeline.workspace import read_params, read_reports, root
@@ -25,7 +26,7 @@ def failures(reports: dict[str, dict[str, Any]], params: dict[str, Any]) -> list
     for stage in ("verify", "engine"):
         report = reports.get(stage)
         if report is None:
-            found.append(f"{stage}: reports/{stage}.json is missing or broken")
+            found.append(coded("file-missing", f"{stage}: reports/{stage}.json is missing or broken"))
         elif report["status"] == "failed":
             found += [f"{stage}: {reason}" for reason in report.get("reasons") or [report.get("reason", "failed")]]
     return found + unmet(params, reports)

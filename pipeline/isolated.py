@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.run import LOCK_FILE
 from pipeline.snapshot import NoSnapshot
 from pipeline.workspace import is_file_of, locked
@@ -199,4 +200,5 @@ def _worktree(project: Path, *arguments: str) -> None:
         fcntl.flock(opened, fcntl.LOCK_EX)
         done = subprocess.run(["git", "worktree", *arguments], cwd=project, capture_output=True, text=True)
     if done.returncode:
-        raise NoSnapshot(f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}")
+        said = f"workspace.isolated: `git worktree {arguments[0]}` in {project}: {done.stderr.strip()}"
+        raise NoSnapshot(coded("no-snapshot", said))

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from conf.codes import coded
 from conf.files import missing_files
 from conf.schema import Config
 from conf.validate import ConfigErrors
@@ -143,7 +144,8 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
             return 1, project / "runs" / name_of(values)
         result["name"] = step.folder.name
         if step.run.verdict == "not verified":
-            result["reason"] = "the gates cannot be judged (not verified), so nothing is inside them"
+            said = "the gates cannot be judged (not verified), so nothing is inside them"
+            result["reason"] = coded("nothing-verified", said)
     return 0 if step.passed else 1, step.folder
 
 

@@ -14,6 +14,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from hydra.utils import get_class
 
+from conf.codes import coded
 from pipeline.masked import without_password
 from pipeline.sweep import Sweep
 
@@ -36,9 +37,8 @@ def guard(target: str, sweep: Sweep) -> None:
             return launch(self, job_overrides, initial_job_idx=initial_job_idx)
         except Exception as error:
             # Hydra prints such an error without a traceback, and with one where HYDRA_FULL_ERROR=1.
-            raise CompactHydraException(
-                f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {without_password(str(error))}"
-            ) from error
+            said = f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {without_password(str(error))}"
+            raise CompactHydraException(coded("launcher-failed", said)) from error
 
     launcher.launch = guarded
 

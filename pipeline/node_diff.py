@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from conf.codes import coded
 from pipeline.compared_runs import ComparedRun, NothingToCompare
 
 
@@ -29,10 +30,12 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
     told = [run.decisions() for run in (first, second)]
     for run, decisions in zip((first, second), told, strict=True):
         if decisions is None and run.verdict == "crashed":
-            raise NothingToCompare(f"{run.name} crashed before it had decided over nodes ({run.reason})")
+            said = f"{run.name} crashed before it had decided over nodes ({run.reason})"
+            raise NothingToCompare(coded("no-decisions", said))
     if told == [None, None]:
         both = f"neither {first.name} nor {second.name}"
-        raise NothingToCompare(f"{both} decided over nodes: each is FP32, or traced in FP16")
+        said = f"{both} decided over nodes: each is FP32, or traced in FP16"
+        raise NothingToCompare(coded("no-decisions", said))
     before, after = ({decision["node"]: decision for decision in each or []} for each in told)
     found = []
     for node in [*after, *(node for node in before if node not in after)]:

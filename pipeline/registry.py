@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.record import Record, run_name
 
 FOLDER = "model"
@@ -29,13 +30,14 @@ def refusal(record: Record) -> str | None:
     """Why a run is not registered; None where it is."""
     verdict = record.tags["verdict"]
     if record.failed or verdict != "passed":
-        return f"its gates have not passed (verify: {verdict}, engine: {record.tags['engine']})"
+        said = f"its gates have not passed (verify: {verdict}, engine: {record.tags['engine']})"
+        return coded("gates-not-passed", said)
     if not record.model_files:
-        return "it has no final ONNX file"
+        return coded("file-missing", "it has no final ONNX file")
     limit = record.params["tracking"]["max_model_mb"]
     size = sum(file.stat().st_size for file in record.model_files) / 1e6
     if size > limit:
-        return f"its file has {size:.0f} MB, above tracking.max_model_mb={limit:g}; raise that"
+        return coded("too-large", f"its file has {size:.0f} MB, above tracking.max_model_mb={limit:g}; raise that")
     return None
 
 
@@ -94,10 +96,11 @@ def _complete(client: Any, run_id: str, record: Record) -> None:
         return
     expected, got = client.get_run(run_id).data.tags.get(SHA256_TAG), sha256_of(record.model_files)
     if got != expected:
-        raise NotRegistered(
+        said = (
             f"run {run_id} was logged without its file, and {record.model_files[0]} is another: expected the SHA-256 "
             f"{expected}, got {got}; delete that run in MLflow, and run the pipeline again"
         )
+        raise NotRegistered(coded("wrong-file", said))
     for file in lacking:
         client.log_artifact(run_id, str(file), FOLDER)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from conf.codes import coded
 from pipeline.masked import without_password
 from pipeline.workspace import LOADER, root
 
@@ -42,8 +43,9 @@ def without_remote(workspace: Mapping[str, Any], project: Path) -> list[str]:
     try:
         named = Config(str(project / ".dvc"))["core"].get("remote")  # whichever of its files says it
     except ConfigError as error:
-        return [f"{asked}: DVC cannot read its configuration: {error}"]
-    return [] if named else [f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"]
+        return [coded("file-unreadable", f"{asked}: DVC cannot read its configuration: {error}")]
+    said = f"{asked}: expected a default DVC remote, got none; add one: `dvc remote add -d NAME URL`"
+    return [] if named else [coded("no-remote", said)]
 
 
 # --- from the remote --------------------------------------------------------------------------------------------------
@@ -194,7 +196,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _failed(key: str, error: BaseException, consequence: str) -> bool:
-    print(f"pipeline: workspace.{key}: the DVC remote fails ({_one_line(error)}); {consequence}", file=sys.stderr)
+    said = f"pipeline: workspace.{key}: the DVC remote fails ({_one_line(error)}); {consequence}"
+    print(coded("remote-fails", said), file=sys.stderr)
     sys.stderr.flush()
     return False
 

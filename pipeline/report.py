@@ -28,6 +28,7 @@ from pipeline.workspace import STAGES, read_reports, root, write_text
 _TEMPLATE = "report.html.j2"
 _INK = "#767676"  # the text colour of the plots, replaced by the page's own
 _LISTED_NODES = 400
+WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
 _STAGE_WORK = {
     "trace": "PyTorch to ONNX",
     "slim": "onnxslim",
@@ -163,28 +164,32 @@ def headline(
         sentence = f"The run stopped in {crash['stage']}. Nothing after it belongs to this run."
         if verify:
             sentence += f" Before that, verify came to: {verify['verdict']}."
-        return {"state": "failed", "word": "Stopped", "sentence": sentence, "reasons": [crash["message"]]}
+        return {"state": "failed", "word": WORDS["stopped"], "sentence": sentence, "reasons": [crash["message"]]}
     if not verify:
         sentence = "This run has not reached verify, so nothing is known about its result."
-        return {"state": "unknown", "word": "Not verified", "sentence": sentence, "reasons": []}
+        return _headline("unknown", sentence, [])
     reasons = list(verify.get("reasons", []))
     final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
     if engine and engine.get("status") == "failed" and verify["verdict"] != "failed":
         failed = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
         sentence = f"The engine stage failed. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
-        return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": [*failed, *missing, *reasons]}
+        return _headline("failed", sentence, [*failed, *missing, *reasons])
     if missing and verify["verdict"] != "failed":
         sentence = f"What had to be verified was not. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
-        return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": [*missing, *reasons]}
+        return _headline("failed", sentence, [*missing, *reasons])
     reasons += missing
     if verify["verdict"] == "passed":
         sentence = f"The {final} finds what the FP32 model finds: {_found(verify)}. {_evaluated(verify)}"
-        return {"state": "passed", "word": "Verified", "sentence": sentence, "reasons": reasons}
+        return _headline("passed", sentence, reasons)
     if verify["verdict"] == "failed":
         sentence = f"The {final} does not do what the FP32 model does: {_found(verify)}. {_evaluated(verify)}"
-        return {"state": "failed", "word": "Failed", "sentence": sentence, "reasons": reasons}
+        return _headline("failed", sentence, reasons)
     sentence = f"Whether the {final} does what the FP32 model does is open. {_evaluated(verify)}"
-    return {"state": "unknown", "word": "Not verified", "sentence": sentence, "reasons": reasons}
+    return _headline("unknown", sentence, reasons)
+
+
+def _headline(state: str, sentence: str, reasons: list[str]) -> dict[str, Any]:
+    return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
 
 
 def _found(verify: Mapping[str, Any]) -> str:

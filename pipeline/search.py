@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from conf.codes import coded
 from pipeline.compare import number
 from pipeline.compared_runs import ComparedRun, of_folder
 from pipeline.frontier import COSTS, ERRORS, chosen, measured
@@ -105,9 +106,8 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
     walk = _Walk(values, once)
     cheapest = walk.take("as configured", {})
     if cheapest.run.verdict == "not verified":
-        print(
-            "search: the gates cannot be judged (not verified, see above), so nothing is inside them", file=sys.stderr
-        )
+        said = "search: the gates cannot be judged (not verified, see above), so nothing is inside them"
+        print(coded("nothing-verified", said), file=sys.stderr)
         return cheapest
     if values["precision"]["data_max"] is not None:
         cheapest = walk.take("no data_max", {"data_max": None})
@@ -138,11 +138,11 @@ def _take_back(step: Step, values: Values, once: Once) -> None:
     print(f"search: back to {step.title}", flush=True)
     code, folder = once({**step.values, "tracking": values["tracking"]})
     if code:
-        print(
+        said = (
             f"search: the run back to {step.title}, the cheapest inside the gates, ended with {code}: the workspace "
-            "does not hold it; the same search again goes on from here",
-            file=sys.stderr,
+            "does not hold it; the same search again goes on from here"
         )
+        print(coded("step-not-restored", said), file=sys.stderr)
         raise Stopped(code, folder)
 
 
@@ -195,8 +195,8 @@ def _ended(steps: Sequence[Step], best: int | None) -> Step:
     """Print the steps; leave the chosen one's section `precision` beside its reports."""
     _print_table(steps, best)
     if best is None:
-        said = "a larger search.runs divides the model into more and smaller parts"
-        print(f"search: no run is inside the gates; {said}", file=sys.stderr)
+        remedy = "a larger search.runs divides the model into more and smaller parts"
+        print(coded("none-passed", f"search: no run is inside the gates; {remedy}"), file=sys.stderr)
         return steps[-1]
     step = steps[best]
     file = step.folder / "experiment.yaml"

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from conf.codes import coded
+
 SUBJECT = "truehalf: snapshot of "
 LARGE_BYTES = 10_000_000  # an untracked file above this is not copied into git
 _AUTHOR = {
@@ -71,10 +73,10 @@ def _git(
             check=True,
         )
     except FileNotFoundError as error:
-        raise NoSnapshot(
-            "workspace.isolated: git is not installed, and isolated workspaces are git worktrees"
-        ) from error
+        said = "workspace.isolated: git is not installed, and isolated workspaces are git worktrees"
+        raise NoSnapshot(coded("no-snapshot", said)) from error
     except subprocess.CalledProcessError as error:
         said = next(iter(error.stderr.strip().splitlines()), f"`git {arguments[0]}` ended with {error.returncode}")
-        raise NoSnapshot(f"workspace.isolated: {project}: {said}; expected a git repository: {remedy}") from error
+        told = f"workspace.isolated: {project}: {said}; expected a git repository: {remedy}"
+        raise NoSnapshot(coded("no-snapshot", told)) from error
     return done.stdout.strip()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.workspace import locked, write_text
 
 VARIABLE = "TRUEHALF_SWEEP"
@@ -99,7 +100,7 @@ class Sweep:
         """Note a job whose process or machine was lost; one that had noted its end before keeps it."""
         if number not in self.results():
             result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
-            self.note(result | {"seconds": 0.0, "reason": reason})
+            self.note(result | {"seconds": 0.0, "reason": coded("job-lost", reason)})
 
     def results(self) -> dict[int, dict[str, Any]]:
         """Of the jobs that ended, by their number. What another job runs ends as that one does."""

@@ -20,6 +20,7 @@ from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from conf.codes import coded
 from pipeline.isolated import remove_abandoned
 from pipeline.launched import guard
 from pipeline.record import kept
@@ -52,7 +53,7 @@ class SweepHook(Callback):
         chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
         parallel = launcher != _SERIAL and "workspace=here" not in arguments
         if launcher == _RAY and not parallel:
-            print(_HERE_ON_RAY, file=sys.stderr)
+            print(coded("in-conflict", _HERE_ON_RAY), file=sys.stderr)
             raise SystemExit(2)
         try:
             snapshot = take(project) if parallel or chosen == "isolated" else ""
@@ -70,7 +71,8 @@ class SweepHook(Callback):
         try:
             sweep = _at_work.enter_context(sweep.begun())
         except OSError as error:
-            print(f"{_NO_FOLDER}; got {error.filename}: {error.strerror}", file=sys.stderr)
+            said = f"{_NO_FOLDER}; got {error.filename}: {error.strerror}"
+            print(coded("file-unwritable", said), file=sys.stderr)
             raise SystemExit(2) from error
         remove_abandoned(project)
         if workspace["pull"]:
@@ -125,7 +127,8 @@ def finish() -> int:
         _print_table(sweep, jobs, ended)
         _print_pending(sweep, ended)
     if failed and len(jobs) > 1:
-        print(f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}", file=sys.stderr)
+        said = f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}"
+        print(coded("jobs-failed", said), file=sys.stderr)
     return max([int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values())])
 
 
@@ -135,9 +138,9 @@ def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None
     if not waiting:
         return
     files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
-    said = [json.loads(file.read_text())["message"] for file in files if file.exists()]
-    why = next((message for message in said if message.startswith(NOT_LOGGED)), NOT_LOGGED)
-    print(f"sweep: {waiting} of its runs: {why}", file=sys.stderr)
+    told = [json.loads(file.read_text()) for file in files if file.exists()]
+    why = next((outcome["message"] for outcome in told if outcome["status"] == "pending"), NOT_LOGGED)
+    print(coded("not-logged", f"sweep: {waiting} of its runs: {why}"), file=sys.stderr)
 
 
 def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from pipeline.masked import first_line
 from pipeline.record import (
     Record,
@@ -88,10 +89,11 @@ def without_address(tracking: Mapping[str, Any]) -> list[str]:
     name = tracking["uri_env"]
     if not name or os.environ.get(name) or AWAY_VARIABLE in os.environ:
         return []
-    return [
+    said = (
         f"tracking.uri_env: expected the server's address in the environment variable {name}, which is not set; "
         "export it, or set tracking=local"
-    ]
+    )
+    return [coded("variable-unset", said)]
 
 
 def catch_up(project: Path) -> int:
@@ -160,7 +162,8 @@ def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
 
 
 def _pending(reason: str) -> dict[str, Any]:
-    message = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
+    said = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
+    message = coded("not-logged", said)
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
 
 

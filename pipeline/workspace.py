@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from conf.codes import coded
 from conf.schema import CONF
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
@@ -53,7 +54,7 @@ def _held(path: Path, waiting: str) -> int:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if not told:
-                    print(waiting, file=sys.stderr, flush=True)
+                    print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
                 told = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_file_of(descriptor, path):
@@ -140,7 +141,8 @@ def faults_of_lock(folder: Path) -> list[str]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        return [f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"]
+        said = f"dvc.lock{where}: expected YAML; delete the file: finished stages come back from DVC's cache"
+        return [coded("file-unreadable", said)]
     return []
 
 

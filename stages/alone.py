@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from conf.codes import coded
 from stages.cuda_driver import gpu_uuid
 
 CPU = "cpu"
@@ -34,7 +35,8 @@ def alone_on(device: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"another job measures on {name}; waiting for it to end", file=sys.stderr, flush=True)
+            said = f"another job measures on {name}; waiting for it to end"
+            print(coded("waits-for-another", said), file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:

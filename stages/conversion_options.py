@@ -7,6 +7,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import PrecisionConfig
 from conf.validate import ConfigErrors, check_precision
 from stages.io import StageError, defaults
@@ -34,7 +35,7 @@ def checked(keywords: Mapping[str, Any]) -> PrecisionConfig:
     try:
         return check_precision(_SECTION | {name: _plain(value) for name, value in keywords.items()})
     except ConfigErrors as error:
-        raise StageError("bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
 
 
 def _plain(value: Any) -> Any:
@@ -88,20 +89,23 @@ def check_names(model: ir.Model, precision: PrecisionConfig, input_shapes: Mappi
     known = [*inputs, *(value.name for value in model.graph.outputs)]
     named = precision.keep_io_types if isinstance(precision.keep_io_types, list) else []
     faults = [
-        f"keep_io_types: {name!r} is no input or output of the model; it has {_quoted(known)}"
+        coded("wrong-name", f"keep_io_types: {name!r} is no input or output of the model; it has {_quoted(known)}")
         for name in named
         if name not in known
     ]
     if not isinstance(input_shapes, (Mapping, type(None))):
-        faults.append(f"input_shapes: expected shapes by input name, got {input_shapes!r}")
+        faults.append(coded("wrong-type", f"input_shapes: expected shapes by input name, got {input_shapes!r}"))
         input_shapes = None
     for name, shape in (input_shapes or {}).items():
         if name not in inputs:
-            faults.append(f"input_shapes: {name!r} is no input of the model; it has {_quoted(inputs)}")
+            said = f"input_shapes: {name!r} is no input of the model; it has {_quoted(inputs)}"
+            faults.append(coded("wrong-name", said))
         elif fault := _misfit(inputs[name], shape):
-            faults.append(f"input_shapes: {name!r}: {fault}, got {shape!r}")
+            faults.append(coded("wrong-shape", f"input_shapes: {name!r}: {fault}, got {shape!r}"))
     if faults:
-        raise StageError("options do not fit the model:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise StageError(
+            "bad-options", "options do not fit the model:\n" + "\n".join(f"  - {fault}" for fault in faults)
+        )
 
 
 def _misfit(value: ir.Value, shape: Any) -> str | None:
@@ -138,5 +142,7 @@ def unmatched_wishes(model: ir.Model, precision: PrecisionConfig) -> tuple[list[
         unmatched.append(Selector("fp16_ops", text))
         lines.append(f"{unmatched[-1]} matches no node" + (f" (the model has {', '.join(near)})" if near else ""))
     if lines and precision.strict_selectors:
-        raise StageError("strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(lines))
+        raise StageError(
+            "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(lines)
+        )
     return unmatched, lines

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from stages.io import StageError
 from stages.onnx_files import model_size_mb
 
@@ -64,7 +65,9 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
         StageError: naming every entry that is none, or that holds something else than numbers.
     """
     if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
-        raise StageError('ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it')
+        raise StageError(
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it'
+        )
     faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
     inner = content.get("inner", {})
     if not isinstance(inner, Mapping):
@@ -78,7 +81,9 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
     if faults:
         more = len(faults) - _LISTED_FAULTS
         lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
-        raise StageError("bad ranges; stages.calibrate writes good ones:\n" + "\n".join(f"  - {x}" for x in lines))
+        raise StageError(
+            "file-unreadable", "bad ranges; stages.calibrate writes good ones:\n" + "\n".join(f"  - {x}" for x in lines)
+        )
     return content
 
 
@@ -161,12 +166,13 @@ def _not_done(rules: Rules, measured: Coverage) -> list[str]:
     if rules.rules == "default":
         asked = ["safety_factor", *asked, *(name for name in ("inner", "integers", "masks") if getattr(rules, name))]
         asked += ["underflow_share_max"] if rules.underflow_share_max is not None else []
-    why = (
-        "the ranges are of another model (none is of a tensor of this one)"
+    code, why = (
+        ("wrong-file", "the ranges are of another model (none is of a tensor of this one)")
         if measured.strange
-        else ("no calibration was given")
+        else ("needs-value", "no calibration was given")
     )
-    return [f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"] if asked else []
+    said = f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"
+    return [coded(code, said)] if asked else []
 
 
 def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:

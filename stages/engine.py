@@ -183,7 +183,7 @@ def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str
     try:
         return find_file(name, folder, what, expected=expected, data=data)
     except BuildError as error:
-        raise StageError(str(error)) from error
+        raise StageError(error.code, str(error)) from error
 
 
 def _evidence_of_workspace(onnx_sha256: str) -> Evidence | str:
@@ -197,7 +197,7 @@ def _evidence_of_workspace(onnx_sha256: str) -> Evidence | str:
     try:
         return evidence_of(load_params(root), root)
     except ConfigErrors as error:
-        raise StageError(f"{root / 'params.yaml'}: {error}") from error
+        raise StageError("bad-options", f"{root / 'params.yaml'}: {error}") from error
 
 
 def evidence_of(config: Config, root: Path) -> Evidence:
@@ -213,7 +213,7 @@ def evidence_of(config: Config, root: Path) -> Evidence:
         samples, _ = readable(samples)
     reference = read_reference(folder, "reference", samples, spec)
     if isinstance(reference, str):
-        raise StageError(f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
+        raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
     adversarial = adversarial_samples(config, spec)
     return Evidence(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
 
@@ -225,7 +225,7 @@ def _checked(options: Mapping[str, Any]) -> EngineConfig:
     try:
         return check_engine(defaults(f"engine/{choice}") | plain_options(options))
     except ConfigErrors as error:
-        raise StageError("bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------

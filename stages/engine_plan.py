@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import ASKS_NOTHING, Backend, FailOn, ProfilingVerbosity
 from conf.validate import ConfigErrors, check_engine
 from stages.engine_profiles import check_profiles, shape_inputs
@@ -49,14 +50,21 @@ def check_keys(plan: Any, name: str = "plan") -> None:
     if not isinstance(backend, str) or backend not in _KEYS:
         expected = " or ".join(_KEYS)
         raise StageError(
+            "wrong-plan",
             f"{name}: expected a plan of the engine stage (plan.json), whose backend is {expected}, got "
-            + (f"the backend {backend!r}" if backend is not None else "another file")
+            + (f"the backend {backend!r}" if backend is not None else "another file"),
         )
     keys = _KEYS[backend]
     faults = plan_faults(plan, keys)
     if all(isinstance(plan.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
-        faults += [*_faults_of_files(plan), *_faults_of_values(plan), *_faults_of_options(plan)]
+        named = {_key(fault) for fault in faults}
+        more = [*_faults_of_files(plan), *_faults_of_values(plan), *_faults_of_options(plan)]
+        faults += [fault for fault in more if _key(fault) not in named]
     _refuse(list(dict.fromkeys(faults)), name)
+
+
+def _key(fault: str) -> str:
+    return fault.partition(":")[0]
 
 
 def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> None:
@@ -68,7 +76,8 @@ def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> 
     check_keys(plan, name)
     faults = check_profiles(model.graph, plan["profiles"])
     if (found := sorted(shape_inputs(model.graph))) != plan["shape_inputs"]:
-        faults.append(f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}")
+        said = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
+        faults.append(coded("wrong-plan", said))
     _refuse(faults, name)
 
 
@@ -88,22 +97,26 @@ def check_target(plan: Mapping[str, Any], model_path: Path, out_dir: Path) -> No
         for source in sources:
             if written.resolve() == source.resolve():
                 raise StageError(
+                    "would-overwrite",
                     f"{source}: the engine would be written to {written}, over what it is made from; choose another "
-                    "folder for it, or move the model"
+                    "folder for it, or move the model",
                 )
 
 
 def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
     """Names of files inside a folder: nothing is written or read elsewhere by them."""
     if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
-        yield f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
+        said = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
+        yield coded("bad-syntax", said)
     elif PurePosixPath(plan["engine"]).name in _FILES_OF_A_PLAN:
-        yield f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
+        said = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
+        yield coded("would-overwrite", said)
     if not plan["onnx"]:
-        yield f"onnx: expected the model's path, got {plan['onnx']!r}"
+        yield coded("needs-value", f"onnx: expected the model's path, got {plan['onnx']!r}")
     for i, data in enumerate(plan["onnx_data"]):
         if not isinstance(data, str) or not _is_inside(data):
-            yield f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
+            said = f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
+            yield coded("bad-syntax", said)
 
 
 def _is_inside(name: str) -> bool:
@@ -116,22 +129,24 @@ def _faults_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
     graph, lint = plan["graph"], plan["lint"]
     for key in ("float_nodes", "fp16_nodes"):
         if key in graph and (type(graph[key]) is not int or graph[key] < 0):
-            yield f"graph.{key}: expected a number of nodes, got {graph[key]!r}"
+            yield coded("wrong-type", f"graph.{key}: expected a number of nodes, got {graph[key]!r}")
     for i, plugin in enumerate(plan["plugins"]):
         for key in ("path", "sha256"):
             if isinstance(plugin, Mapping) and key in plugin and not (isinstance(plugin[key], str) and plugin[key]):
-                yield f"plugins[{i}].{key}: expected text, got {plugin[key]!r}"
+                yield coded("wrong-type", f"plugins[{i}].{key}: expected text, got {plugin[key]!r}")
     if not _are_texts(plan["shape_inputs"]):
-        yield f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
+        said = f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
+        yield coded("wrong-type", said)
     for key in ("provider_options", "environment"):
         for name, value in plan.get(key, {}).items():
             if not isinstance(name, str) or not isinstance(value, str):
-                yield f"{key}.{name}: expected text, got {value!r}"
+                yield coded("wrong-type", f"{key}.{name}: expected text, got {value!r}")
     known = [member.value for member in FailOn]
     if lint.get("fail_on") not in known:
-        yield f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
+        said = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
+        yield coded("unknown-choice", said)
     if not _are_texts(ignore := lint.get("ignore")):
-        yield f"lint.ignore: expected a list of rules, got {ignore!r}"
+        yield coded("wrong-type", f"lint.ignore: expected a list of rules, got {ignore!r}")
         return
     try:
         parse_ignores(ignore, RULES)
@@ -168,4 +183,4 @@ def _faults_of_options(plan: Mapping[str, Any]) -> Iterator[str]:
 def _refuse(faults: list[str], name: str) -> None:
     if faults:
         lines = "\n".join(f"  {fault}" for fault in faults)
-        raise StageError(f"{name}: the plan cannot be carried out; make it anew:\n{lines}")
+        raise StageError("wrong-plan", f"{name}: the plan cannot be carried out; make it anew:\n{lines}")

@@ -65,13 +65,15 @@ def check_precision(model_path: Path | str, declared: str) -> None:
     nodes, fp16 = float_facts(typed_model(model_path)).values()
     if declared == "fp16" and not fp16:
         raise StageError(
+            "wrong-file",
             f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; "
-            "run `dvc repro cast_cleanup`, or declare precision=fp32"
+            "run `dvc repro cast_cleanup`, or declare precision=fp32",
         )
     if declared == "fp32" and fp16:
         raise StageError(
+            "wrong-file",
             f"{model_path}: precision=fp32 is declared and {fp16} of its {nodes} float nodes are FP16; "
-            "run `dvc repro cast_cleanup`, or declare precision=fp16"
+            "run `dvc repro cast_cleanup`, or declare precision=fp16",
         )
 
 

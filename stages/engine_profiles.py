@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -69,16 +71,19 @@ def check_profiles(graph: ir.Graph, profiles: Sequence[Mapping[str, Mapping[str,
     needed = profiled_inputs(graph)
     faults = []
     if needed and not profiles:
-        faults.append(f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max")
+        said = f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max"
+        faults.append(coded("needs-value", said))
     for number, profile in enumerate(profiles):
         where = f"engine.profiles[{number}]"
         for name in needed:
             if name not in profile:
                 kind = "a shape tensor, whose values it must give" if name in shapes else "dynamic"
-                faults.append(f"{where}: input {name!r} is missing; it is {kind}: {_described(inputs[name])}")
+                said = f"{where}: input {name!r} is missing; it is {kind}: {_described(inputs[name])}"
+                faults.append(coded("needs-value", said))
         for name, numbers in profile.items():
             if name not in inputs:
-                faults.append(f"{where}.{name}: no such input; the graph has {_listed(list(inputs))}")
+                said = f"{where}.{name}: no such input; the graph has {_listed(list(inputs))}"
+                faults.append(coded("wrong-name", said))
             else:
                 faults += _check_numbers(f"{where}.{name}", inputs[name], numbers, name in shapes)
         faults += _check_names(where, inputs, profile, shapes)
@@ -136,7 +141,7 @@ def _reaches_a_shape(value: ir.Value) -> bool:
 def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) -> Iterator[str]:
     if not isinstance(numbers, Mapping) or set(numbers) != set(KINDS):
         got = _listed(sorted(map(str, numbers))) if isinstance(numbers, Mapping) else repr(numbers)
-        yield f"{where}: expected min, opt and max, got {got}"
+        yield coded("wrong-type", f"{where}: expected min, opt and max, got {got}")
         return
     axes = _axes(value)
     if is_shape and axes is not None:
@@ -150,31 +155,36 @@ def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) ->
         if not isinstance(given, Sequence) or not all(
             isinstance(one, int) and not isinstance(one, bool) for one in given
         ):
-            yield f"{where}.{kind}: expected a list of integers, got {given!r}"
+            yield coded("wrong-type", f"{where}.{kind}: expected a list of integers, got {given!r}")
             sound = False
         elif expected is not None and len(given) != expected:
-            yield f"{where}.{kind}: expected {expected} {what} as in the graph, {_described(value)}, got {list(given)}"
+            like = f"as in the graph, {_described(value)}"
+            yield coded("wrong-shape", f"{where}.{kind}: expected {expected} {what} {like}, got {list(given)}")
             sound = False
     if not sound:
         return
     low, opt, high = (numbers[kind] for kind in KINDS)
     if not len(low) == len(opt) == len(high):
-        yield f"{where}: min, opt and max differ in length: {list(low)}, {list(opt)}, {list(high)}"
+        yield coded(
+            "wrong-shape", f"{where}: min, opt and max differ in length: {list(low)}, {list(opt)}, {list(high)}"
+        )
         return
     for i in range(len(low)):
         if not (is_shape or low[i] >= 0) or not low[i] <= opt[i] <= high[i]:
             bound = "" if is_shape else "0 <= "
             kind = "value" if is_shape else "axis"
-            yield f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
+            said = f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
+            yield coded("out-of-range", said)
         elif (
             not is_shape
             and axes is not None
             and isinstance(fixed := axes[i], int)
             and {low[i], opt[i], high[i]} != {fixed}
         ):
-            yield (
+            yield coded(
+                "axis-fixed",
                 f"{where}: axis {i} is fixed at {fixed} in the graph, got {low[i]}, {opt[i]}, {high[i]}; "
-                "give that number, or trace the model with this axis dynamic"
+                "give that number, or trace the model with this axis dynamic",
             )
 
 
@@ -194,7 +204,8 @@ def _check_names(
                 continue
             other, expected = first.setdefault(axis, (name, given))
             if given != expected:
-                yield (
+                yield coded(
+                    "in-conflict",
                     f"{where}.{name}: axis {i} is named {axis!r} like one of {other}: expected the same min, opt and "
-                    f"max, {', '.join(map(str, expected))}, got {', '.join(map(str, given))}"
+                    f"max, {', '.join(map(str, expected))}, got {', '.join(map(str, given))}",
                 )

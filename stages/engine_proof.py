@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Backend, WhenUnavailable
 from stages.alone import CPU, alone_on
 from stages.engine_precision import precision_facts, typed_model
@@ -80,7 +81,8 @@ def carry_out(
     common["lint"] = [finding.as_dict() for finding in findings]
     gate, reason = failing(findings, plan["lint"]["fail_on"]), None
     if gate:
-        reason = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+        said = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+        reason = coded("lint-fails", said)
     elif found := unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"]):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
@@ -164,10 +166,10 @@ def _built_by_tensorrt(
         facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
     except BuildError as error:
         if error.facts is None:
-            raise StageError(explained(error, model, findings)) from error
+            raise StageError(error.code, explained(error, model, findings)) from error
         facts, stopped = error.facts, (FAILED, str(error))
     except RuntimeError as error:  # as the bindings call much of what the library refuses
-        raise StageError(f"{model_path}: TensorRT refuses: {error}") from error
+        raise StageError("runtime-refuses", f"{model_path}: TensorRT refuses: {error}") from error
     options = plan["builder"]
     engine: Any = None
     try:
@@ -225,7 +227,7 @@ def _built_by_onnxruntime(
     except Exception as error:  # whatever stops it is a verdict on the file, where one was written
         said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
         if _identity(file) in (None, before):
-            raise StageError(said) from error
+            raise StageError("runtime-refuses", said) from error
         return _stopped(plan, file, said)
     half, provider = plan["declared"] == "fp16", plan["provider"]
     unknown = []

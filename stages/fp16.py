@@ -131,7 +131,10 @@ def to_fp16(
     from stages.graph.ready import make_ready
 
     if calibration is not None and ranges is not None:
-        raise StageError("calibration and ranges: expected one of them, got both; ranges are what calibration measures")
+        raise StageError(
+            "in-conflict",
+            "calibration and ranges: expected one of them, got both; ranges are what calibration measures",
+        )
     precision = checked(options)
     rules_in_force = rules_of(precision)
     model = load_model(model_path)
@@ -222,7 +225,7 @@ def _copy(model: ir.Model, source: Path, out: Path) -> None:
         shutil.copyfile(source, temporary)
         temporary.replace(out)
     except OSError as error:
-        raise StageError(f"{out}: {explain(error)}") from error
+        raise StageError("file-unwritable", f"{out}: {explain(error)}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -233,7 +236,7 @@ def _write_decisions(path: Path | str | None, rows: list[dict[str, Any]]) -> Non
     try:
         write_json(Path(path), rows)
     except OSError as error:
-        raise StageError(f"{path}: {explain(error)}") from error
+        raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
 
 
 def _feeds(model: ir.Model, calibration: Any) -> Feeds | None:

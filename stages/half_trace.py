@@ -103,8 +103,9 @@ def trace_in_fp16(
     """
     if model.file is not None:
         raise StageError(
+            "in-conflict",
             f"precision.method: {method} traces a torch module, and this model is a file ({model.file.name}); "
-            "set precision.method=convert"
+            "set precision.method=convert",
         )
     out_path = Path(out_path)
     out_path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,8 +120,8 @@ def trace_in_fp16(
             names, raised, norms = _described(traced, spec, types, stamp, raise_opset)
             slimmed = _slimmed(traced, out_path, skip_patterns, repair)
         except StageError as error:
-            said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error}", *notes])
-            raise StageError(f"{said}; set precision.method=convert") from error
+            said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error.text}", *notes])
+            raise StageError(error.code, f"{said}; set precision.method=convert") from error
     rows, report = _counted(out_path, method, names, input_shapes)
     return {
         "status": "done",
@@ -143,8 +144,9 @@ def _border_types(spec: Mapping[str, Any], keep: bool | Collection[str]) -> dict
     entries = {entry["name"]: entry["dtype"] for entry in [*spec["inputs"], *spec["outputs"]]}
     if unknown := [name for name in (keep if not isinstance(keep, bool) else ()) if name not in entries]:
         raise StageError(
+            "wrong-name",
             f"precision.keep_io_types: the model has no input or output {', '.join(unknown)}; it has "
-            f"{', '.join(entries)}"
+            f"{', '.join(entries)}",
         )
     kept = set(entries if keep is True else () if keep is False else keep)
     return {name: "float16" if dtype == "float32" and name not in kept else dtype for name, dtype in entries.items()}
@@ -204,7 +206,9 @@ def _traced_on(
             with _computing(method, device):
                 export(module, inputs, path, input_names=names, output_names=outputs, **settings)
         except StageError as error:
-            raise StageError(_explained(error.__cause__ or error, str(error), method, device)) from error
+            raise StageError(
+                "half-trace-fails", _explained(error.__cause__ or error, error.text, method, device)
+            ) from error
         if settings["exporter"] == "dynamo" and (fault := _fault_of_a_run(module, inputs, method, device)):
             notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16 itself: {fault}")
     return notes
@@ -215,8 +219,9 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
         return copy.deepcopy(module)
     except Exception as error:  # of attributes of the user's, such as tensors with a history
         raise StageError(
+            "half-trace-fails",
             f"fp16: the module cannot be copied ({first_line(error)}), and it is not changed in place; give "
-            "its tensors as parameters, buffers or detached, or set precision.method=convert"
+            "its tensors as parameters, buffers or detached, or set precision.method=convert",
         ) from error
 
 
@@ -347,8 +352,9 @@ def _described(
         got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
         if expected != got:
             raise StageError(
+                "half-trace-fails",
                 f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
-                "set precision.method=convert"
+                "set precision.method=convert",
             )
         for value, entry in zip(values, spec[kind], strict=True):
             value.shape = ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in entry["shape"]])

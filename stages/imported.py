@@ -36,11 +36,12 @@ def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
             function = getattr(importlib.import_module(module), attribute, None)
     except Exception as error:  # whatever the user's module raises
         raise StageError(
+            "function-fails",
             f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
-            f"{said(error)}"
+            f"{said(error)}",
         ) from error
     if not callable(function):
-        raise StageError(f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
+        raise StageError("function-fails", f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
 
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:

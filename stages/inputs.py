@@ -45,7 +45,8 @@ def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
     for path in paths:
         if not path.exists():
             raise StageError(
-                f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none"
+                "file-missing",
+                f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none",
             )
         found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
         for each in (each for each in found if "__pycache__" not in each.parts):
@@ -99,8 +100,9 @@ def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
     found = watched([name], root)
     if not found:
         raise StageError(
+            "function-fails",
             f"{key}: {name!r}: expected a module that can be imported from the workspace or is "
-            f"installed, found no file of {name.partition(':')[0]!r}"
+            f"installed, found no file of {name.partition(':')[0]!r}",
         )
     imported(key, name, root)
     files = fingerprint_files(found, root)
@@ -160,8 +162,9 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
     if shared:
         more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
         raise StageError(
+            "given-twice",
             f"data: samples with two purposes: {', '.join(shared[:_SHOWN])}{more}; what was calibrated with proves "
-            "nothing in verification; leave the same samples out, or let data.function return others for each purpose"
+            "nothing in verification; leave the same samples out, or let data.function return others for each purpose",
         )
     return found
 
@@ -187,7 +190,9 @@ def check_plugins(plugins: Sequence[str], root: Path) -> None:
         StageError: naming every one that is missing.
     """
     if missing := [plugin for plugin in plugins if not (root / plugin).is_file()]:
-        raise StageError(f"engine.plugins: no such file: {', '.join(missing)}; give paths from the workspace")
+        raise StageError(
+            "file-missing", f"engine.plugins: no such file: {', '.join(missing)}; give paths from the workspace"
+        )
 
 
 def run(stage: Stage) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from stages.graph.lint import RULES, SEVERITIES, Finding
 from stages.graph.lint import lint as lint_graph
 from stages.graph.lint.ignoring import parse_ignores, split_ignored
@@ -55,12 +56,14 @@ def lint(
         StageError: when the file or the code cannot be read, or an option is none.
     """
     if path is None and torch is None:
-        raise StageError("lint: expected an ONNX file, torch code (module:factory), or both; got neither")
+        raise StageError(
+            "needs-value", "lint: expected an ONNX file, torch code (module:factory), or both; got neither"
+        )
     ignores = parse_ignores(defaults("config")["lint"]["ignore"] if ignore is None else ignore, RULES)
     try:
         versions = parse_version(tensorrt)
     except ValueError as error:
-        raise StageError(f"lint: {error}") from error
+        raise StageError("bad-syntax", f"lint: {error}") from error
     findings: list[Finding] = []
     if path is not None:
         findings += _of_file(Path(path), tensorrt, plugin_ops)
@@ -88,7 +91,7 @@ def _of_file(path: Path, tensorrt: str | None, plugin_ops: Collection[str]) -> l
     try:
         sort_nodes(model)
     except StageError as error:
-        raise StageError(f"{path}: {error}") from error
+        raise StageError(error.code, f"{path}: {error}") from error
     if any(value.type is None for node in all_nodes(model) for value in node.outputs if value.name):
         infer_types(model)
     spec = model.metadata_props.get(SPEC_KEY)
@@ -96,7 +99,7 @@ def _of_file(path: Path, tensorrt: str | None, plugin_ops: Collection[str]) -> l
     try:
         return lint_graph(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)
     except StageError as error:
-        raise StageError(f"{path}: {error}") from error
+        raise StageError(error.code, f"{path}: {error}") from error
 
 
 def _factory(name: str) -> Any:
@@ -107,17 +110,21 @@ def _factory(name: str) -> Any:
     """
     module_name, separator, attribute = name.partition(":")
     if not separator or not module_name or not attribute:
-        raise StageError(f"--torch: expected module:factory, such as detector:build, got {name!r}")
+        raise StageError("bad-syntax", f"--torch: expected module:factory, such as detector:build, got {name!r}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:
-        raise StageError(f"--torch {name}: cannot import {module_name} ({error}); run it where it can be") from error
+        raise StageError(
+            "function-fails", f"--torch {name}: cannot import {module_name} ({error}); run it where it can be"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise StageError(f"--torch {name}: {module_name} has no {attribute}; expected a module or a function")
+            raise StageError(
+                "function-fails", f"--torch {name}: {module_name} has no {attribute}; expected a module or a function"
+            )
         found = getattr(found, part)
     return found
 
@@ -171,7 +178,7 @@ def lint_from_shell(argv: Sequence[str] | None = None) -> int:
     except StageError as error:
         return _end(str(error), _BAD_INPUT)
     except OSError as error:
-        return _end(explain(error), _BAD_INPUT)
+        return _end(coded("file-unwritable", explain(error)), _BAD_INPUT)
     except KeyboardInterrupt:
         return _end("stopped; no file was left half written", _STOPPED)
     except Exception as error:  # a fault of ours, or of the factory: 1 would say that there are findings
@@ -197,7 +204,7 @@ def _formatted(report: LintReport, form: str, out: Path | None) -> str:
 
 def _check_out(out: Path, model: str | None) -> None:
     if model is not None and out.exists() and Path(model).exists() and out.samefile(model):
-        raise StageError(f"--out {out} would replace the model; expected a file of its own")
+        raise StageError("would-overwrite", f"--out {out} would replace the model; expected a file of its own")
     check_writable(out)
 
 

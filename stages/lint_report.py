@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from conf.codes import coded
 from stages.graph.lint import SEVERITIES, Finding, Rule
 from stages.graph.lint.finding import link_to
 
@@ -90,7 +91,9 @@ def failure(findings: Iterable[Finding]) -> str:
 
 def unmatched(ignored: Mapping[str, int]) -> list[str]:
     """A line for each entry of lint.ignore that took nothing away."""
-    return [f"lint.ignore: {text!r} matches no finding" for text, number in ignored.items() if number == 0]
+    return [
+        coded("no-match", f"lint.ignore: {text!r} matches no finding") for text, number in ignored.items() if not number
+    ]
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

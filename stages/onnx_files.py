@@ -47,11 +47,15 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
 
     path = Path(path)
     if not path.is_file():
-        raise StageError(f"{path}: {'a folder' if path.is_dir() else 'no such file'}; expected an ONNX model")
+        if path.is_dir():
+            raise StageError("wrong-file", f"{path}: a folder; expected an ONNX model")
+        raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
     try:
         return onnx.load(path, load_external_data=False)
     except OSError as error:
-        raise StageError(f"{path}: {error.strerror or error}; expected an ONNX model that can be read") from error
+        raise StageError(
+            "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
+        ) from error
     except (DecodeError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
 
@@ -70,7 +74,9 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
     if not len(model.graph) and not model.graph.outputs:
-        raise StageError(f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)")
+        raise StageError(
+            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)"
+        )
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
@@ -97,7 +103,7 @@ def save_model(model: ir.Model, path: Path | str) -> None:
 
     path = Path(path)
     if path.is_dir():
-        raise StageError(f"{path} is a folder; expected the name of an ONNX file to write")
+        raise StageError("file-unwritable", f"{path} is a folder; expected the name of an ONNX file to write")
     building = path.parent / f".{path.name}{TEMPORARY}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,11 +120,13 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         finally:
             remove(building)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise StageError(f"the checker of onnx refuses the model for {path.name}: {error}") from error
+        raise StageError("model-invalid", f"the checker of onnx refuses the model for {path.name}: {error}") from error
     except EncodeError as error:
-        raise StageError(f"{path}: the model without its weights is beyond 2 GiB, where protobuf ends") from error
+        raise StageError(
+            "too-large", f"{path}: the model without its weights is beyond 2 GiB, where protobuf ends"
+        ) from error
     except OSError as error:
-        raise StageError(f"{path}: {explain(error)}") from error
+        raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
 
 
 def has_external_data(model: ir.Model) -> bool:
@@ -148,8 +156,9 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         error = cause
     reason = first_line(error)
     return StageError(
+        "file-unreadable",
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
-        f"({path.stat().st_size} bytes): {reason}"
+        f"({path.stat().st_size} bytes): {reason}",
     )
 
 
@@ -161,27 +170,36 @@ def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]
         file = Path(tensor.path).resolve()
         if location.is_absolute() or ".." in location.parts or not file.is_relative_to(folder):
             raise StageError(
+                "unsafe-data",
                 f"{named} lies outside the model's folder: expected a file in {folder}. It was not read; "
-                "if you trust it, copy it there and name it by its file name"
+                "if you trust it, copy it there and name it by its file name",
             )
         if not file.is_file():
-            raise StageError(f"{named} is missing; expected it beside the model: copy it there, too")
+            raise StageError("file-missing", f"{named} is missing; expected it beside the model: copy it there, too")
         if file.stat().st_nlink > 1:
-            raise StageError(f"{named} has several hard links, which readers of ONNX refuse: replace it by a copy")
+            raise StageError(
+                "unsafe-data", f"{named} has several hard links, which readers of ONNX refuse: replace it by a copy"
+            )
         files[tensor.path] = file.stat().st_size
     start, stop = tensor.offset or 0, (tensor.offset or 0) + tensor.nbytes
     if tensor.length not in (None, 0, tensor.nbytes):
-        raise StageError(f"{named}: expected {tensor.nbytes} bytes, by type and shape, got a length of {tensor.length}")
+        raise StageError(
+            "file-unreadable",
+            f"{named}: expected {tensor.nbytes} bytes, by type and shape, got a length of {tensor.length}",
+        )
     if not 0 <= start <= stop <= files[tensor.path]:
         raise StageError(
-            f"{named} is too short: expected bytes {start} to {stop}, got {files[tensor.path]}; copy it again"
+            "file-unreadable",
+            f"{named} is too short: expected bytes {start} to {stop}, got {files[tensor.path]}; copy it again",
         )
 
 
 def _refuse_to_replace_weights(model: ir.Model, path: Path, file: Path) -> None:
     source, weights = model.meta.get(_SOURCE, (None, frozenset()))
     if file != path and os.path.realpath(file) in weights and os.path.realpath(path) != os.path.realpath(source):
-        raise StageError(f"{file} holds the weights of {source}; choose another name than {path.name}")
+        raise StageError(
+            "would-overwrite", f"{file} holds the weights of {source}; choose another name than {path.name}"
+        )
 
 
 def _write_model(model: ir.Model, path: Path) -> None:

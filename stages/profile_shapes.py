@@ -35,7 +35,9 @@ def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[st
     sides_of = {entry["name"]: entry["shape"] for entry in inputs}
     found: Profile = {}
     if unknown := [name for name in profile if name not in sides_of]:
-        raise StageError(f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}")
+        raise StageError(
+            "wrong-name", f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}"
+        )
     for name, shapes in profile.items():
         given = {kind: getattr(shapes, kind) for kind in KINDS}
         found[name] = {
@@ -56,7 +58,9 @@ def _numbers(given: Sequence[int | None], sides: Sequence[int | str] | None, whe
     for axis, number in enumerate(given):
         side = sides[axis] if sides is not None and axis < len(sides) else None
         if number is None and not isinstance(side, int):
-            raise StageError(f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null")
+            raise StageError(
+                "needs-value", f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null"
+            )
         numbers.append(int(side) if number is None else number)  # type: ignore[arg-type]
     return numbers
 

@@ -76,9 +76,9 @@ def slim(
     before = load_model(model_path)
     known = _patterns()
     if unknown := [name for name in skip_patterns if name not in known]:
-        raise StageError(f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
+        raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
     if unknown := [name for name in passes if name not in PASSES]:
-        raise StageError(f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
+        raise StageError("unknown-choice", f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
     comparison = _Comparison(
         model_path,
         before,
@@ -118,7 +118,7 @@ def slim(
         try:
             model, repairs, parity = attempt(folder, skip_patterns, passes)
         except StageError as error:
-            raise StageError(f"slim: {error}; {verdict()}") from error
+            raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
         facts_before, facts = model_facts(before), model_facts(model)
         for file in Path(folder).glob(f"{out_path.name}*"):
             file.replace(out_path.with_name(file.name))
@@ -200,7 +200,7 @@ def _simplified(path: Path, folder: Path, skip: Sequence[str]) -> ir.Model:
     try:
         onnx.shape_inference.infer_shapes_path(str(plain), str(typed), strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
-        raise StageError(f"value types of what onnxslim made cannot be inferred: {error}") from error
+        raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
     return load_model(typed)
 
 
@@ -216,9 +216,11 @@ def _onnxslim(path: Path, skip: Sequence[str]) -> onnx.ModelProto:
             )
         except Exception as error:  # its patterns raise what they like
             said = str(error).strip().splitlines()
-            raise StageError(f"onnxslim failed: {type(error).__name__}: {said[0] if said else 'no message'}") from error
+            raise StageError(
+                "slim-fails", f"onnxslim failed: {type(error).__name__}: {said[0] if said else 'no message'}"
+            ) from error
     if proto is None:
-        raise StageError("onnxslim returned no model: its own check of the result failed")
+        raise StageError("slim-fails", "onnxslim returned no model: its own check of the result failed")
     return proto
 
 
@@ -254,7 +256,9 @@ def _check_ends(before: ir.Model, after: ir.Model, who: str) -> None:
         expected = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(before.graph, kind)]
         got = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(after.graph, kind)]
         if expected != got:
-            raise StageError(f"{who} changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}")
+            raise StageError(
+                "slim-fails", f"{who} changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}"
+            )
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]
     except StageError:
         raise
     except Exception as error:  # whatever the module raises
-        raise StageError(f"{torch_fails(error)} on {shapes_of(example)}") from error
+        raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(example)}") from error
 
 
 def _at_other_sizes(
@@ -332,8 +332,9 @@ def _lint(
     left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
     if fatal := failing(left, fail_on):
         raise StageError(
+            "lint-fails",
             f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
-            "docs/lint.md says what to write instead; leave a rule out with lint.ignore"
+            "docs/lint.md says what to write instead; leave a rule out with lint.ignore",
         )
     return summary(findings, ignored)
 
@@ -349,8 +350,9 @@ def _check_finite(outputs: Arrays, path: Path) -> None:
         bad = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else 0
         if bad:
             raise StageError(
+                "not-finite",
                 f"{path} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
-                "samples of yours; expected finite values. Check the weights and the inputs"
+                "samples of yours; expected finite values. Check the weights and the inputs",
             )
 
 

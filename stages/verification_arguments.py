@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from conf.schema import Evaluation
 from stages.io import StageError, check_writable, explain, write_json
 from stages.parity.compare import DEFAULTS, compare
@@ -76,7 +77,7 @@ def compare_from_shell(argv: list[str]) -> int:
     except StageError as error:
         return _end(str(error), BAD_INPUT)
     except OSError as error:
-        return _end(explain(error), BAD_INPUT)
+        return _end(coded("file-unwritable", explain(error)), BAD_INPUT)
     except KeyboardInterrupt:
         return _end("stopped; nothing was compared to the end", STOPPED)
     except Exception as error:  # a fault of ours; 1 would say that the candidate failed
@@ -97,9 +98,9 @@ def _check_report_path(path: Path, options: Mapping[str, Any]) -> None:
     """
     for name in ("reference", "candidate", "inputs", "spec", "preprocessing"):
         if name in options and path.exists() and path.samefile(options[name]):
-            raise StageError(f"--json {path} would replace the {name}; expected a file of its own")
+            raise StageError("would-overwrite", f"--json {path} would replace the {name}; expected a file of its own")
     if path.exists() and not path.is_dir() and not path.is_file():
-        raise StageError(f"--json {path} is no regular file; expected a name for one")
+        raise StageError("file-unwritable", f"--json {path} is no regular file; expected a name for one")
     check_writable(path)
 
 

@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
+import copy
+import fcntl
+import functools
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from omegaconf import OmegaConf
+
+from stages.io import collect_garbage_less
+from tests.tiers import ALL_EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Workers of pytest-xdist, one a core, do not take each other's: set before torch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Examples of a property that states no number of its own: `make test` draws half of them, `make test-all` all.
+settings.register_profile("sample", max_examples=ALL_EXAMPLES // 2, deadline=None, derandomize=True)
+settings.register_profile("all", max_examples=ALL_EXAMPLES, deadline=None)
+settings.load_profile("sample")
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests on a GPU are skipped where there is none; to ask for them alone there is an error, not a success."""
-    if shutil.which("nvidia-smi"):
-        return
-    if config.option.markexpr == "gpu":
-        raise pytest.UsageError("-m gpu: no NVIDIA GPU here (nvidia-smi is missing), so nothing would be tested")
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is missing)"))
+    """Tests on a GPU are skipped where there is none; to ask for them alone there is an error, not a success.
+
+    Workers of pytest-xdist take file by file: the longest files come first, lest one be left at the end, and those that
+    wait for a chain which another file makes come after it (a random order is drawn after that).
+    """
+    if not shutil.which("nvidia-smi"):
+        if config.option.markexpr == "gpu":
+            raise pytest.UsageError("-m gpu: no NVIDIA GPU here (nvidia-smi is missing), so nothing would be tested")
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is missing)"))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    collect_garbage_less()
+
+
+def _place(item: pytest.Item) -> int:
+    file = item.nodeid.partition("::")[0]
+    first = (file == "tests/test_chain.py", file.startswith("tests/pipeline/"), file.count("/") == 1, True)
+    return first.index(True)
 
 
 def composed(*overrides: str) -> dict[str, Any]:
     """conf/ composed with overrides, fully resolved."""
+    return copy.deepcopy(_composed(overrides))
+
+
+@functools.cache
+def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         values = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
     assert isinstance(values, dict)
@@ -45,11 +84,32 @@ PICTURES = [
 ]
 SPEC = {"inputs": PICTURES, "class_names": [str(digit) for digit in range(10)]}
 SAMPLES = "samples: {calibration: 64, verification: 500}"
-FEWER_SAMPLES = "samples: {calibration: 16, verification: 60}"
+FEWER_SAMPLES = "samples: {calibration: 4, verification: 12}"  # as few as let every gate be judged
 
 
 def make_workspace(folder: Path) -> Path:
-    """A copy of the project's files (committed or not) as a git repository of its own, with fewer samples."""
+    """A copy of the project's files (committed or not) as a git repository of its own, with fewer samples.
+
+    What nobody writes into, git's objects, DVC's cache and the weights, are hard links to one copy of the session.
+    """
+    shutil.copytree(_template(), folder, copy_function=_linked_or_copied)
+    return folder
+
+
+def _linked_or_copied(source: str, target: str) -> None:
+    if "/.git/objects/" in source or "/.dvc/cache/files/" in source or source.endswith(".safetensors"):
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # deleted when the process ends
+
+
+@functools.cache
+def _template() -> Path:
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="truehalf-workspace-"))
+    folder = Path(_FOLDERS[-1].name) / "workspace"
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -76,7 +136,7 @@ def in_workspace(folder: Path, *command: str, **options: Any) -> subprocess.Comp
     """Run a command in a workspace with this environment's python first on the path."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment |= options.pop("env", {})
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, **options)
+    return subprocess.run(command, cwd=folder, env=environment, text=True, **({"capture_output": True} | options))
 
 
 def write_params(folder: Path, *overrides: str) -> None:
@@ -84,17 +144,66 @@ def write_params(folder: Path, *overrides: str) -> None:
     (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
 
 
+def with_empty_store(folder: Path) -> Path:
+    """Put MLflow's SQLite store without runs into a folder that has none: to make its tables takes a second."""
+    if not (folder / "mlflow.db").exists():
+        shutil.copy2(_empty_store(), folder / "mlflow.db")
+    return folder
+
+
+@functools.cache
+def _empty_store() -> Path:
+    import mlflow
+
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="truehalf-store-"))
+    file = Path(_FOLDERS[-1].name) / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     return make_workspace(tmp_path / "workspace")
 
 
-@pytest.fixture(scope="session")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """A workspace in which the sweep of four has run, and what it printed.
+SWEEP = "python -m pipeline -m precision=fp32,fp16 decoder=dfine,rtdetrv2"  # the README's
+Run = tuple[Path, subprocess.CompletedProcess[str]]
 
-    The tests that share it run other configurations in it, too; what one of them made, the next finds in DVC's cache.
-    """
-    workspace = make_workspace(tmp_path_factory.mktemp("chain") / "workspace")
-    sweep = ("-m", "precision=fp32,fp16", "decoder=rtdetrv2,dfine")
-    return workspace, in_workspace(workspace, "python", "-m", "pipeline", *sweep)
+
+@pytest.fixture(scope="session")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A workspace in which one run of the embedded detector has ended, and what it printed. To be read only."""
+    return _ran_once(tmp_path_factory, "chain", "python -m pipeline")
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A workspace in which the sweep of four has run, and what it printed. To be read only."""
+    return _ran_once(tmp_path_factory, "swept", SWEEP)
+
+
+def _ran_once(factory: pytest.TempPathFactory, name: str, command: str) -> Run:
+    """A command in a workspace, run by the first process that needs it; those beside it wait for that one."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = folder / "result.json"
+        if not result.exists():
+            done = in_workspace(make_workspace(folder / "workspace"), *command.split())
+            result.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]))
+    return folder / "workspace", subprocess.CompletedProcess(*json.loads(result.read_text()))
+
+
+@pytest.fixture
+def after_chain(chain: Run, tmp_path: Path) -> Path:
+    """A workspace of the test's own in which that run has ended, DVC's cache and MLflow's runs included."""
+    source, done = chain
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    workspace = tmp_path / "workspace"
+    shutil.copytree(source, workspace, symlinks=True, copy_function=_linked_or_copied)
+    with sqlite3.connect(workspace / "mlflow.db") as database:  # it has the place of its artifacts, not one beside it
+        for table, column in (("experiments", "artifact_location"), ("runs", "artifact_uri")):
+            database.execute(f"update {table} set {column} = replace({column}, ?, ?)", (str(source), str(workspace)))
+    return workspace

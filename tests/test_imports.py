@@ -14,7 +14,7 @@ STAGE_MODULES = {
     for name in ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "probe", "engine")
 }
 HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "matplotlib", "mlflow", "sklearn", "skimage")
-GRAPH_MAY_IMPORT = {"onnx", "onnx_ir", "numpy", "scipy", "stages"}
+GRAPH_MAY_IMPORT = {"onnx", "onnx_ir", "numpy", "scipy", "stages", "conf"}
 
 
 def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
@@ -65,6 +65,7 @@ def test_import_rules(path: Path) -> None:
         ours = tops - set(sys.stdlib_module_names)
         assert ours <= GRAPH_MAY_IMPORT
         assert all(one.startswith(("stages.graph", "stages.io")) for one in imported if top(one) == "stages")
+        assert all(one.startswith("conf.codes") for one in imported if top(one) == "conf")
     if not name.startswith("stages.ort"):
         assert "onnxruntime" not in tops
     if not name.startswith("stages.trt"):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Config
 from stages.data.images import left_out, open_picture, same_content, take
 from stages.data.picture import Drawn, Picture
@@ -63,8 +64,9 @@ class CocoPictures(Drawn):
         image = open_picture(path)
         if entry.size is not None and entry.size != image.size:
             raise StageError(
+                "wrong-file",
                 f"{path}: annotated as {_pixels(entry.size)}, but the picture is {_pixels(image.size)} as it is shown "
-                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the pictures that were annotated"
+                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the pictures that were annotated",
             )
         boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
         assert self.categories is not None
@@ -87,9 +89,10 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> C
     missing = [path for path in listed if not path.is_file()]
     if missing:
         raise StageError(
+            "file-missing",
             f"data.folder: {folder} lacks {len(missing)} of {len(listed)} annotated pictures: "
             f"{_some(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the file_name "
-            "of data.annotations starts in"
+            "of data.annotations starts in",
         )
     same = same_content(listed)
     kept = [path for path in listed if path not in same]
@@ -113,9 +116,8 @@ def read_annotations(path: Path) -> _Annotations:
     places = {key: _place(str(image["file_name"]), faults) for key, image in images.items()}
     for place, times in Counter(places.values()).items():
         if times > 1:
-            faults.append(
-                f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
-            )
+            said = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
+            faults.append(coded("given-twice", said))
     pictures = {places[key]: _Entry(_size(image)) for key, image in images.items()}
     unused: dict[str, list[str]] = {}
     for number, annotation in enumerate(content["annotations"]):
@@ -136,7 +138,7 @@ def read_annotations(path: Path) -> _Annotations:
     if faults:
         more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         lines = "\n".join(f"  - {fault}" for fault in faults[:_SHOWN] + more)
-        raise StageError(f"data.annotations: {path}:\n{lines}")
+        raise StageError("file-unreadable", f"data.annotations: {path}:\n{lines}")
     used = {name for entry in pictures.values() for name in entry.names}
     return _Annotations(pictures, sorted(used), unused)
 
@@ -147,11 +149,12 @@ def _by_id(content: Mapping[str, Any], kind: str, key: str, faults: list[str]) -
     for number, entry in enumerate(content[kind]):
         lacks = [each for each in ("id", key) if not isinstance(entry, dict) or entry.get(each) is None]
         if lacks:
-            faults.append(f"{kind}[{number}]: lacks {' and '.join(lacks)}")
+            faults.append(coded("missing-key", f"{kind}[{number}]: lacks {' and '.join(lacks)}"))
         elif not _is_id(entry["id"]):
-            faults.append(f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}")
+            said = f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}"
+            faults.append(coded("wrong-type", said))
         elif entry["id"] in found:
-            faults.append(f"{kind}[{number}]: id {entry['id']} is there twice")
+            faults.append(coded("given-twice", f"{kind}[{number}]: id {entry['id']} is there twice"))
         else:
             found[entry["id"]] = entry
     return found
@@ -161,7 +164,7 @@ def _place(file_name: str, faults: list[str]) -> str:
     """A file name within the folder, in one way of writing it."""
     path = PurePosixPath(file_name)
     if path.is_absolute() or ".." in path.parts:
-        faults.append(f"images: file_name {file_name!r}: expected a path within data.folder")
+        faults.append(coded("wrong-name", f"images: file_name {file_name!r}: expected a path within data.folder"))
     return path.as_posix()
 
 
@@ -172,18 +175,18 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _fault(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
     if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
-        return "expected image_id, category_id and bbox"
+        return coded("missing-key", "expected image_id, category_id and bbox")
     for key in ("image_id", "category_id"):
         if not _is_id(annotation[key]):
-            return f"{key}: expected an integer or text, got {annotation[key]!r}"
+            return coded("wrong-type", f"{key}: expected an integer or text, got {annotation[key]!r}")
     if annotation["category_id"] not in categories:
-        return f"category_id {annotation['category_id']} is no id of categories"
+        return coded("wrong-name", f"category_id {annotation['category_id']} is no id of categories")
     box = annotation["bbox"]
     if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
-        return f"bbox: expected [x, y, width, height] in pixels, got {box}"
+        return coded("wrong-type", f"bbox: expected [x, y, width, height] in pixels, got {box}")
     crowd = annotation.get("iscrowd", 0)
     if not isinstance(crowd, int) or crowd not in (0, 1):  # true and false are 1 and 0
-        return f"iscrowd: expected 0, 1, true or false, got {crowd!r}"
+        return coded("unknown-choice", f"iscrowd: expected 0, 1, true or false, got {crowd!r}")
     return None
 
 
@@ -199,13 +202,18 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise StageError(f"data.annotations: {path}: expected COCO's JSON with the boxes, but {error}") from error
+        raise StageError(
+            "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+            f"data.annotations: {path}: expected COCO's JSON with the boxes, but {error}",
+        ) from error
     except ValueError as error:
-        raise StageError(f"data.annotations: {path} is no JSON ({error})") from error
+        raise StageError("file-unreadable", f"data.annotations: {path} is no JSON ({error})") from error
     keys = ("images", "annotations", "categories")
     missing = [key for key in keys if not isinstance(content, dict) or not isinstance(content.get(key), list)]
     if missing:
-        raise StageError(f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes")
+        raise StageError(
+            "wrong-file", f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes"
+        )
     assert isinstance(content, dict)
     return content
 

@@ -200,7 +200,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
     """
     size = config.model.image_size[0]
     if size is None:
-        raise StageError("data: digit scenes are made in the size of the model; set model.image_size")
+        raise StageError("needs-value", "data: digit scenes are made in the size of the model; set model.image_size")
     split = "val" if purpose == "verification" else "train"
     start = _CALIBRATION_START if purpose == "calibration" else 0
     return DigitPictures(split, start, count, size, config.data.seed, config.model.classes is not None)

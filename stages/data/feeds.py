@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from conf.codes import coded
 from stages.io import StageError
 
 _FAULTS_SHOWN = 20
@@ -69,12 +70,14 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     parts = [_checked(opened, inputs, faults) for opened in _sources(source, inputs, faults)]
     feeds = Feeds(parts)
     if not faults and not feeds.names:
-        faults.append("there is no sample in it")
+        faults.append(coded("too-few-samples", "there is no sample in it"))
     if faults:
         more = len(faults) - _FAULTS_SHOWN
         lines = faults[:_FAULTS_SHOWN] + ([f"and {more} more"] if more > 0 else [])
         of = f" {source}" if isinstance(source, (str, Path)) else ""
-        raise StageError(f"{what}{of} does not fit the model:\n" + "\n".join(f"  - {line}" for line in lines))
+        raise StageError(
+            "wrong-feeds", f"{what}{of} does not fit the model:\n" + "\n".join(f"  - {line}" for line in lines)
+        )
     return feeds
 
 
@@ -101,7 +104,7 @@ def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str])
         shape, dtype = header.shape, header.dtype
         if name not in inputs:
             known = ", ".join(f"{each!r}" for each in inputs) or "none"
-            wrong.append(f"{name!r} is no input of the model; it has {known}")
+            wrong.append(coded("wrong-name", f"{name!r} is no input of the model; it has {known}"))
         elif text := _misfit(inputs[name], shape, dtype):
             wrong.append(f"{name!r}: {text}")
         else:
@@ -111,9 +114,9 @@ def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str])
                 counts[name] = shape[0]
     for name, value in inputs.items():
         if name not in source.headers and not value.is_initializer():
-            wrong.append(f"input {name!r} is missing; expected {_wanted(value)}")
+            wrong.append(coded("missing-key", f"input {name!r} is missing; expected {_wanted(value)}"))
     if len(set(counts.values())) > 1:
-        wrong.append(f"expected as many samples for every input, got {counts}")
+        wrong.append(coded("wrong-shape", f"expected as many samples for every input, got {counts}"))
     faults += [f"{source.label}: {text}" for text in wrong]
     part.samples = 0 if wrong else next(iter(counts.values()), 1)
     return part
@@ -122,18 +125,21 @@ def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str])
 def _misfit(value: ir.Value, shape: Sequence[int], dtype: np.dtype) -> str | None:
     wanted, got = _wanted(value), f"{_type_name(dtype)} {list(shape)}"
     if not isinstance(value.type, (ir.TensorType, type(None))):
-        return f"the input is {wanted}, but feeds hold arrays only; such a model can be converted without them"
+        return coded(
+            "not-supported",
+            f"the input is {wanted}, but feeds hold arrays only; such a model can be converted without them",
+        )
     if dtype.hasobject and value.dtype != ir.DataType.STRING:
-        return f"expected {wanted}, got an array of Python objects"
+        return coded("wrong-dtype", f"expected {wanted}, got an array of Python objects")
     rows = list(shape[1:] if _is_stack(value, shape) else shape)
     if value.shape is not None:
         fits = len(rows) == len(value.shape) and all(
             not isinstance(dim, int) or dim == row for dim, row in zip(value.shape, rows, strict=True)
         )
         if not fits:
-            return f"expected {wanted}, or that with one more leading axis of samples, got {got}"
+            return coded("wrong-shape", f"expected {wanted}, or that with one more leading axis of samples, got {got}")
     if not _is_type(dtype, value.dtype):
-        return f"expected {wanted}, got {got}; convert the array"
+        return coded("wrong-dtype", f"expected {wanted}, got {got}; convert the array")
     return None
 
 
@@ -207,7 +213,9 @@ class _NpzSource(_Source):
             with np.load(self._path, allow_pickle=False) as file:
                 return dict(file)
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise StageError(f"{self._path}: expected arrays in .npz, got a broken file ({error})") from error
+            raise StageError(
+                "file-unreadable", f"{self._path}: expected arrays in .npz, got a broken file ({error})"
+            ) from error
 
 
 def npz_headers(path: Path) -> dict[str, Header]:
@@ -249,7 +257,7 @@ def _sources(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> 
         return [_Source("feed", _as_arrays(source))]
     if isinstance(source, Sequence) and all(isinstance(each, Mapping) for each in source):
         return [_Source(f"feed[{i}]", _as_arrays(each)) for i, each in enumerate(source)]
-    faults.append(f"{_EXPECTED}, got {type(source).__name__}")
+    faults.append(coded("wrong-type", f"{_EXPECTED}, got {type(source).__name__}"))
     return []
 
 
@@ -261,10 +269,10 @@ def _from_path(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".npz" and file.is_file())
         if not files:
-            faults.append(f"{path}: expected a folder of .npz files, there is none in it")
+            faults.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
         return [opened for file in files if (opened := _from_npz(file, faults)) is not None]
     if not path.is_file():
-        faults.append(f"{path}: no such file or folder; {_EXPECTED}")
+        faults.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
         return []
     if path.suffix == ".json":
         return _from_json(path, inputs, faults)
@@ -276,9 +284,10 @@ def _from_npz(path: Path, faults: list[str]) -> _Source | None:
     try:
         return _NpzSource(path)
     except zipfile.BadZipFile:
-        faults.append(f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)")
+        said = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
+        faults.append(coded("file-unreadable", said))
     except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
-        faults.append(f"{path}: expected arrays in .npz, but {error}")
+        faults.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
     return None
 
 
@@ -294,12 +303,13 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        faults.append(f"{path}: expected JSON, got a file that is none ({error})")
+        faults.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
         return []
     feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
     if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
         got = f"an object of class {_class_of(content)}" if isinstance(content, dict) else "something else"
-        faults.append(f"{path}: expected a list of feeds, each an object of arrays by input name, got {got}")
+        said = f"{path}: expected a list of feeds, each an object of arrays by input name, got {got}"
+        faults.append(coded("wrong-file", said))
         return []
     sources = []
     for i, feed in enumerate(feeds):
@@ -308,7 +318,7 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
             try:
                 arrays[name] = _decoded(encoded, inputs.get(name))
             except (ValueError, OverflowError, TypeError, EOFError, zipfile.BadZipFile) as error:
-                faults.append(f"{label}: {name!r} cannot be read as an array: {error}")
+                faults.append(coded("file-unreadable", f"{label}: {name!r} cannot be read as an array: {error}"))
         sources.append(_Source(label, arrays))
     return [] if faults else sources
 

@@ -35,7 +35,7 @@ class MadeSamples(Drawn):
         try:
             made = self._function(self._purpose, position, self._seed)
         except Exception as error:  # whatever the user's code raises
-            raise StageError(f"data.function: sample {name}: {said(error)}") from error
+            raise StageError("function-fails", f"data.function: sample {name}: {said(error)}") from error
         return _read(name, made)
 
 
@@ -57,9 +57,10 @@ def _read(name: str, made: Any) -> Picture | Arrays:
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise StageError(
+            "wrong-return",
             f"data.function: sample {name}: expected arrays by input name, or a picture as uint8 [height, width, 3], "
             "alone or as (picture, boxes, labels), "
-            f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}"
+            f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}",
         )
     if boxes is None and labels is None:
         return Picture.of_array(name, pixels)
@@ -68,15 +69,20 @@ def _read(name: str, made: Any) -> Picture | Arrays:
 
 def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     if boxes is None or labels is None:
-        raise StageError(f"data.function: sample {name}: expected boxes and labels, or neither, got one of them")
+        raise StageError(
+            "needs-value", f"data.function: sample {name}: expected boxes and labels, or neither, got one of them"
+        )
     corners, numbers = np.asarray(boxes), np.asarray(labels)
     if not corners.size and not numbers.size:
         return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or corners.shape != (len(numbers), 4):
         raise StageError(
+            "wrong-return",
             f"data.function: sample {name}: expected boxes [n, 4] and integer labels [n], got boxes "
-            f"{corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}"
+            f"{corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}",
         )
     if not np.isfinite(corners).all() or (corners[:, 2:] <= corners[:, :2]).any():
-        raise StageError(f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1")
+        raise StageError(
+            "wrong-return", f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1"
+        )
     return corners.astype(np.float32), numbers.astype(np.int64)

@@ -72,10 +72,10 @@ def list_images(folder: Path, seed: int) -> list[Path]:
 def _listed(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
     """The pictures, and those left out as the same as another one."""
     if not folder.is_dir():
-        raise StageError(f"data.folder: no such folder: {folder}")
+        raise StageError("file-missing", f"data.folder: no such folder: {folder}")
     found = pictures_under(folder)
     if not found:
-        raise StageError(f"data.folder: {folder} holds no picture; expected {expected_files()}")
+        raise StageError("file-missing", f"data.folder: {folder} holds no picture; expected {expected_files()}")
     same = same_content(found)
     kept = [path for path in found if path not in same]
     return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))], same
@@ -125,7 +125,7 @@ def open_picture(path: Path) -> Image.Image:
             return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise StageError(
-            f"{path} cannot be read as a picture ({error}); repair it or take it out of the folder"
+            "file-unreadable", f"{path} cannot be read as a picture ({error}); repair it or take it out of the folder"
         ) from error
 
 

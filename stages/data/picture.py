@@ -25,7 +25,7 @@ class TooFew(StageError):
 
     def __init__(self, held: str, purpose: str, end: int) -> None:
         self.held = held
-        super().__init__(f"{held}, and {purpose} ends at number {end}")
+        super().__init__("too-few-samples", f"{held}, and {purpose} ends at number {end}")
 
 
 @dataclass(frozen=True)

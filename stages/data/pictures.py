@@ -66,19 +66,21 @@ def load_pictures(
     alone = is_picture(source)
     folder, paths = (source.parent, [source]) if alone else (source, pictures_under(source))
     if not paths:
-        raise StageError(f"{folder} holds no picture; expected {expected_files()}")
+        raise StageError("file-missing", f"{folder} holds no picture; expected {expected_files()}")
     broken = unreadable(paths)
     if broken and not skip_corrupt:
         listed = list(broken.values())
         more = [f"and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
         raise StageError(
+            "file-unreadable",
             f"{len(broken)} of {len(paths)} pictures cannot be read (skip_corrupt leaves them out):\n"
-            + "\n".join(f"  - {fault}" for fault in listed[:_SHOWN] + more)
+            + "\n".join(f"  - {fault}" for fault in listed[:_SHOWN] + more),
         )
     feeds = PictureFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
     if not feeds.names:
         raise StageError(
-            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} pictures can be read"
+            "file-unreadable",
+            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} pictures can be read",
         )
     feeds.left_out = {path.relative_to(folder).as_posix(): why for path, why in broken.items()}
     return feeds
@@ -88,14 +90,20 @@ def _picture_input(model: ir.Model) -> ir.Value:
     needed = [value for value in model.graph.inputs if not value.is_initializer()]
     if len(needed) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
-        raise StageError(f"a folder of pictures feeds a model with one input, this one has {names}; give arrays (.npz)")
+        raise StageError(
+            "not-supported",
+            f"a folder of pictures feeds a model with one input, this one has {names}; give arrays (.npz)",
+        )
     (value,) = needed
     if value.dtype is None or value.dtype.name not in _DTYPES:
         known = ", ".join(_DTYPES.values())
-        raise StageError(f"input {value.name!r}: expected pictures in {known}, got {value.dtype}; give arrays (.npz)")
+        raise StageError(
+            "wrong-dtype", f"input {value.name!r}: expected pictures in {known}, got {value.dtype}; give arrays (.npz)"
+        )
     if value.shape is not None and len(value.shape) != 4:
         raise StageError(
-            f"input {value.name!r}: expected 4 axes for pictures, got {len(value.shape)}; give arrays (.npz)"
+            "wrong-shape",
+            f"input {value.name!r}: expected 4 axes for pictures, got {len(value.shape)}; give arrays (.npz)",
         )
     return value
 
@@ -107,16 +115,20 @@ def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
     height, width, channels = (side if isinstance(side, int) else None for side in shape)
     if preprocessing.size is None and (height is None or width is None):
         raise StageError(
-            f"preprocessing: size is missing, and input {value.name!r} does not fix it; give size: [height, width]"
+            "needs-value",
+            f"preprocessing: size is missing, and input {value.name!r} does not fix it; give size: [height, width]",
         )
     size = preprocessing.size or [int(height or 0), int(width or 0)]
     for what, wanted, got in (("height", height, size[0]), ("width", width, size[1]), ("channels", channels, 3)):
         if wanted is not None and wanted != got:
             raise StageError(
-                f"preprocessing, layout {preprocessing.layout}: input {value.name!r} wants {what} {wanted}, got {got}"
+                "wrong-shape",
+                f"preprocessing, layout {preprocessing.layout}: input {value.name!r} wants {what} {wanted}, got {got}",
             )
     if value.dtype is not None and value.dtype.name == "UINT8":
         plain = Preprocessing()
         if preprocessing.range != (0, 255) or (preprocessing.mean, preprocessing.std) != (plain.mean, plain.std):
-            raise StageError(f"preprocessing: input {value.name!r} is uint8; expected range [0, 255], no mean, no std")
+            raise StageError(
+                "in-conflict", f"preprocessing: input {value.name!r} is uint8; expected range [0, 255], no mean, no std"
+            )
     return replace(preprocessing, size=size)

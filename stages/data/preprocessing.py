@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from conf.codes import coded
 from stages.data.images import open_picture
 from stages.io import StageError
 
@@ -131,12 +132,17 @@ def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
         try:
             content = yaml.safe_load(Path(source).read_text())
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise StageError(f"{named}: expected a YAML or JSON file, but {error}") from error
+            raise StageError(
+                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                f"{named}: expected a YAML or JSON file, but {error}",
+            ) from error
     if not isinstance(content, Mapping):
-        raise StageError(f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}")
+        raise StageError(
+            "wrong-type", f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
+        )
     faults = list(_faults(content))
     if faults:
-        raise StageError(f"{named}:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise StageError("wrong-preprocessing", f"{named}:\n" + "\n".join(f"  - {fault}" for fault in faults))
     given = {key: value for key, value in content.items() if value is not None}
     tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
     if "size" in given:
@@ -163,20 +169,20 @@ def _keys() -> list[str]:
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     for key, value in content.items():
         if key not in _keys():
-            yield f"{key}: unknown; expected {', '.join(_keys())}"
+            yield coded("unknown-key", f"{key}: unknown; expected {', '.join(_keys())}")
         elif value is None:
             continue
         elif key in _CHOICES:
             choices = _CHOICES[key]
             if (list(value) if isinstance(value, (list, tuple)) else value) not in choices:
-                yield f"{key}: expected {' or '.join(map(str, choices))}, got {value!r}"
+                yield coded("unknown-choice", f"{key}: expected {' or '.join(map(str, choices))}, got {value!r}")
         elif key == "size":
             if not _are_numbers(value, 2) or any(side != int(side) or side < 1 for side in value):
-                yield f"size: expected [height, width] in pixels, got {value!r}"
+                yield coded("wrong-shape", f"size: expected [height, width] in pixels, got {value!r}")
         elif not _are_numbers(value, 3):
-            yield f"{key}: expected three numbers, got {value!r}"
+            yield coded("wrong-type", f"{key}: expected three numbers, got {value!r}")
         elif key == "std" and not all(value):
-            yield f"std: expected no zero, got {value!r}"
+            yield coded("out-of-range", f"std: expected no zero, got {value!r}")
 
 
 def _are_numbers(value: Any, count: int) -> bool:

@@ -93,8 +93,9 @@ def _classes(drawn: Drawn, spec: Spec) -> np.ndarray | None:
     unknown = [name for name in drawn.categories if name not in classes]
     if unknown:
         raise StageError(
+            "wrong-name",
             f"data: the model has no class named {_some(unknown)}; its classes are {_some(classes)}. Name them alike: "
-            "in the annotations, or by model.classes, in the order of the model's classes"
+            "in the annotations, or by model.classes, in the order of the model's classes",
         )
     return np.array([classes.index(name) for name in drawn.categories], np.int64)
 
@@ -143,8 +144,9 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
     except TooFew as error:
         parts = ", ".join(f"{number} {name}" for name, number in counts.items())
         raise StageError(
+            "too-few-samples",
             f"{error.held}; the run needs {sum(counts.values())}: {parts}; "
-            "add some, or lower data.calibration_samples or data.verification_samples"
+            "add some, or lower data.calibration_samples or data.verification_samples",
         ) from error
 
 
@@ -170,8 +172,9 @@ def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = N
             feeds[entry["name"]] = np.array(_first_size(inputs), entry["dtype"])
         else:
             raise StageError(
+                "not-supported",
                 f"data: input {entry['name']!r} is no picture and no size of one; "
-                "give arrays: data=npz or data=function"
+                "give arrays: data=npz or data=function",
             )
     return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes), item.crowds)
 
@@ -184,7 +187,7 @@ def _labels(item: Picture, count: int, classes: np.ndarray | None) -> np.ndarray
         return mapped
     odd = item.labels[(item.labels < 0) | (item.labels >= count)]
     if odd.size:
-        raise StageError(f"data: {item.name}: expected labels from 0 to {count - 1}, got {odd[0]}")
+        raise StageError("out-of-range", f"data: {item.name}: expected labels from 0 to {count - 1}, got {odd[0]}")
     return item.labels
 
 
@@ -198,7 +201,7 @@ def _first_size(inputs: Inputs) -> list[int]:
     """Height and width of the pictures that go in."""
     sizes = [_preprocessing(entry).size for entry in inputs if entry["kind"] == "images"]
     if not sizes or sizes[0] is None:
-        raise StageError("data: an input of kind picture_size needs one of kind images beside it")
+        raise StageError("needs-value", "data: an input of kind picture_size needs one of kind images beside it")
     return sizes[0]
 
 
@@ -207,7 +210,9 @@ def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
     names = [entry["name"] for entry in inputs]
     if sorted(names) != sorted(item.arrays):
         got = ", ".join(item.arrays) or "none"
-        raise StageError(f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}")
+        raise StageError(
+            "wrong-name", f"data: {item.name}: expected arrays for the inputs {', '.join(names)}, got {got}"
+        )
     for entry in inputs:
         array, shape = item.arrays[entry["name"]], entry["shape"][1:]
         fits = len(shape) == array.ndim and all(
@@ -215,8 +220,9 @@ def _checked(item: Arrays, inputs: Inputs) -> dict[str, np.ndarray]:
         )
         if array.dtype != entry["dtype"] or not fits:
             raise StageError(
+                "wrong-dtype" if fits else "wrong-shape",
                 f"data: {item.name}: input {entry['name']!r}: expected {entry['dtype']} {shape}, without the batch "
-                f"axis, got {array.dtype} {list(array.shape)}"
+                f"axis, got {array.dtype} {list(array.shape)}",
             )
     return {name: item.arrays[name] for name in names}
 
@@ -236,7 +242,10 @@ def readable(samples: Samples) -> tuple[Samples, list[str]]:
     if not corrupt:
         return samples, []
     if len(corrupt) == len(samples):
-        raise StageError(f"none of the {len(samples)} pictures can be read; the first: {next(iter(corrupt.values()))}")
+        raise StageError(
+            "file-unreadable",
+            f"none of the {len(samples)} pictures can be read; the first: {next(iter(corrupt.values()))}",
+        )
     return samples.without(corrupt), list(corrupt.values())
 
 

@@ -33,7 +33,8 @@ def check_complete(model: ir.Model, plugin_ops: Collection[str] = ()) -> None:
         if (lacks := _lacks(node, schema)) is not None:
             name = node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
             raise StageError(
-                f"node {name!r}: {node.op_type} {lacks} at opset {version}; the file is no valid model: export it anew"
+                "model-invalid",
+                f"node {name!r}: {node.op_type} {lacks} at opset {version}; the file is no valid model: export it anew",
             )
 
 

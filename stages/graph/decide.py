@@ -81,7 +81,9 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     unmatched = [*blocked.unmatched, *included.unmatched]
     warnings = [unmatched_message(selector, model) for selector in unmatched]
     if warnings and rules.strict_selectors:
-        raise StageError("strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings))
+        raise StageError(
+            "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings)
+        )
     evidence = Evidence(model, ranges, rules)
     masks = find_masks(model, ranges, evidence.constant) if rules.masks and rules.rules == "default" else Masks()
     evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated

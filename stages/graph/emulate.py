@@ -116,9 +116,10 @@ def _with_types(model: ir.Model) -> ir.Model:
             node = value.producer()
             assert node is not None
             raise StageError(
+                "type-unknown",
                 f"emulation: the type of {value.name!r} is unknown, an output of node {node.name!r} "
                 f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
-                "add value_info for it, or replace the node by standard operators"
+                "add value_info for it, or replace the node by standard operators",
             )
     return model
 
@@ -141,8 +142,9 @@ def _emulate_node(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
         return
     if node.op_type == "BitCast":
         raise StageError(
+            "not-supported",
             f"emulation: node {node.name!r} (BitCast) reads or writes the bits of FP16, which FP32 does not have; "
-            "keep it and its neighbours out of FP16"
+            "keep it and its neighbours out of FP16",
         )
     _widen_attributes(node)
     if not _is_exact(node):
@@ -183,7 +185,8 @@ def _widen_attributes(node: ir.Node) -> None:
             node.attributes[name] = ir.AttrTensor(name, _as_float(attribute.as_tensor()))
         elif attribute.type == ir.AttributeType.SPARSE_TENSOR:
             raise StageError(
-                f"emulation: node {node.name!r} ({node.op_type}) holds a sparse FP16 tensor; expected a dense one"
+                "not-supported",
+                f"emulation: node {node.name!r} ({node.op_type}) holds a sparse FP16 tensor; expected a dense one",
             )
         elif name in _TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
             node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from conf.codes import coded
 from stages.graph.normalize import Names
 
 BLOCK = 128  # terms that are added up before a rounding
@@ -209,7 +210,7 @@ def dims_of(value: ir.Value) -> list[int | None]:
         NotSplitError: when not even the rank is known.
     """
     if value.shape is None:
-        raise NotSplitError("the rank of its input is unknown")
+        raise NotSplitError(coded("sizes-unknown", "the rank of its input is unknown"))
     return [dim if isinstance(dim, int) else None for dim in value.shape]
 
 
@@ -220,7 +221,7 @@ def known(length: int | None, what: str) -> int:
         NotSplitError: else.
     """
     if length is None:
-        raise NotSplitError(f"{what} is unknown")
+        raise NotSplitError(coded("sizes-unknown", f"{what} is unknown"))
     return length
 
 

@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from conf.codes import coded
 from stages.graph.facts import is_op
 from stages.graph.float16 import MAX
 from stages.graph.mask_spread import CHOOSES, MOVES, Facts, Mark, Spread
@@ -184,7 +185,7 @@ def _end_fault(node: ir.Node, mark: Mark, level: float) -> str | None:
         low = 0.0 if mark.rest is None else mark.rest[0]
         return None if low >= _GAP - MAX else f"the scores before Softmax {node.name!r} go down to {low:.6g}"
     if mark.rest is None:
-        return f"the scores before Softmax {node.name!r} were not measured"
+        return coded("not-measured", f"the scores before Softmax {node.name!r} were not measured")
     low, high = mark.rest
     if max(-low, high) >= _SCORES_MAX:
         return f"the scores before Softmax {node.name!r} reach |s| = {max(-low, high):.6g}; expected below 32000"

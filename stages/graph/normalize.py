@@ -58,8 +58,9 @@ def sort_nodes(model: ir.Model) -> None:
         model.graph.sort()
     except ValueError as error:
         raise StageError(
+            "graph-cycle",
             f"the graph has a cycle through node {_label(_node_on_cycle(model))}: expected every node to read only "
-            "what nodes before it write; the tool that wrote this file broke it, convert the original again"
+            "what nodes before it write; the tool that wrote this file broke it, convert the original again",
         ) from error
 
 
@@ -112,9 +113,10 @@ def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
             continue
         if rivals:
             raise StageError(
+                "model-invalid",
                 f"nodes {rivals[0].name!r} ({rivals[0].op_type}) and {node.name!r} ({node.op_type}) both write "
                 f"{next(name for name in node.output if name in first)!r}: expected one producer for each name; "
-                "convert the original again"
+                "convert the original again",
             )
         first.update({name: node for name in node.output if name})
         kept.append(node)

@@ -54,7 +54,9 @@ def to_opset(model: ir.Model, target: int | None = None) -> tuple[ir.Model, list
     target = target or _FP16_FROM
     latest = onnx.defs.onnx_opset_version()
     if target > latest:
-        raise StageError(f"opset {target}: expected at most {latest}, the latest that the installed onnx knows")
+        raise StageError(
+            "wrong-opset", f"opset {target}: expected at most {latest}, the latest that the installed onnx knows"
+        )
     if target < source:
         return model, [f"opset {source} is kept: the target {target} lies below it, and models are only raised"]
     try:
@@ -65,8 +67,9 @@ def to_opset(model: ir.Model, target: int | None = None) -> tuple[ir.Model, list
         if target == _FP16_FROM and source >= _NUMBERED_CASTS:
             return model, [f"opset {source} is kept: {_reason(error)}"]
         raise StageError(
+            "wrong-opset",
             f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
-            "Export it anew at a later opset"
+            "Export it anew at a later opset",
         ) from error
 
 

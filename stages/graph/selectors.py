@@ -79,7 +79,7 @@ def selectors(block: Lists, include: Lists) -> tuple[list[Selector], list[Select
     blocks, includes = _entries(block, "block"), _entries(include, "include")
     faults = [f"{entry}: {fault}" for entry in [*blocks, *includes] if (fault := _fault(entry))]
     if faults:
-        raise StageError("bad selectors:\n  " + "\n  ".join(faults))
+        raise StageError("bad-syntax", "bad selectors:\n  " + "\n  ".join(faults))
     return blocks, includes
 
 

@@ -153,7 +153,8 @@ class _Merge:
             if str(value.name) not in self.values:
                 known = ", ".join(repr(str(each.name)) for each in self.graph.inputs)
                 raise StageError(
-                    f"the candidate has an input {value.name!r}; the reference has {known}; expected the same"
+                    "not-comparable",
+                    f"the candidate has an input {value.name!r}; the reference has {known}; expected the same",
                 )
         for value in inputs:
             found[str(value.name)] = self.values[str(value.name)]

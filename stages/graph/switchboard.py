@@ -90,13 +90,16 @@ def switchboard(
     opset = ready.graph.opset_imports.setdefault("", 17)
     if opset < _WHERE_OPSET:
         raise StageError(
+            "wrong-opset",
             f"switchboard: the model has opset {opset}; expected {_WHERE_OPSET} or later, which has Where; convert it "
-            "with precision.opset=17 first"
+            "with precision.opset=17 first",
         )
     found = ports(ready, _movable(ready), keep_io_types, init_conversion_max_bytes)
     wired = _Wiring(ready, found, ranges, masks)
     if not wired.positions:
-        raise StageError("switchboard: no node of the model can run in FP16, so there is nothing to switch")
+        raise StageError(
+            "nothing-to-switch", "switchboard: no node of the model can run in FP16, so there is nothing to switch"
+        )
     return wired.board()
 
 

@@ -57,7 +57,7 @@ def torch_outputs(
         outputs = outputs_of(tensors)
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
-            raise StageError(f"{torch_fails(error)} on {shapes_of(feed)}") from error
+            raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
         raise refusal(feed, example, named_axes(spec), fault, torch_fails(error)) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     return {name: value.numpy() for name, value in zip(names_of(spec["outputs"]), values, strict=True)}
@@ -69,7 +69,7 @@ def tensors_of(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ..
 
     names = names_of(spec["inputs"])
     if sorted(names) != sorted(feeds):
-        raise StageError(f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
+        raise StageError("wrong-feeds", f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
     return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
 
 
@@ -99,8 +99,9 @@ def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: Mapping[str, A
         if not runs or not all(_same(before, after) for after in runs):
             said = "outputs depend on it in torch" if runs else "torch takes no other value of it"
             raise StageError(
+                "input-unread" if runs else "takes-one-value",
                 f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
-                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item"
+                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item",
             )
     return names
 
@@ -156,7 +157,7 @@ def compared_with_torch(
         try:
             compared([(feed, torch_outputs(module, spec, feed, example))])
         except StageError as error:
-            return f"the exported file does not hold: {error}"
+            return f"the exported file does not hold: {error.text}"
         return None
 
     alike = [pair for pair in pairs if not other_axes(pair[0], example)]
@@ -167,15 +168,16 @@ def compared_with_torch(
             result = compared(alike)
         except StageError as error:
             raise StageError(
-                f"{error}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
-                "to the accuracy that you need"
+                error.code,
+                f"{error.text}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
+                "to the accuracy that you need",
             ) from error
     at_sizes = []
     for pair in resized:
         try:
             found = compared([pair])
         except StageError as error:
-            said = f"the exported file does not hold: {error}"
+            said = f"the exported file does not hold: {error.text}"
             raise refusal(pair[0], example, named_axes(spec), fault, said) from error
         shapes = {name: list(array.shape) for name, array in pair[0].items()}
         at_sizes.append({"inputs": shapes} | found)

@@ -41,8 +41,9 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
         there = {str(key): value for key, value in _parts(returned)}
         inner = [f"{take} is {_kind(there[take])}, no tensor" for take in missing if there.get(take) is not None]
         raise StageError(
+            "wrong-name",
             f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
-            f"{''.join(f' ({said})' for said in inner)}; name the key, field or position of each output in `take`"
+            f"{''.join(f' ({said})' for said in inner)}; name the key, field or position of each output in `take`",
         )
     return tuple(named[take] for take in takes)
 
@@ -77,21 +78,24 @@ def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
     out = {positions.get(each, each) if each not in parts else each for each in dropped}
     if unknown := [each for each in dropped if each not in parts and each not in positions]:
         raise StageError(
+            "no-match",
             f"model.drop_outputs: the model returns no {', '.join(unknown)}; it returns "
-            f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})"
+            f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})",
         )
     left = {name: part for name, part in parts.items() if name not in out}
     if nested := [name for name, (_, value) in left.items() if _holds_tensors(value)]:
         raise StageError(
+            "wrong-return",
             f"model.outputs: {', '.join(f'{name} is {_kind(left[name][1])}' for name in nested)} with tensors inside, "
             "which have no name; an ONNX file has a flat row of outputs: drop it with "
-            f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one"
+            f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one",
         )
     found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
     if not found:
         dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
         raise StageError(
-            f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"
+            "wrong-return",
+            f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}",
         )
     return found
 

@@ -58,18 +58,23 @@ def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
     """
     path = Path(path)
     if path.is_dir():
-        raise StageError(f"weights: {folder_instead(path)}")
+        raise StageError("wrong-file", f"weights: {folder_instead(path)}")
     if not path.is_file():
         raise StageError(
+            "file-missing",
             f"weights: {path}: no such file; expected a safetensors file, or one of {', '.join(PICKLED)} "
-            "(set model.checkpoint to its path, or to null for random weights)"
+            "(set model.checkpoint to its path, or to null for random weights)",
         )
     if path.suffix == ".safetensors":
         if key is not None:
-            raise StageError(f"weights: {path}: a safetensors file has tensors and no keys, and {key!r} was asked for")
+            raise StageError(
+                "in-conflict", f"weights: {path}: a safetensors file has tensors and no keys, and {key!r} was asked for"
+            )
         return Checkpoint(_safetensors(path))
     if path.suffix not in PICKLED:
-        raise StageError(f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}")
+        raise StageError(
+            "wrong-file", f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}"
+        )
     content = read_pickle(path)
     return _at(content, key, path) if key is not None else _found(content, path)
 
@@ -83,8 +88,9 @@ def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path 
     others = [name for name in tensors if not name.startswith(prefix)]
     if others:
         raise StageError(
+            "wrong-name",
             f"weights: {path}: expected all names to begin with {prefix!r}, got {_first(others)}; "
-            "a prefix is taken off all of them or of none"
+            "a prefix is taken off all of them or of none",
         )
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
@@ -97,8 +103,9 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path)
     except (SafetensorError, ValueError, KeyError, OSError) as error:
         raise StageError(
+            "file-unreadable",
             f"weights: {path}: expected a safetensors file, got one that cannot be read, perhaps truncated "
-            f"({path.stat().st_size} bytes): {error}; copy or train it again"
+            f"({path.stat().st_size} bytes): {error}; copy or train it again",
         ) from error
 
 
@@ -118,18 +125,21 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
     except Exception as error:  # torch raises what its unpickler stumbles over: KeyError, EOFError, struct.error, ...
         if names := _globals(path, error):
             raise StageError(
+                "code-refused",
                 f"weights: {path}: to read it, {_first(names)} would have to be imported and called: it holds "
                 "objects, not tensors alone, and a checkpoint that is given is data here, not a program. Where it was "
-                f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}"
+                f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}",
             ) from error
         if "TorchScript" in str(error):
             raise StageError(
+                "code-refused",
                 f"weights: {path}: a TorchScript archive is a program, not weights; save its tensors: "
-                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'weights.pt')"
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'weights.pt')",
             ) from error
         raise StageError(
+            "file-unreadable",
             f"weights: {path}: expected a checkpoint of torch.save, got a file that cannot be read as one, perhaps "
-            f"truncated ({path.stat().st_size} bytes): {type(error).__name__}; copy or train it again"
+            f"truncated ({path.stat().st_size} bytes): {type(error).__name__}; copy or train it again",
         ) from error
 
 
@@ -156,8 +166,9 @@ def _found(content: Any, path: Path) -> Checkpoint:
                 if _is_state_dict(part.get(inner)):
                     return Checkpoint(dict(part[inner]), f"{outer}.{inner}")
     raise StageError(
+        "wrong-file",
         f"weights: {path}: expected a state dict (names and tensors), or a mapping with one under "
-        f"{', '.join(KEYS)}, got {_shown(content)}"
+        f"{', '.join(KEYS)}, got {_shown(content)}",
     )
 
 
@@ -166,10 +177,12 @@ def _at(content: Any, key: str, path: Path) -> Checkpoint:
     for name in key.split("."):
         if not isinstance(part, Mapping) or name not in part:
             where = f" at {walked!r}" if walked else ""
-            raise StageError(f"weights: {path}: expected the key {key!r}, got {_shown(part)}{where}")
+            raise StageError("wrong-name", f"weights: {path}: expected the key {key!r}, got {_shown(part)}{where}")
         part, walked = part[name], f"{walked}.{name}".lstrip(".")
     if not _is_state_dict(part):
-        raise StageError(f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}")
+        raise StageError(
+            "wrong-name", f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}"
+        )
     return Checkpoint(dict(part), key)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
@@ -91,18 +92,24 @@ def faults_of_declared(config: Config) -> Iterator[str]:
     for i, each in enumerate(model.inputs or ()):
         yield from _faults_of_input(f"model.inputs[{i}]", each)
     if model.inputs is not None and not model.inputs:
-        yield f"model.inputs: expected one input or more, or null for one of pictures, {IMAGES!r}; got none"
+        yield coded(
+            "needs-value",
+            f"model.inputs: expected one input or more, or null for one of pictures, {IMAGES!r}; got none",
+        )
     if model.outputs is not None:
         yield from _faults_of_outputs(model.outputs)
         if model.drop_outputs:
-            yield (
+            yield coded(
+                "in-conflict",
                 f"model.drop_outputs: model.outputs lists those that are kept; expected [] beside it, got "
-                f"{model.drop_outputs}"
+                f"{model.drop_outputs}",
             )
     names = [IMAGES] if model.inputs is None else [each.name for each in model.inputs]
     for name in (each.name for each in model.outputs or ()):
         if name in names:
-            yield f"model.outputs: {name!r} is the name of an input, too; expected different names"
+            yield coded(
+                "given-twice", f"model.outputs: {name!r} is the name of an input, too; expected different names"
+            )
 
 
 def takes_pictures(config: Config) -> bool:
@@ -114,25 +121,35 @@ def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     try:
         np.dtype(declared.dtype)
     except TypeError:
-        yield f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}"
+        yield coded(
+            "unknown-choice",
+            f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}",
+        )
     if declared.dtype in ("float16", "float64"):
-        yield f"{where}.dtype: the model is run in FP32; expected float32, got {declared.dtype}"
+        yield coded("wrong-dtype", f"{where}.dtype: the model is run in FP32; expected float32, got {declared.dtype}")
     if declared.kind is InputKind.images and declared.shape is not None:
-        yield f"{where}.shape: model.image_size says the size of pictures; expected null, got {declared.shape}"
+        yield coded(
+            "in-conflict",
+            f"{where}.shape: model.image_size says the size of pictures; expected null, got {declared.shape}",
+        )
     if declared.kind is InputKind.picture_size and declared.shape not in (None, [2]):
-        yield f"{where}.shape: height and width; expected null or [2], got {declared.shape}"
+        yield coded("wrong-shape", f"{where}.shape: height and width; expected null or [2], got {declared.shape}")
     if declared.kind is InputKind.tensor:
         if declared.shape is None:
-            yield f"{where}.shape: expected the sides of one sample, null where one may vary, got null"
+            yield coded(
+                "needs-value", f"{where}.shape: expected the sides of one sample, null where one may vary, got null"
+            )
         elif any(side is not None and side < 1 for side in declared.shape):
-            yield f"{where}.shape: expected positive sides, null where one may vary, got {declared.shape}"
+            yield coded(
+                "out-of-range", f"{where}.shape: expected positive sides, null where one may vary, got {declared.shape}"
+            )
 
 
 def _faults_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
     from stages.parity.outputs import check_spec
 
     if not outputs:
-        yield "model.outputs: expected one output or more, or null for all of them; got none"
+        yield coded("needs-value", "model.outputs: expected one output or more, or null for all of them; got none")
         return
     listed = [
         {"name": each.name, **({} if each.kind is None else {"kind": each.kind}), **each.layout}
@@ -141,4 +158,5 @@ def _faults_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
     try:
         check_spec({"inputs": [], "outputs": listed}, [each.name for each in outputs])
     except StageError as error:
-        yield from (f"model.outputs: {line.removeprefix('  - ')}" for line in str(error).splitlines()[1:])
+        lines = [line.removeprefix("  - ") for line in error.text.splitlines()[1:]]
+        yield from (coded(error.code, f"model.outputs: {line}") for line in lines)

@@ -80,7 +80,7 @@ def export(
             write `opset`, or when an axis that should vary was fixed by the module's code.
     """
     if exporter not in EXPORTERS:
-        raise StageError(f"export: expected exporter {' or '.join(EXPORTERS)}, got {exporter!r}")
+        raise StageError("unknown-choice", f"export: expected exporter {' or '.join(EXPORTERS)}, got {exporter!r}")
     write = _export_torchscript if exporter == "torchscript" else _export_dynamo
     import onnx
     import torch
@@ -94,7 +94,7 @@ def export(
         except (StageError, OSError):
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
-            raise StageError(f"export: {_explain(error, exporter, opset)}") from error
+            raise _explained(error, exporter, opset) from error
     return dict(Counter(warning.category.__name__ for warning in caught))
 
 
@@ -198,8 +198,9 @@ def _export_dynamo(
 
     if opset < _DYNAMO_OPSET_MIN:
         raise StageError(
+            "out-of-range",
             f"export: the dynamo exporter writes opset {_DYNAMO_OPSET_MIN} or later, got {opset}; "
-            f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript"
+            f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript",
         )
     shapes = _dynamic_shapes(module, inputs, input_names, dynamic_axes)
     with _sizes_stay_symbols(module):
@@ -207,7 +208,7 @@ def _export_dynamo(
             program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         except torch._dynamo.exc.UserError as error:
             if said := _fixed_axes(str(error), input_names, dynamic_axes):
-                raise StageError(f"export: {said}; {REMEDY}") from error
+                raise StageError("axis-fixed", f"export: {said}; {REMEDY}") from error
             raise
     written = torch.onnx.export(
         program,
@@ -431,8 +432,9 @@ def _name_axes(model: ir.Model, dynamic_axes: DynamicAxes) -> None:
         for axis, symbol in axes.items():
             if isinstance(sizes[axis], int):
                 raise StageError(
+                    "axis-fixed",
                     f"export: axis {axis} of {name!r} should vary ({symbol}), and the module's code fixes it at "
-                    f"{sizes[axis]}; use tensor.shape in the module, or take the axis out of trace.dynamic_axes"
+                    f"{sizes[axis]}; use tensor.shape in the module, or take the axis out of trace.dynamic_axes",
                 )
             sizes[axis] = ir.SymbolicDim(symbol)
         ends[name].shape = ir.Shape(sizes)
@@ -452,7 +454,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
         logger.setLevel(level)
 
 
-def _explain(error: Exception, exporter: str, opset: int) -> str:
+def _explained(error: Exception, exporter: str, opset: int) -> StageError:
     """The operation that has no translation, else the first line of the last cause that has one."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
@@ -461,9 +463,13 @@ def _explain(error: Exception, exporter: str, opset: int) -> str:
     other = "dynamo" if exporter == "torchscript" else "torchscript"
     if found:
         operation = found[3] or f"{found[1]}.{found[2]}"
-        return (
-            f"the {exporter} exporter has no ONNX translation of {operation} at opset {opset}; "
-            f"try trace.exporter={other} or another trace.opset, or rewrite that operation in the module"
+        return StageError(
+            "not-supported",
+            f"export: the {exporter} exporter has no ONNX translation of {operation} at opset {opset}; "
+            f"try trace.exporter={other} or another trace.opset, or rewrite that operation in the module",
         )
     said = next((str(cause).strip() for cause in reversed(causes) if str(cause).strip()), type(error).__name__)
-    return f"the {exporter} exporter failed at opset {opset}: {said.splitlines()[0]}; try trace.exporter={other}"
+    return StageError(
+        "export-fails",
+        f"export: the {exporter} exporter failed at opset {opset}: {said.splitlines()[0]}; try trace.exporter={other}",
+    )

@@ -22,16 +22,19 @@ def extra(package: str) -> ModuleType:
     """
     if importlib.util.find_spec(package) is None:
         raise StageError(
-            f"model.source: the package {package} is not installed; its extra has it: pip install 'truehalf[{package}]'"
+            "package-missing",
+            f"model.source: the package {package} is not installed; its extra has it: "
+            f"pip install 'truehalf[{package}]'",
         )
     try:
         return importlib.import_module(package)
     except Exception as error:  # what extensions that cannot be loaded raise: RuntimeError, OSError, AttributeError
         raise StageError(
+            "package-broken",
             f"model.source: {package} is installed and cannot be imported: {typed_line(error)}. torch "
             f"{_version('torch')} and torchvision {_version('torchvision')} have to be of releases that belong "
             "together and of one build, both for the CPU or both for the same CUDA; install the two in one command: "
-            "pip install --force-reinstall torch torchvision"
+            "pip install --force-reinstall torch torchvision",
         ) from error
 
 

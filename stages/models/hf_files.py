@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from stages.io import StageError, first_line
 
 CONFIGURATION = "config.json"
@@ -39,12 +40,13 @@ def is_folder(identity: str) -> bool:
 def fault_of_revision(identity: str, revision: str | None) -> str | None:
     """What is wrong with `model.options.revision`, as far as the hub need not be asked."""
     if is_folder(identity):
-        return None if revision is None else f"a folder has none; expected null, got {revision!r}"
+        return None if revision is None else coded("in-conflict", f"a folder has none; expected null, got {revision!r}")
     remedy = "; name a commit (40 hexadecimal digits) or a tag of it"
     if revision is None:
-        return f"{identity!r} is an id of the hub, where a model may change any day{remedy} (a folder: ./{identity})"
+        said = f"{identity!r} is an id of the hub, where a model may change any day{remedy} (a folder: ./{identity})"
+        return coded("needs-value", said)
     if revision in _BRANCHES or revision.startswith("refs/"):
-        return f"{revision!r} moves, and the model with it{remedy}"
+        return coded("revision-moves", f"{revision!r} moves, and the model with it{remedy}")
     return None
 
 
@@ -69,14 +71,15 @@ def located(identity: str, revision: str | None, root: Path, weights: bool) -> P
         folder = root / Path(identity).expanduser()
         if not (folder / CONFIGURATION).is_file():
             raise StageError(
+                "file-missing",
                 f"model.options.id: {folder}: expected a folder with {CONFIGURATION}, as save_pretrained writes it; "
-                f"there is no {'such file' if folder.is_dir() else 'such folder'}"
+                f"there is no {'such file' if folder.is_dir() else 'such folder'}",
             )
     else:
         assert revision is not None, "checked by faults"
         folder = _downloaded(identity, revision, weights)
     if weights and not _has_weights(folder):
-        raise StageError(_without_weights(identity, revision, folder))
+        raise _without_weights(identity, revision, folder)
     return folder
 
 
@@ -89,9 +92,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise StageError(f"model.options.id: {path}: expected a JSON file, but {error}") from error
+        raise StageError("file-unreadable", f"model.options.id: {path}: expected a JSON file, but {error}") from error
     if not isinstance(content, dict):
-        raise StageError(f"model.options.id: {path}: expected a mapping, got {type(content).__name__}")
+        raise StageError(
+            "file-unreadable", f"model.options.id: {path}: expected a mapping, got {type(content).__name__}"
+        )
     return content
 
 
@@ -104,15 +109,16 @@ def _has_weights(folder: Path) -> bool:
     return bool(parts) and all((folder / part).is_file() for part in parts)
 
 
-def _without_weights(identity: str, revision: str | None, folder: Path) -> str:
+def _without_weights(identity: str, revision: str | None, folder: Path) -> StageError:
     """What to say of a model that has no safetensors."""
     found = f"{identity}{'' if revision is None else f' at revision {revision}'}: {folder}"
     pickles = [path for pattern in _PICKLES for path in sorted(folder.glob(pattern))]
     if pickles:
         command = _CONVERSION.format(pickle=pickles[0], target=folder / _WEIGHTS[0])
-        return (
+        return StageError(
+            "code-refused",
             f"model.options.id: {found}: expected {_WEIGHTS[0]}, got {', '.join(path.name for path in pickles)}: a "
-            f"pickle, which may run code when it is read. Convert it, reading tensors alone: {command}"
+            f"pickle, which may run code when it is read. Convert it, reading tensors alone: {command}",
         )
     either = "" if is_folder(identity) else (
         "either the cache is incomplete, or this revision has pickles alone, which may run code when they are read "
@@ -121,9 +127,10 @@ def _without_weights(identity: str, revision: str | None, folder: Path) -> str:
         f"{_CONVERSION.format(pickle='mine/pytorch_model.bin', target='mine/' + _WEIGHTS[0])}, then "
         "model.options.id=./mine model.options.revision=null; "
     )  # fmt: skip
-    return (
+    return StageError(
+        "file-missing",
         f"model.options.id: {found}: expected {_WEIGHTS[0]} (or {_INDEX} and all the files that it names), got none; "
-        f"{either}or set model.options.random=true for seeded random weights"
+        f"{either}or set model.options.random=true for seeded random weights",
     )
 
 
@@ -139,23 +146,33 @@ def _downloaded(identity: str, revision: str, weights: bool) -> Path:
         folder = Path(snapshot_download(identity, revision=revision, allow_patterns=wanted))
     except errors.GatedRepoError as error:
         raise StageError(
-            f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`"
+            "access-refused",
+            f"{named}: its owner wants its terms accepted first: do so on its page, then `hf auth login`",
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise StageError(f"model.options.revision: {identity} has no commit or tag {revision!r}") from error
+        raise StageError(
+            "unknown-choice", f"model.options.revision: {identity} has no commit or tag {revision!r}"
+        ) from error
     except errors.RepositoryNotFoundError as error:
         raise StageError(
-            f"{named}: the hub has no such model, or it is private (`hf auth login`); a folder is written ./{identity}"
+            "unknown-choice",
+            f"{named}: the hub has no such model, or it is private (`hf auth login`); a folder is written ./{identity}",
         ) from error
     except errors.HFValidationError as error:
-        raise StageError(f"model.options.id: expected owner/name, or a folder such as ./mine: {error}") from error
+        raise StageError(
+            "bad-syntax", f"model.options.id: expected owner/name, or a folder such as ./mine: {error}"
+        ) from error
     except Exception as error:  # what the hub's client and what is below it raise without a network or on a full disk
         if isinstance(error, StageError):
             raise
-        raise StageError(_unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, error)) from error
+        raise StageError(
+            "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, error)
+        ) from error
     if not (folder / CONFIGURATION).is_file():
-        lacking = StageError(f"{folder} has no {CONFIGURATION}")
-        raise StageError(_unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, lacking))
+        lacking = FileNotFoundError(f"{folder} has no {CONFIGURATION}")
+        raise StageError(
+            "download-fails", _unreachable(named, identity, revision, wanted, constants.HF_HUB_CACHE, lacking)
+        )
     return folder
 
 
@@ -172,8 +189,9 @@ def _refuse_branch(identity: str, revision: str) -> None:
     commits = [branch.target_commit for branch in branches if branch.name == revision]
     if commits:
         raise StageError(
+            "revision-moves",
             f"model.options.revision: {revision!r} is a branch of {identity}, which moves, and the model with it; name "
-            f"the commit where it is now: model.options.revision={commits[0]}"
+            f"the commit where it is now: model.options.revision={commits[0]}",
         )
 
 

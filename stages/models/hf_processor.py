@@ -72,7 +72,7 @@ def preprocessing_of_processor(content: Mapping[str, Any] | None, config: Config
         values["channels"] = "BGR"
     if faults:
         lines = "\n".join(f"  - {fault}" for fault in faults)
-        raise StageError(f"model.preprocessing: {where} does not say all:\n{lines}")
+        raise StageError("needs-value", f"model.preprocessing: {where} does not say all:\n{lines}")
     return Preprocessing(**values)
 
 

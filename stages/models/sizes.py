@@ -93,7 +93,9 @@ def refusal(feed: Arrays, example: Arrays, axes: Axes, fault: Callable[[Arrays],
         f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
         for name in dict.fromkeys(n for n, _ in blamed)
     )
-    return StageError(f"{named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; {REMEDY}")
+    return StageError(
+        "axis-fixed", f"{named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; {REMEDY}"
+    )
 
 
 def _alone(

@@ -66,7 +66,8 @@ def io_spec(
     unknown = [name for name in axes if name not in names]
     if unknown:
         raise StageError(
-            f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}"
+            "wrong-name",
+            f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}",
         )
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
@@ -118,7 +119,9 @@ def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict
     shape: list[int | str] = list(tensor.shape)
     for axis, symbol in axes.items():
         if axis >= len(shape):
-            raise StageError(f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}")
+            raise StageError(
+                "out-of-range", f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}"
+            )
         shape[axis] = symbol
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
 

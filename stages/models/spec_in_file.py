@@ -29,10 +29,11 @@ def check_declared(spec: Mapping[str, Any]) -> None:
         check_shapes(spec)
     except StageError as error:
         raise StageError(
-            f"{error}\nmodel.outputs says what each output is, and `take` which of the tensors that a module returns"
+            "wrong-shape",
+            f"{error}\nmodel.outputs says what each output is, and `take` which of the tensors that a module returns",
         ) from error
     if said := fault_of_classes(spec):
-        raise StageError(f"model.classes: {said}")
+        raise StageError("wrong-class-count", f"model.classes: {said}")
 
 
 def check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
@@ -40,7 +41,9 @@ def check_names(model: ir.Model, spec: Mapping[str, Any]) -> None:
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected, got = names_of(spec[kind]), [str(value.name) for value in values]
         if expected != got:
-            raise StageError(f"expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}")
+            raise StageError(
+                "wrong-name", f"expected {kind} {', '.join(expected)}, the exported file has {', '.join(got)}"
+            )
 
 
 def attach(model: ir.Model, spec: Mapping[str, Any], varying: Mapping[str, Sequence[int]]) -> dict[str, Any]:
@@ -77,9 +80,10 @@ def _with_names(value: ir.Value, shape: Sequence[int | str], varying: Sequence[i
         have = value.shape[axis] if value.shape is not None and len(value.shape) == len(shape) else None
         if isinstance(have, int):
             raise StageError(
+                "axis-fixed",
                 f"axis {axis} of {value.name!r} varies with the inputs in torch, and the exported file fixes it "
                 f"at {have}; let forward compute it from tensor.shape, without int() and without numbers kept from "
-                "another call, or take out of trace.dynamic_axes what it follows from"
+                "another call, or take out of trace.dynamic_axes what it follows from",
             )
         named[axis] = (None if have is None else have.value) or f"{value.name}_{axis}"
     return named
@@ -91,14 +95,14 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
 
     dtype = None if value.dtype is None else str(value.dtype.numpy())
     if dtype != tensor["dtype"]:
-        raise StageError(f"{value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
+        raise StageError("wrong-dtype", f"{value.name!r}: expected {tensor['dtype']}, the exported file has {dtype}")
     expected = tensor["shape"]
     got = list(value.shape) if value.shape is not None else [None] * len(expected)
     if len(got) != len(expected) or any(
         isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
     ):
         shape = [size if isinstance(size, int) else "?" for size in got]
-        raise StageError(f"{value.name!r}: expected shape {expected}, the exported file has {shape}")
+        raise StageError("wrong-shape", f"{value.name!r}: expected shape {expected}, the exported file has {shape}")
     value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
 
 

@@ -98,8 +98,9 @@ def _check_architecture(
             f"if that is all, take it off: model.options.prefix={prefix} (of source torch)"
         )
     raise StageError(
+        "wrong-file",
         f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
-        "decoder, or the model that these weights were trained with\n" + "\n".join(lines)
+        "decoder, or the model that these weights were trained with\n" + "\n".join(lines),
     )
 
 
@@ -117,22 +118,27 @@ def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch
 
     if odd := [name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta]:
         raise StageError(
+            "not-supported",
             f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
-            f"{_first(odd)}; save them by tensor.to_dense(), on the CPU"
+            f"{_first(odd)}; save them by tensor.to_dense(), on the CPU",
         )
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
         raise StageError(
-            f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again"
+            "not-finite",
+            f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again",
         )
     if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
-        raise StageError(f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {_first(large)}")
+        raise StageError(
+            "out-of-range", f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {_first(large)}"
+        )
     for names in ties:
         stored = [name for name in names if name in tensors]
         if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):
             raise StageError(
+                "wrong-file",
                 f"weights: {named}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
-                "it was trained with a model that does not tie them"
+                "it was trained with a model that does not tie them",
             )
 
 

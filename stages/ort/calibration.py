@@ -78,7 +78,9 @@ def calibrate(
             in number, when there is no feed, or when the model cannot be loaded or run.
     """
     if iter(feeds) is feeds:
-        raise StageError("calibrate: feeds are read twice; expected a list or the like, got a one-shot iterator")
+        raise StageError(
+            "wrong-type", "calibrate: feeds are read twice; expected a list or the like, got a one-shot iterator"
+        )
     if not isinstance(model, ir.Model):
         model = load_model(model)
         make_ready(model)
@@ -90,10 +92,11 @@ def calibrate(
         run.first_pass()
         run.second_pass()
     except StageError as error:
-        if str(error).startswith("ONNX Runtime cannot") and (strange := _custom_operators(model)):
+        if error.code == "runtime-refuses" and (strange := _custom_operators(model)):
             raise StageError(
-                f"{error}. ONNX does not define these operators, and ONNX Runtime may not have them "
-                f"({', '.join(strange)}): convert without calibration, or give ranges"
+                "not-supported",
+                f"{error.args[1]}. ONNX does not define these operators, and ONNX Runtime may not have them "
+                f"({', '.join(strange)}): convert without calibration, or give ranges",
             ) from error
         raise
     return {
@@ -117,8 +120,9 @@ def _raised(model: ir.Model) -> ir.Model:
     opset = raised.graph.opset_imports[""]
     if opset < _OPSET_MIN:
         raise StageError(
+            "wrong-opset",
             f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(notes)}. "
-            "Export the model anew at a later opset, or convert it without calibration"
+            "Export the model anew at a later opset, or convert it without calibration",
         )
     return raised
 
@@ -290,7 +294,7 @@ class _Run:
             )
             if self._nonfinite_outputs == "error":
                 remedy = "FP16 cannot be better: mend the model or its weights, or take the sample out"
-                raise StageError(f"calibrate: {text}. {remedy}")
+                raise StageError("not-finite", f"calibrate: {text}. {remedy}")
             self._warned.add(name)
             self.warnings.append(text)
 
@@ -318,7 +322,7 @@ class _Samples:
         self._feeds = feeds
         self._names = list(names) if names is not None else [str(i) for i, _ in enumerate(feeds)]
         if not self._names:
-            raise StageError("calibrate: expected at least one sample, got none")
+            raise StageError("too-few-samples", "calibrate: expected at least one sample, got none")
 
     def __len__(self) -> int:
         return len(self._names)
@@ -327,8 +331,10 @@ class _Samples:
         count = 0
         for feeds in self._feeds:
             if count == len(self._names):
-                raise StageError(f"calibrate: expected {count} samples, one for each name, got more")
+                raise StageError("in-conflict", f"calibrate: expected {count} samples, one for each name, got more")
             yield self._names[count], feeds
             count += 1
         if count != len(self._names):
-            raise StageError(f"calibrate: expected {len(self._names)} samples, one for each name, got {count}")
+            raise StageError(
+                "in-conflict", f"calibrate: expected {len(self._names)} samples, one for each name, got {count}"
+            )

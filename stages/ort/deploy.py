@@ -63,7 +63,9 @@ def make_plan(
     faults = check_profiles(model.graph, profiles)
     faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
     if faults:
-        raise StageError(f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults))
+        raise StageError(
+            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
+        )
     data = external_files(model)
     return {
         "format": PLAN_FORMAT,
@@ -201,7 +203,9 @@ class Deployed:
             self._optimise(model_path, written, options)
             self.build_seconds = time.perf_counter() - started
             if not written.is_file():
-                raise StageError(f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why")
+                raise StageError(
+                    "runtime-refuses", f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why"
+                )
             weights = written.with_name(f"{written.name}.data")
             if weights.is_file():
                 weights.replace(self.path.with_name(weights.name))
@@ -250,10 +254,10 @@ class Deployed:
             StageError: when nothing has run yet, or no node ran on the provider.
         """
         if self._observed.kernels is None:
-            raise StageError("the session has not run yet; run it once before asking what ran")
+            raise StageError("not-run", "the session has not run yet; run it once before asking what ran")
         table = self._observed.kernels
         if not any(row["provider"] == self._name for row in table):
-            raise StageError(f"{self.provider} was asked for and none of the {len(table)} nodes ran on it")
+            raise StageError("no-device", f"{self.provider} was asked for and none of the {len(table)} nodes ran on it")
         return {
             "onnxruntime": runtime_version(),
             "provider": self.provider,

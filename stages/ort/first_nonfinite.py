@@ -127,7 +127,9 @@ def _origin(value: ir.Value, whole: ir.Model) -> ir.Value:
         if str(each.name) in known:
             return known[str(each.name)]
         waiting += [output for reader in each.consumers() for output in reader.outputs if output.name]
-    raise StageError(f"tensor {value.name!r} of a split sum leads to no tensor of the graph before; expected one")
+    raise StageError(
+        "wrong-name", f"tensor {value.name!r} of a split sum leads to no tensor of the graph before; expected one"
+    )
 
 
 def _once(found: Iterable[Nonfinite]) -> list[Nonfinite]:

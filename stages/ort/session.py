@@ -81,18 +81,21 @@ class Session:
             settings.add_session_config_entry(name, value) if "." in name else setattr(settings, name, value)
         self._profile = _profiled(settings) if (provider != CPU if profiled is None else profiled) else None
         if provider not in ort.get_available_providers():
-            raise StageError(f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}")
+            raise StageError(
+                "no-device", f"ONNX Runtime has no {provider} here; it has {', '.join(ort.get_available_providers())}"
+            )
         what = str(model) if isinstance(model, (Path, str)) else "the model"
         try:
             self._session = _open(model, settings, provider, provider_options or {})
         except OSError:
             raise
         except Exception as error:  # ONNX Runtime's own exception types share no base but Exception
-            raise StageError(f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
+            raise StageError("runtime-refuses", f"ONNX Runtime cannot load {what}: {_first_line(error)}") from error
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
             raise StageError(
-                f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries"
+                "no-device",
+                f"ONNX Runtime fell back to {self.provider} where {provider} was asked for; check its libraries",
             )
         self.input_names = [value.name for value in self._session.get_inputs()]
         self.output_names = [value.name for value in self._session.get_outputs()]
@@ -107,7 +110,7 @@ class Session:
         try:
             values = self._session.run(names, dict(feeds))
         except Exception as error:
-            raise StageError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
+            raise StageError("runtime-refuses", f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
         if self._profile is not None:
             events = read_json(Path(self._session.end_profiling()))
             self.kernels = kernels_of(events)

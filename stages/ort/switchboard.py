@@ -119,8 +119,9 @@ class Switchboard:
         if unknown:
             more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             raise StageError(
+                "wrong-name",
                 f"switchboard: the model has no node {', '.join(map(repr, sorted(unknown)[:_NAMED]))}{more}; expected "
-                "names of the FP32 model's nodes, as decisions.json has them"
+                "names of the FP32 model's nodes, as decisions.json has them",
             )
         return bits
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.parity.detections import Detections
 
 
@@ -30,7 +31,8 @@ def average_precision(
     if len(found) != len(truth):
         raise ValueError(f"average_precision: {len(found)} pictures with detections, {len(truth)} with true boxes")
     if not any((t.scores > 0).any() for t in truth):
-        raise ValueError("average_precision: the true labels hold no box, so average precision is undefined")
+        said = "average_precision: the true labels hold no box, so average precision is undefined"
+        raise ValueError(coded("no-labels", said))
     annotations: list[dict[str, Any]] = []
     for image_id, picture in enumerate(truth):
         for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True):

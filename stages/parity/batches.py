@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import VerifyConfig
 from stages.io import StageError
 from stages.onnx_files import load_model
@@ -89,7 +90,8 @@ def _measure(
         differs = [_nonfinite(outputs, k) != _nonfinite(hop.outputs, i) for k, i in enumerate(rows)]
         return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
     if facts["nonfinite_before"]:
-        return facts | {"state": NOT_VERIFIED, "reason": "the outputs are not finite: nothing was compared"}
+        reason = coded("not-finite", "the outputs are not finite: nothing was compared")
+        return facts | {"state": NOT_VERIFIED, "reason": reason}
     detector = task_of(reference.spec) == DETECTIONS
     if plain_outputs(reference.spec):
         before = {name: value[rows] for name, value in hop.outputs.items()}
@@ -106,7 +108,8 @@ def _measure(
     matchings = [match(hop.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
     same = same_detections(matchings, options.gates)
     if same["state"] == VERIFIED and not same["reference"]:
-        return facts | same | {"state": NOT_VERIFIED, "reason": "the file finds nothing: nothing was compared"}
+        reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
+        return facts | same | {"state": NOT_VERIFIED, "reason": reason}
     if same["state"] == FAILED:
         differs = [bool(one.missed or len(one.extra)) for one in matchings]
         same["samples"] = _first_run(reference, rows, size, differs)

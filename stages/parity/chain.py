@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.preprocessing import declared_by
 from stages.data.samples import stacked
@@ -181,7 +182,7 @@ def _tried(what: str, unknown: list[str], search: Callable[[], T]) -> T | None:
         return search()
     except Exception as error:
         said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        unknown.append(f"{what}: {said}")
+        unknown.append(coded("not-searched", f"{what}: {said}"))
         return None
 
 
@@ -189,7 +190,9 @@ def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyC
     """Why there is no error of every node; empty where there is, and for a file without FP16."""
     if final.facts["evaluation"] == FP32_CPU or profile is not None:
         return ""
-    return "verify.profile is false" if not options.profile else "it ended with an error, see above"
+    return (
+        "verify.profile is false" if not options.profile else coded("not-searched", "it ended with an error, see above")
+    )
 
 
 def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from conf.codes import coded
 from conf.schema import Evaluation, GatesConfig
 from stages.parity.detections import Matching, summarize
 from stages.parity.gates import detects
@@ -94,16 +95,18 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
     named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
     more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
-    return f"kernels that add up in FP16: the sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+    said = f"kernels that add up in FP16: the sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+    return coded("sums-not-rounded", said)
 
 
 def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> dict[str, Any]:
     if not_split:
         return {"state": NOT_VERIFIED, "reason": sums_not_rounded(not_split)}
     if evaluation == Evaluation.emulated_fp16.value:
-        reason = (
+        reason = coded(
+            "sums-not-rounded",
             "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
-            "as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
+            "as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too",
         )
         return {"state": NOT_VERIFIED, "reason": reason}
     said = {

@@ -37,8 +37,9 @@ def classification_metrics(reference: np.ndarray, other: np.ndarray) -> dict[str
     reference, other = (np.asarray(each, np.float64) for each in (reference, other))
     if reference.shape != other.shape or reference.ndim != 2 or not reference.shape[1]:
         raise StageError(
+            "wrong-shape",
             f"class logits: expected two arrays [samples, classes] of one shape, got {list(reference.shape)} and "
-            f"{list(other.shape)}"
+            f"{list(other.shape)}",
         )
     samples, classes = reference.shape
     if not samples:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Evaluation
 from stages.io import StageError, defaults, plain
 from stages.onnx_files import SPEC_KEY
@@ -179,9 +180,8 @@ def compare(
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
-            said.append(
-                f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; mend the inputs first"
-            )
+            behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; mend the inputs first"
+            said.append(coded("not-searched", behind))
         else:
             report, why_not = _located(report, files, feed, declared)
             said += why_not
@@ -196,18 +196,18 @@ def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou:
     faults = []
     known = [each.value for each in Evaluation]
     if evaluation not in known:
-        faults.append(f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}")
+        faults.append(coded("unknown-choice", f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}"))
     if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
-        faults.append(f"tolerance: expected a number, 0 or more, got {tolerance!r}")
+        faults.append(coded("out-of-range", f"tolerance: expected a number, 0 or more, got {tolerance!r}"))
     if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
-        faults.append(f"batch: expected an integer, 1 or more, got {batch!r}")
+        faults.append(coded("out-of-range", f"batch: expected an integer, 1 or more, got {batch!r}"))
     for name, value in (("score_threshold", score), ("iou_threshold", iou)):
         if not _is_number(value) or not 0 <= value <= 1:
-            faults.append(f"{name}: expected a number in 0..1, got {value!r}")
+            faults.append(coded("out-of-range", f"{name}: expected a number in 0..1, got {value!r}"))
     if locate not in (True, False, _ALWAYS):
-        faults.append(f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
+        faults.append(coded("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}"))
     if faults:
-        raise StageError("bad options:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def _is_number(value: Any) -> bool:
@@ -228,13 +228,19 @@ def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Ma
             source = f"I/O spec {spec}"
             content = yaml.safe_load(Path(spec).read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise StageError(f"{source}: expected a mapping in JSON or YAML, but {error}; give spec=") from error
+        unreadable = "wrong-spec" if spec is None else "file-unreadable"
+        raise StageError(
+            "file-missing" if isinstance(error, FileNotFoundError) else unreadable,
+            f"{source}: expected a mapping in JSON or YAML, but {error}; give spec=",
+        ) from error
     if not isinstance(content, Mapping):
-        raise StageError(f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
+        raise StageError("wrong-spec", f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
     try:
         check_spec(content, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
-        raise StageError(f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)") from error
+        raise StageError(
+            error.code, f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)"
+        ) from error
     return content
 
 
@@ -262,18 +268,21 @@ def _pictures(
     if source.is_dir():
         arrays, found = any(source.glob("*.npz")), pictures_under(source)
         if arrays and found:
-            raise StageError(f"inputs {source}: expected .npz files or pictures, it holds both; take one kind out")
+            raise StageError(
+                "in-conflict", f"inputs {source}: expected .npz files or pictures, it holds both; take one kind out"
+            )
         if arrays:
             return None
         if not found:
-            raise StageError(f"inputs {source}: expected .npz files or pictures, there are none in it")
+            raise StageError("file-missing", f"inputs {source}: expected .npz files or pictures, there are none in it")
     elif not is_picture(source):
         return None
     applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
     if applied is None:
         raise StageError(
+            "needs-value",
             f"inputs {source}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
-            "reference's I/O spec declares none"
+            "reference's I/O spec declares none",
         )
     return load_pictures(source, files.reference, applied, batch, skip_corrupt)
 
@@ -283,7 +292,7 @@ def _refuse_options_of_pictures(preprocessing: bool, skip_corrupt: bool) -> None
     given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
     if given:
         goes = "it goes" if len(given) == 1 else "they go"
-        raise StageError(f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
+        raise StageError("in-conflict", f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
 
 
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
@@ -301,5 +310,5 @@ def _located(
             files.paths["reference"], files.paths["candidate"], feed, queries=queries, pessimistic=pessimistic
         )
     except StageError as error:
-        return report, [f"where it goes wrong: {error}"]
+        return report, [coded("not-searched", f"where it goes wrong: {error}")]
     return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []

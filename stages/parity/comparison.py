@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.parity import gates
 from stages.parity.average_precision import self_ap
 from stages.parity.classification import classification_metrics
@@ -129,6 +130,7 @@ class Comparison:
         said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
         if self._task == TENSORS:
             said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
+        said = coded("other-order", said)
         result.failures.append(said)
         result.elsewhere += [said, *(others[name].reason for name in moved)]
 
@@ -189,7 +191,8 @@ class Comparison:
         failures += [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
         for name, errors in taking_part.items():
             if errors.nan_reference:
-                unknown.append(f"output {name!r}: the reference itself holds {errors.nan_reference} NaN")
+                said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
+                unknown.append(coded("not-finite", said))
             elif errors.paired and not failures and not self._untrained:
                 self._judge_values(name, errors, unknown, result.unjudged)
         good = False if failures else None if unknown else True
@@ -211,9 +214,10 @@ class Comparison:
         )
         if (errors.queries_beyond or 0.0) > QUERIES_BEYOND:
             explained = f"rounding explains {QUERIES_BEYOND:.0%} at most"
-            unknown.append(f"{measured}; {explained}, and no gate says whether it matters")
+            unknown.append(coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
         elif _beyond_limit(errors):
-            unjudged.append(f"{measured}; no gate judges that (locate='always' looks for the node)")
+            said = f"{measured}; no gate judges that (locate='always' looks for the node)"
+            unjudged.append(coded("queries-beyond", said))
 
     def _misread(self) -> str | None:
         """Why the reference's boxes are not what the I/O spec declares."""
@@ -230,7 +234,8 @@ class Comparison:
     def _of_untrained(self, errors: OutputErrors) -> OutputErrors:
         """Random weights score queries alike, so rounding decides which are kept: a difference is not verified."""
         if errors.passed is False and not self._is_broken(errors):
-            return replace(errors, passed=None, reason=f"{errors.reason}; untrained weights keep arbitrary queries")
+            reason = coded("weights-random", f"{errors.reason}; untrained weights keep arbitrary queries")
+            return replace(errors, passed=None, reason=reason)
         return errors
 
     def _is_broken(self, errors: OutputErrors) -> bool:
@@ -262,7 +267,8 @@ class Comparison:
         candidate = np.concatenate([run.candidate[name] for run in self._runs])
         metrics = result.classification = classification_metrics(reference, candidate)
         if self._untrained:
-            result.unknown.append("classes were not verified: the weights are random (trained: false)")
+            said = "classes were not verified: the weights are random (trained: false)"
+            result.unknown.append(coded("weights-random", said))
         elif flips := metrics["label_flips"]:
             said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
             result.failures.append(said)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.parity.outputs import Outputs, detections_of, picture_size
 
 SHARE = 0.25
@@ -55,9 +56,10 @@ def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str 
     else:
         return None
     instead = f"they are boxes in the picture as {_changes(better, layout)}: declare that" if better else _NONE
-    return (
+    return coded(
+        "boxes-misread",
         f"output {declared['name']!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
-        f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}"
+        f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}",
     )
 
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
+
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
 
@@ -293,7 +295,8 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "rank_changes": sum(m.rank_changes for m in matchings),
     }
     if not count["reference"]:
-        summary["reason"] = "the reference has no detection above the score threshold: nothing was compared"
+        said = "the reference has no detection above the score threshold: nothing was compared"
+        summary["reason"] = coded("nothing-compared", said)
     return summary
 
 

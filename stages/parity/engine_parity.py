@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import VerifyConfig
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError, typed_line
@@ -221,7 +222,7 @@ def _batch(model: ir.Model, point: Point, sample: Sample) -> tuple[int, str]:
     if len(set(sizes.values())) != 1:
         return 0, f"the first axes of its inputs differ: {', '.join(f'{n}: {size}' for n, size in sizes.items())}"
     batch = next(iter(sizes.values()))
-    return batch, "" if batch else "its batch is 0, so that there is nothing to compare"
+    return batch, "" if batch else coded("nothing-compared", "its batch is 0, so that there is nothing to compare")
 
 
 def batch_of(model: ir.Model, point: Point) -> int:

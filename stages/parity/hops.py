@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError
@@ -133,8 +134,9 @@ def fixed_batch(model: ir.Model, path: Path) -> int | None:
     if len(set(fixed.values())) > 1:
         found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
         raise StageError(
+            "wrong-shape",
             f"{path}: the first axes of its inputs differ ({found}); expected one number of samples. Export the model "
-            "with the batch as the first axis of each input"
+            "with the batch as the first axis of each input",
         )
     return next(iter(fixed.values()), None)
 
@@ -253,10 +255,10 @@ def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[
     if task_of(reference.spec) != DETECTIONS:
         return nothing, _NO_DETECTOR
     if reference.truth is None:
-        return nothing, "the samples have no labels"
+        return nothing, coded("no-labels", "the samples have no labels")
     truth = reference.truth[: len(found)]
     if not any((boxes.scores > 0).any() for boxes in truth):
-        return nothing, "the true labels hold no box"
+        return nothing, coded("no-labels", "the true labels hold no box")
     return {**average_precision(found, truth, _classes(reference, found, truth))}, None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.parity.tensors import tensor_errors
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -94,7 +95,7 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
             reason = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
             return OutputErrors(**plain, **_NO_NUMBERS, **_counts(pairs), passed=False, reason=reason)
     if not elements:
-        reason = f"output {name!r} is empty in every run: nothing was compared"
+        reason = coded("nothing-compared", f"output {name!r} is empty in every run: nothing was compared")
         return OutputErrors(**plain, **_NO_NUMBERS, **_NO_COUNTS, passed=None, reason=reason)
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":  # strings
@@ -158,7 +159,8 @@ def _judged_floats(
         where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
         return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"
     if nan := measured["nan_reference"]:
-        return limit, None, f"the reference itself holds {nan} NaN of {a.size} values: nothing can be held against them"
+        said = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be held against them"
+        return limit, None, coded("not-finite", said)
     return limit, True, ""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.io import StageError
 from stages.parity.detections import Detections, class_scores, decode, read_detections
 
@@ -65,41 +66,47 @@ def check_spec(
     """
     faults = [*_faults(spec, names), *(_faults_of_inputs(spec, inputs) if inputs is not None else ())]
     if faults:
-        raise StageError("the I/O spec does not fit:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise StageError("wrong-spec", "the I/O spec does not fit:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
 def _faults(spec: Mapping[str, Any], names: Sequence[str]) -> Iterable[str]:
     listed = {key: spec.get(key, []) for key in ("inputs", "outputs")}
     malformed = {key: value for key, value in listed.items() if not _are_named(value)}
     for key, value in malformed.items():
-        yield f"{key}: expected a list of mappings, each with a name, got {value!r}"
+        yield coded("wrong-type", f"{key}: expected a list of mappings, each with a name, got {value!r}")
     if malformed:
         return
     outputs = listed["outputs"]
     for output in outputs:
         name, kind = output["name"], output.get("kind")
         if name not in names:
-            yield f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
+            said = f"output {name!r}: the model has none of this name; it has {', '.join(map(repr, names))}"
+            yield coded("wrong-name", said)
         if kind is None:
             continue
         if kind not in _RANKS:
-            yield f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
+            said = f"output {name!r}: expected a kind among {', '.join(_RANKS)}, or none, got {kind!r}"
+            yield coded("unknown-choice", said)
             continue
         for key, values in _CHOICES.get(kind, {}).items():
             if output.get(key) not in values:
                 got = repr(output[key]) if key in output else "none"
-                yield f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
+                said = f"output {name!r}, kind {kind!r}: expected {key} {' or '.join(map(str, values))}, got {got}"
+                yield coded("unknown-choice" if key in output else "missing-key", said)
         if output.get("no_object") and output.get("activation") != "softmax":
-            yield f"output {name!r}: no_object goes with activation softmax, got {output.get('activation')!r}"
+            said = f"output {name!r}: no_object goes with activation softmax, got {output.get('activation')!r}"
+            yield coded("in-conflict", said)
     yield from _faults_of_shapes(_shaped(outputs))
     kinds = [output.get("kind") for output in outputs if output.get("kind") in _RANKS]
-    yield from (f"kind {kind!r}: expected once, got {kinds.count(kind)} times" for kind in _repeated(kinds))
+    for kind in _repeated(kinds):
+        yield coded("given-twice", f"kind {kind!r}: expected once, got {kinds.count(kind)} times")
     if not _complete(set(kinds)):
-        said = ", ".join(map(str, dict.fromkeys(kinds)))
-        yield f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {said}"
+        got = ", ".join(map(str, dict.fromkeys(kinds)))
+        said = f"kinds: expected logits and boxes, or scores, labels and boxes, or classes, got {got}"
+        yield coded("in-conflict", said)
     trained = spec.get("trained", True)
     if not isinstance(trained, bool):
-        yield f"trained: expected true or false, got {trained!r}"
+        yield coded("wrong-type", f"trained: expected true or false, got {trained!r}")
 
 
 def check_shapes(spec: Mapping[str, Any]) -> None:
@@ -111,7 +118,7 @@ def check_shapes(spec: Mapping[str, Any]) -> None:
     """
     if faults := list(_faults_of_shapes(_shaped(spec["outputs"]))):
         listed = "\n".join(f"  - {fault}" for fault in faults)
-        raise StageError(f"outputs are not what they are declared to be:\n{listed}")
+        raise StageError("wrong-shape", f"outputs are not what they are declared to be:\n{listed}")
 
 
 def _shaped(outputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, Sequence[Any]]]:
@@ -123,7 +130,7 @@ def _shaped(outputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, Sequen
 def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[Any]]]) -> Iterable[str]:
     """What does not fit of (output, kind, shape); a side with a name may be any."""
     faults = [
-        f"output {name!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}"
+        coded("wrong-shape", f"output {name!r}, kind {kind!r}: expected {_AXES[kind]}, got shape {list(shape)}")
         for name, kind, shape in shaped
         if len(shape) != _RANKS[kind] or (kind == "boxes" and isinstance(shape[-1], int) and shape[-1] != 4)
     ]
@@ -133,7 +140,7 @@ def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[Any]]]) -> Itera
     counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind != "classes"}
     known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
     if any(len(sides) > 1 for sides in known):
-        yield f"expected as many pictures and boxes in each output, got {counts}"
+        yield coded("wrong-shape", f"expected as many pictures and boxes in each output, got {counts}")
 
 
 def fault_of_classes(spec: Mapping[str, Any]) -> str | None:
@@ -157,17 +164,18 @@ def _are_named(entries: Any) -> bool:
 
 
 def _faults_of_inputs(spec: Mapping[str, Any], inputs: Mapping[str, Sequence[int | None]]) -> Iterable[str]:
-    yield from (f"{key}: expected {', '.join(_KEYS)}" for key in spec if key not in _KEYS)
+    yield from (coded("unknown-key", f"{key}: expected {', '.join(_KEYS)}") for key in spec if key not in _KEYS)
     listed = spec.get("inputs")
     for entry in listed if isinstance(listed, Sequence) else ():
         name = entry.get("name") if isinstance(entry, Mapping) else None
         if name is None:
             continue  # said already
         if name not in inputs:
-            yield f"input {name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
+            said = f"input {name!r}: the model has none of this name; it has {', '.join(map(repr, inputs))}"
+            yield coded("wrong-name", said)
         elif (shape := entry.get("shape")) is not None and not _fits(shape, inputs[name]):
             sides = ", ".join("any" if side is None else str(side) for side in inputs[name])
-            yield f"input {name!r}: the model takes [{sides}], the spec says {list(shape)}"
+            yield coded("wrong-shape", f"input {name!r}: the model takes [{sides}], the spec says {list(shape)}")
 
 
 def _fits(declared: Sequence[Any], sides: Sequence[int | None]) -> bool:
@@ -202,8 +210,9 @@ def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, in
     known = picture_size(spec, size)
     if known is None and layout["normalized"]:
         raise StageError(
+            "needs-value",
             "boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
-            f"{_first_shape(spec)}; expected height and width as numbers"
+            f"{_first_shape(spec)}; expected height and width as numbers",
         )
     height, width = known or (1, 1)
     values = outputs[boxes["name"]]
@@ -244,7 +253,8 @@ def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
     shaped = [(str(output["name"]), kind, np.shape(outputs[output["name"]])) for kind, output in kinds.items()]
     if faults := list(_faults_of_shapes(shaped)):
         raise StageError(
-            "outputs are not what the I/O spec declares:\n" + "\n".join(f"  - {fault}" for fault in faults)
+            "wrong-shape",
+            "outputs are not what the I/O spec declares:\n" + "\n".join(f"  - {fault}" for fault in faults),
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.codes import coded
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import stacked
 from stages.io import StageError
@@ -138,11 +139,13 @@ def confirmation(again: Mapping[str, Any]) -> str:
         return f"A file converted with them fails on all samples: {again['reasons'][0]}."
     unknown = [gate["gate"] for gate in again["gates"] if gate["passed"] is None]
     if len(unknown) == len(again["gates"]):
-        return "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
+        said = "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
+        return coded("pins-open", said)
     if unknown:
         said = "holds on all samples the gates that had a value"
-        return f"A file converted with them {said}; {', '.join(unknown)} had none. They were not applied."
-    return "A file converted with them holds the gates on all samples. They were not applied."
+        said = f"A file converted with them {said}; {', '.join(unknown)} had none. They were not applied."
+        return coded("pins-open", said)
+    return coded("pins-hold", "A file converted with them holds the gates on all samples. They were not applied.")
 
 
 def _selectors(found: Suggestion, conversion: Conversion) -> str:

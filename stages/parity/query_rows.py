@@ -48,7 +48,7 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
             return query_outputs(json.loads(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StageError(
-                f"{SPEC_KEY} in the reference's metadata: expected an I/O spec, got {text[:80]!r}"
+                "wrong-spec", f"{SPEC_KEY} in the reference's metadata: expected an I/O spec, got {text[:80]!r}"
             ) from error
     ranked = _behind_top_k(reference)
     outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]

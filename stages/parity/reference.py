@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError, read_json, typed_line
 from stages.parity.detections import Detections
@@ -21,7 +22,9 @@ from stages.progress import track
 if TYPE_CHECKING:
     import torch
 
-UNTRAINED = "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
+UNTRAINED = coded(
+    "weights-random", "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
+)
 Outputs = dict[str, np.ndarray]
 
 
@@ -92,8 +95,9 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
             raise
         except Exception as error:  # whatever a module of the user's raises
             raise StageError(
+                "module-fails",
                 f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {typed_line(error)}; "
-                f"if it takes no other batch than the traced one, set verify.batch to that"
+                f"if it takes no other batch than the traced one, set verify.batch to that",
             ) from error
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
         parts.append({name: value.float().numpy() for name, value in named})
@@ -123,15 +127,17 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Map
     names, digests = ([str(row[key]) for row in index] for key in ("name", "sha256"))
     if [sample.name for sample in samples] != names:
         raise StageError(
+            "wrong-file",
             f"{folder}/samples.json: frozen on {len(names)} samples from {names[0]} on, and the configuration says "
-            f"{len(samples)}; run `dvc repro verify`"
+            f"{len(samples)}; run `dvc repro verify`",
         )
     truth = []
     for sample, digest in zip(samples, digests, strict=True):
         if _fingerprint(sample) != digest:
             raise StageError(
+                "wrong-file",
                 f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
-                "`dvc repro verify`"
+                "`dvc repro verify`",
             )
         truth.append(_truth(sample))
     with np.load(folder / f"{name}.npz") as stored:
@@ -176,8 +182,9 @@ def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> 
         bad = int((~np.isfinite(one)).sum())
         if bad:
             raise StageError(
+                "not-finite",
                 f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
-                f"sample {sample.name}; expected finite values. Check the weights and the inputs"
+                f"sample {sample.name}; expected finite values. Check the weights and the inputs",
             )
 
 

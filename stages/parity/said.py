@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import FP16_MAX, Evaluation
 from stages.parity.checks import sums_not_rounded
 from stages.parity.hops import FP32_CPU
@@ -17,15 +18,19 @@ if TYPE_CHECKING:
     from stages.parity.compare import Report
 
 _NAMED = 10  # nodes of a sentence
-_ACCUMULATION = (
+_ACCUMULATION = coded(
+    "sums-not-rounded",
     "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
-    "tensor cores do"
+    "tensor cores do",
 )
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
     "detector may rightly change places (give spec=)"
 )
-_NO_LABELS = "average precision against true labels: the inputs have none; self_ap takes the reference's detections"
+_NO_LABELS = coded(
+    "no-labels",
+    "average precision against true labels: the inputs have none; self_ap takes the reference's detections",
+)
 
 
 def not_compared(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
@@ -91,7 +96,9 @@ def empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
             continue
         finite = [value[np.isfinite(value)] for value in values]
         if not any(value.size for value in finite):
-            infinite.append(f"output {name!r}: the reference puts out nothing finite on these inputs")
+            said = f"output {name!r}: the reference puts out nothing finite on these inputs"
+            infinite.append(coded("nothing-compared", said))
         elif not any(value.any() for value in finite):
-            zero.append(f"output {name!r}: the reference puts out nothing but 0 on these inputs")
+            said = f"output {name!r}: the reference puts out nothing but 0 on these inputs"
+            zero.append(coded("nothing-compared", said))
     return infinite, zero

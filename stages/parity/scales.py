@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from conf.codes import coded
+
 FAR_SMALLER = 0.1
 WRONG = 0.05  # relative error that rounding does not explain
 FEWEST = 4  # values that make a scale
@@ -53,10 +55,11 @@ def hidden_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[
     if not wrong:
         return None
     worst = max(wrong, key=lambda part: part.relative)
-    return (
+    return coded(
+        "hidden-by-scale",
         f"{worst.name} of output {name!r}, hidden by the scale of the others: its |values| reach {worst.largest:.4g}, "
         f"those of the output {whole:.4g}; its p99 |d| is {worst.error:.4g}, {worst.relative:.0%} of its own largest, "
-        "and the tensor rule judges by the output's"
+        "and the tensor rule judges by the output's",
     )
 
 

@@ -97,7 +97,10 @@ def sensitivity(
         StageError: when a run fails, `runs` is below 2, or `base` names a node that the model does not have.
     """
     if runs < 2:
-        raise StageError(f"sensitivity: expected a budget of 2 runs or more (the base, everything in FP32), got {runs}")
+        raise StageError(
+            "out-of-range",
+            f"sensitivity: expected a budget of 2 runs or more (the base, everything in FP32), got {runs}",
+        )
     meter = Meter(board, feeds, frozenset(base), error, runs, checkpoint)
     base_error, all_error = meter.error(_BASE, ()), meter.error(_ALL, board.nodes)
     whole = grouped(board, base)

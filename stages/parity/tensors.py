@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.io import StageError
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
@@ -238,7 +239,7 @@ def check_runs(
     compared = compare_runs(runs, atol=atol, rtol=rtol, queries=query_outputs(spec))
     for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
         if count:
-            raise StageError(f"expected finite outputs, got {count} NaN or Inf values from {side}")
+            raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
     kept = ("share", "max_abs", "matched_queries", "moved_queries")
     facts = {name: compared[name] for name in kept if name in compared}
     if compared["agree"]:
@@ -249,16 +250,19 @@ def check_runs(
         f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
     )
     if spec.get("trained", True):
-        raise StageError(said)
-    return {"status": NOT_VERIFIED, "reason": f"{said}; untrained weights keep arbitrary queries"} | facts
+        raise StageError("outputs-differ", said)
+    reason = coded("weights-random", f"{said}; untrained weights keep arbitrary queries")
+    return {"status": NOT_VERIFIED, "reason": reason} | facts
 
 
 def _check_alike(reference: Outputs, other: Outputs) -> None:
     if list(reference) != list(other):
-        raise StageError(f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
+        raise StageError("not-comparable", f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
     for name, value in reference.items():
         if value.shape != other[name].shape:
-            raise StageError(f"output {name!r}: expected shape {list(value.shape)}, got {list(other[name].shape)}")
+            raise StageError(
+                "not-comparable", f"output {name!r}: expected shape {list(value.shape)}, got {list(other[name].shape)}"
+            )
 
 
 def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
@@ -283,7 +287,9 @@ def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _absolute_error(what: str, reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     """|other - reference| in float64, infinite where the two cannot be compared."""
     if np.shape(reference) != np.shape(other):
-        raise StageError(f"{what}: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}")
+        raise StageError(
+            "not-comparable", f"{what}: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}"
+        )
     a, b = np.asarray(reference, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
         error = np.where(a == b, 0.0, np.abs(b - a))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from conf.schema import Evaluation
 from stages.io import StageError
 from stages.onnx_files import load_model
@@ -162,7 +163,7 @@ class TwoFiles:
                 group = part_of(typed, start, fixed)
                 parts.append(_trimmed(session.run(repeated(group, fixed)), fixed, samples_of(group)))
         except StageError as error:
-            raise StageError(f"{self.paths[which]} (the {which}): {error}") from error
+            raise StageError(error.code, f"{self.paths[which]} (the {which}): {error}") from error
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
@@ -176,9 +177,12 @@ class TwoFiles:
             sides = list(zip(value.shape, array.shape, strict=False))[skipped:]
             if len(value.shape) != array.ndim or any(isinstance(a, int) and a != b for a, b in sides):
                 wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
-                faults.append(f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}")
+                said = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
+                faults.append(coded("wrong-shape", said))
         if faults:
-            raise StageError("inputs do not fit the candidate:\n" + "\n".join(f"  - {fault}" for fault in faults))
+            raise StageError(
+                "wrong-feeds", "inputs do not fit the candidate:\n" + "\n".join(f"  - {fault}" for fault in faults)
+            )
 
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -197,20 +201,27 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
     for what in ("input", "output"):
         a, b = (_values(model, what) for model in (reference, candidate))
         names = [list(values) for values in (a, b)]
-        faults += [f"{what} {name!r}: the candidate has none of this name" for name in a if name not in b]
-        faults += [f"{what} {name!r}: the reference has none of this name" for name in b if name not in a]
+        for which, missing in (
+            (CANDIDATE, [name for name in a if name not in b]),
+            (REFERENCE, [name for name in b if name not in a]),
+        ):
+            faults += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
         if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
-            faults.append(f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}")
+            said = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+            faults.append(coded("other-order", said))
         for name in [name for name in a if name in b]:
             faults += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name])]
         faults += [
-            f"{what} {name!r}: expected a tensor, got {value.type}; nothing else can be compared"
+            coded(
+                "not-supported", f"{what} {name!r}: expected a tensor, got {value.type}; nothing else can be compared"
+            )
             for name, value in a.items()
             if not isinstance(value.type, (ir.TensorType, type(None)))
         ]
     if faults:
         raise StageError(
-            "the two files differ in their inputs and outputs:\n" + "\n".join(f"  - {fault}" for fault in faults)
+            "not-comparable",
+            "the two files differ in their inputs and outputs:\n" + "\n".join(f"  - {fault}" for fault in faults),
         )
 
 
@@ -221,11 +232,11 @@ def _values(model: ir.Model, what: str) -> dict[str, ir.Value]:
 
 def _differences(a: ir.Value, b: ir.Value) -> Iterator[str]:
     if a.shape is not None and b.shape is not None and len(a.shape) != len(b.shape):
-        yield f"expected {len(a.shape)} axes, got {len(b.shape)}"
+        yield coded("wrong-shape", f"expected {len(a.shape)} axes, got {len(b.shape)}")
     types = [value.dtype.name if value.dtype is not None else None for value in (a, b)]
     plain = [{"FLOAT16": "FLOAT"}.get(name, name) if name else None for name in types]
     if None not in plain and plain[0] != plain[1]:
-        yield f"expected {types[0]}, got {types[1]}"
+        yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
 
 
 def _opened(path: Path, evaluation: str, which: str) -> OpenFile:
@@ -236,7 +247,7 @@ def _opened(path: Path, evaluation: str, which: str) -> OpenFile:
         return open_file(path, evaluation)
     except StageError as error:
         text = str(error)
-        raise StageError(text if str(path) in text else f"{path} (the {which}): {text}") from error
+        raise StageError(error.code, text if str(path) in text else f"{path} (the {which}): {text}") from error
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------
@@ -272,8 +283,9 @@ def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
     wrong = {name: list(array.shape) for name, array in outputs.items() if array.ndim == 0 or array.shape[0] != fixed}
     if wrong:
         raise StageError(
+            "wrong-shape",
             f"its batch is fixed to {fixed}, but axis 0 of these outputs does not count samples: {wrong}; give inputs "
-            f"of {fixed} samples each"
+            f"of {fixed} samples each",
         )
     return {name: array[:rows] for name, array in outputs.items()}
 
@@ -286,7 +298,8 @@ def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
     ]
     if faults:
         raise StageError(
-            "NaN in the inputs, where nothing can be compared:\n" + "\n".join(f"  - {fault}" for fault in faults)
+            "not-finite",
+            "NaN in the inputs, where nothing can be compared:\n" + "\n".join(f"  - {fault}" for fault in faults),
         )
 
 

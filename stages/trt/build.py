@@ -79,19 +79,30 @@ BUILDER_OPTIONS = (
 
 
 class BuildError(Exception):
-    """No engine that can be used: the text is complete.
+    """No engine that can be used: the text is complete, and its first line ends with the code.
 
     Attributes:
+        code: of the project's conf.codes, which this file does not need.
         faults: the parser's errors: {node, op_type, message, code}.
         facts: where a file was written all the same, what is known of it, in the shape of `build`'s; else None.
     """
 
     def __init__(
-        self, message: str, faults: Iterable[Mapping[str, Any]] = (), facts: Mapping[str, Any] | None = None
+        self,
+        code: str,
+        message: str,
+        faults: Iterable[Mapping[str, Any]] = (),
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(code, message)
+        self.code = code
+        first, newline, rest = message.partition("\n")
+        self._message = f"{first} [{code}]{newline}{rest}"
         self.faults = [dict(fault) for fault in faults]
         self.facts = None if facts is None else dict(facts)
+
+    def __str__(self) -> str:
+        return self._message
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -125,7 +136,7 @@ def version_of(version: str) -> Version:
     major = int(version.split(".")[0])
     if major not in VERSIONS:
         known = " and ".join(f"{one}.x" for one in VERSIONS)
-        raise BuildError(f"TensorRT {version}: expected {known}; install one of these")
+        raise BuildError("package-missing", f"TensorRT {version}: expected {known}; install one of these")
     return VERSIONS[major]
 
 
@@ -176,27 +187,31 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
     try:
         return _built(trt, plan, folder, folder if beside is None else Path(beside))
     except (AttributeError, TypeError) as error:
-        raise BuildError(_refusal(trt, error)) from error
+        raise _refusal(trt, error) from error
 
 
-def _refusal(trt: Any, error: AttributeError | TypeError) -> str:
+def _refusal(trt: Any, error: AttributeError | TypeError) -> BuildError:
     """What is said of a name or a call that this TensorRT does not have."""
     owner = getattr(error, "obj", None)
     where = f"{getattr(owner, '__module__', '')} {getattr(owner, '__name__', '')} {error}"
     if isinstance(error, AttributeError) and "tensorrt" in where:
-        return f"TensorRT {trt.__version__} lacks what this plan takes: {error}; expected a later release"
-    return f"TensorRT {trt.__version__} does not carry out this plan: {type(error).__name__}: {error}"
+        said = f"TensorRT {trt.__version__} lacks what this plan takes: {error}; expected a later release"
+        return BuildError("not-supported", said)
+    said = f"TensorRT {trt.__version__} does not carry out this plan: {type(error).__name__}: {error}"
+    return BuildError("runtime-refuses", said)
 
 
 def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
     version = version_of(trt.__version__)
     if faults := plan_faults(plan, PLAN_KEYS):
-        raise BuildError("\n".join(["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]))
+        lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]
+        raise BuildError("wrong-plan", "\n".join(lines))
     options = plan["builder"]
     model_path = _checked_model(plan, beside)
     engine_path = folder / Path(plan["engine"]).name
     if engine_path.resolve() == model_path.resolve():
-        raise BuildError(f"the plan writes its engine over its model, {model_path}; give `engine` in it another name")
+        said = f"the plan writes its engine over its model, {model_path}; give `engine` in it another name"
+        raise BuildError("would-overwrite", said)
     logger = message_log(trt)
     load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
 
@@ -204,8 +219,9 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
         builder = trt.Builder(logger)
     except TypeError as error:  # by which the bindings say that the library gave none
         raise BuildError(
+            "no-device",
             f"TensorRT {trt.__version__} does not start on this machine{_quoted(logger.errors)}\n"
-            "expected an NVIDIA GPU that this version supports, and a driver for its CUDA"
+            "expected an NVIDIA GPU that this version supports, and a driver for its CUDA",
         ) from error
     flags = sum(1 << int(getattr(trt.NetworkDefinitionCreationFlag, name)) for name in version.network_flags)
     network = builder.create_network(flags)
@@ -225,8 +241,9 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
     seconds = time.perf_counter() - started
     if serialized is None:
         raise BuildError(
+            "no-engine",
             f"TensorRT {trt.__version__} built no engine from {model_path}{_quoted(logger.errors)}\n"
-            "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help"
+            "a larger engine.memory_pools_gb.workspace or smaller engine.profiles may help",
         )
     saved = _save_cache(config, cache_file) if cache_file else False
     _write(engine_path, bytes(serialized))
@@ -250,7 +267,8 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         fault += f": {error}"
     if engine is None:
-        raise BuildError(f"{fault}{_quoted(logger.errors)}\nit is kept as {engine_path}", facts=facts)
+        said = f"{fault}{_quoted(logger.errors)}\nit is kept as {engine_path}"
+        raise BuildError("file-unreadable", said, facts=facts)
     return facts | engine_facts(trt, engine, version.inspector_dtype)
 
 
@@ -356,11 +374,12 @@ def load_plugins(trt: Any, logger: Any, files: Iterable[Path | str]) -> list[lis
             try:
                 ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
             except OSError as error:
-                raise BuildError(f"plugin {path}: cannot be loaded: {error}") from error
+                raise BuildError("file-unreadable", f"plugin {path}: cannot be loaded: {error}") from error
             if _creators(trt) == before:
                 raise BuildError(
+                    "wrong-file",
                     f"plugin {path}: the library registers no plugin{_quoted(logger.errors)}\n"
-                    "expected one that exports getCreators() or registers its creators when it is loaded"
+                    "expected one that exports getCreators() or registers its creators when it is loaded",
                 )
         _LOADED_PLUGINS[path] = sorted({name for name, _, _ in _creators(trt) - before})
     return [_LOADED_PLUGINS[path] for path in paths]
@@ -401,17 +420,20 @@ def _parse(trt: Any, parser: Any, model_path: Path) -> None:
             }
         )
     lines = [f"  node {one['node']!r} ({one['op_type']}): {one['message']} [{one['code']}]" for one in faults]
-    raise BuildError("\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines]), faults)
+    said = "\n".join([f"TensorRT {trt.__version__} cannot parse {model_path}:", *lines])
+    raise BuildError("not-supported", said, faults)
 
 
 def _member(trt: Any, kind: str, name: str, key: str) -> Any:
     """The member of an enum of TensorRT that a plan calls by its name in lower case."""
     members = getattr(trt, kind, None)
     if members is None:
-        raise BuildError(f"engine.{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one")
+        said = f"engine.{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
+        raise BuildError("not-supported", said)
     if name.upper() not in members.__members__:
         known = ", ".join(sorted(one.lower() for one in members.__members__))
-        raise BuildError(f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}")
+        said = f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}"
+        raise BuildError("unknown-choice", said)
     return members.__members__[name.upper()]
 
 
@@ -467,7 +489,7 @@ def _add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Ma
         if not faults and config.add_optimization_profile(profile) < 0:
             faults.append(f"engine.profiles[{number}]: TensorRT refuses it as inconsistent: {dict(ranges)}")
     if faults:
-        raise BuildError("\n".join(faults), [])
+        raise BuildError("wrong-plan", "\n".join(faults))
 
 
 # --- the timing cache -------------------------------------------------------------------------------------------------
@@ -606,7 +628,8 @@ def find_file(
         if path.is_file():
             there.setdefault(path.resolve(), path)
     if not there:
-        raise BuildError(f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan")
+        said = f"{what} {name} is missing; looked for {', '.join(map(str, tried))}; copy it beside the plan"
+        raise BuildError("file-missing", said)
     others = []
     for path in there.values():
         beside = [path.parent / one for one in data]
@@ -618,9 +641,10 @@ def find_file(
             others.append(f"{path}: got {found}")
     wanted = "files beside it" if expected is None else f"sha256 {expected}"
     raise BuildError(
+        "wrong-file",
         f"{what} {name}: another file than the plan's: expected {wanted}\n"
         + "".join(f"  {one}\n" for one in others)
-        + "copy the right one beside the plan, or make the plan anew"
+        + "copy the right one beside the plan, or make the plan anew",
     )
 
 
@@ -662,7 +686,8 @@ def main() -> None:
     try:
         plan = json.loads(arguments.plan.read_text())
         if not tensorrt_version():
-            raise BuildError("TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU")
+            said = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
+            raise BuildError("package-missing", said)
         facts = _built_and_told(plan, folder, arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])

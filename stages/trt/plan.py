@@ -71,7 +71,8 @@ def make_plan(
     faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
     if faults:
         raise StageError(
-            f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
+            "wrong-plan",
+            f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults),
         )
     data = external_files(model)
     plan: dict[str, Any] = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.codes import coded
 from stages.io import StageError
 from stages.trt.build import BuildError, load_plugins, message_log
 from stages.trt.proof import profile_values
@@ -53,24 +54,27 @@ class Engine:
         import torch
 
         if DEVICE == "cuda" and not torch.cuda.is_available():
-            raise StageError(f"{path}: torch sees no CUDA device; an engine runs on the GPU that it was built for")
+            raise StageError(
+                "no-device", f"{path}: torch sees no CUDA device; an engine runs on the GPU that it was built for"
+            )
         self.path = Path(path)
         self._trt, self._torch = trt, torch
         self._log = message_log(trt)
         try:
             load_plugins(trt, self._log, plugins)
         except BuildError as error:
-            raise StageError(str(error)) from error
+            raise StageError(error.code, str(error)) from error
         try:
             self._runtime = trt.Runtime(self._log)
         except TypeError as error:  # by which the bindings say that the library gave none
-            raise self._refused(f"TensorRT {trt.__version__} does not start on this machine") from error
+            raise StageError(
+                "no-device", self._told(f"TensorRT {trt.__version__} does not start on this machine")
+            ) from error
         self._runtime.engine_host_code_allowed = version_compatible
         engine = self._runtime.deserialize_cuda_engine(self.path.read_bytes())
         if engine is None:
-            raise self._refused(
-                f"cannot be read by TensorRT {trt.__version__}; build it anew with this version and GPU"
-            )
+            what = f"cannot be read by TensorRT {trt.__version__}; build it anew with this version and GPU"
+            raise StageError("file-unreadable", self._told(what))
         if weights is not None:
             self._refit(engine, weights)
         self._engine = engine
@@ -147,15 +151,18 @@ class Engine:
         return self._stream
 
     def _refused(self, what: str) -> StageError:
-        return StageError(f"{self.path}: {what}" + "".join(f"\n  {line}" for line in self._log.errors[-20:]))
+        return StageError("runtime-refuses", self._told(what))
+
+    def _told(self, what: str) -> str:
+        """What is wrong with the engine, and below it what TensorRT has logged of it."""
+        return f"{self.path}: {what}" + "".join(f"\n  {line}" for line in self._log.errors[-20:])
 
     def _refit(self, engine: Any, weights: Path | str) -> None:
         refitter = self._trt.Refitter(engine, self._log)
         parser = self._trt.OnnxParserRefitter(refitter, self._log)
         if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
-            raise self._refused(
-                f"the weights of {weights} do not fit this engine; take the file that it was built from"
-            )
+            what = f"the weights of {weights} do not fit this engine; take the file that it was built from"
+            raise StageError("wrong-file", self._told(what))
 
     def _read_io(self) -> list[dict[str, Any]]:
         engine = self._engine
@@ -163,7 +170,9 @@ class Engine:
         for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors)):
             dtype = engine.get_tensor_dtype(name).name
             if dtype not in _TYPES:
-                raise StageError(f"{self.path}: {name} is of type {dtype}; expected one of {', '.join(_TYPES)}")
+                raise StageError(
+                    "wrong-dtype", f"{self.path}: {name} is of type {dtype}; expected one of {', '.join(_TYPES)}"
+                )
             mode, shape = engine.get_tensor_mode(name).name, list(engine.get_tensor_shape(name))
             io.append({"name": name, "mode": mode, "dtype": dtype, "shape": shape})
         return io
@@ -189,27 +198,34 @@ class Engine:
     def _checked(self, feeds: Mapping[str, np.ndarray], profile: int) -> dict[str, np.ndarray]:
         """The feeds in the engine's order and types."""
         if not 0 <= profile < len(self.profiles):
-            raise StageError(f"{self.path}: no profile {profile}; expected 0 to {len(self.profiles) - 1}")
-        faults = [f"input {name!r} is missing" for name in self._inputs if name not in feeds]
+            raise StageError(
+                "out-of-range", f"{self.path}: no profile {profile}; expected 0 to {len(self.profiles) - 1}"
+            )
+        faults = [coded("missing-key", f"input {name!r} is missing") for name in self._inputs if name not in feeds]
         faults += [
-            f"no input {name!r}; expected {', '.join(self._inputs)}" for name in feeds if name not in self._inputs
+            coded("wrong-name", f"no input {name!r}; expected {', '.join(self._inputs)}")
+            for name in feeds
+            if name not in self._inputs
         ]
         arrays = {}
         for name in (one for one in self._inputs if one in feeds):
             array, dtype = np.asarray(feeds[name]), np.dtype(_TYPES[self._dtypes[name]])
             if array.dtype != dtype and not (array.dtype.kind == dtype.kind == "f"):
-                faults.append(f"input {name!r}: expected {dtype}, got {array.dtype}")
+                faults.append(coded("wrong-dtype", f"input {name!r}: expected {dtype}, got {array.dtype}"))
             ranges = self.profiles[profile].get(name)
             host, shape = self._on_host(name), list(array.shape)
             declared = list(self._engine.get_tensor_shape(name))
             if (host or not ranges) and shape != declared:
-                faults.append(f"input {name!r}: expected the shape {declared}, got {shape}")
+                faults.append(coded("wrong-shape", f"input {name!r}: expected the shape {declared}, got {shape}"))
             elif ranges and not _inside(given := array.reshape(-1).tolist() if host else shape, ranges):
                 what, bounds = "values" if host else "shape", f"{ranges['min']} to {ranges['max']}"
-                faults.append(f"input {name!r}: {what} {given} outside profile {profile}, {bounds}")
+                outside = f"input {name!r}: {what} {given} outside profile {profile}, {bounds}"
+                faults.append(coded("out-of-range", outside))
             arrays[name] = np.ascontiguousarray(array.astype(dtype, copy=False)).reshape(array.shape)
         if faults:
-            raise StageError(f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {fault}" for fault in faults))
+            raise StageError(
+                "wrong-feeds", f"{self.path}: the inputs do not fit:\n" + "\n".join(f"  {fault}" for fault in faults)
+            )
         return arrays
 
     def _bind_input(self, name: str, array: np.ndarray) -> None:

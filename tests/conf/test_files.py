@@ -5,13 +5,20 @@ from typing import Any
 
 import pytest
 
+from conf.codes import codes_in
 from conf.files import missing_files
 from tests.conftest import ROOT
+from tests.messages import expect
 
 
 def values(source: str = "digits", checkpoint: Any = None, **data: Any) -> dict[str, Any]:
     places = {"folder": None, "annotations": None, "file": None} | data
     return {"model": {"checkpoint": checkpoint}, "data": {"source": source} | places}
+
+
+def told(errors: list[str]) -> list[tuple[str, ...]]:
+    """The key of each error, and its code."""
+    return [(error.split(":")[0], *codes_in(error)) for error in errors]
 
 
 @pytest.mark.parametrize(
@@ -27,8 +34,8 @@ def values(source: str = "digits", checkpoint: Any = None, **data: Any) -> dict[
 )
 def test_what_is_not_there_is_named(given: dict[str, Any], keys: list[str], tmp_path: Path) -> None:
     errors = missing_files(given, tmp_path)
-    assert [error.split(":")[0] for error in errors] == keys
-    assert all(f"{tmp_path}/none" in error and "no such f" in error for error in errors)
+    assert told(errors) == [(key, "file-missing") for key in keys]
+    assert all(f"{tmp_path}/none" in error for error in errors)
 
 
 def test_what_is_there_is_found_in_the_workspace_or_by_its_whole_path(tmp_path: Path) -> None:
@@ -45,12 +52,12 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "file").touch()
     (error,) = missing_files(values(checkpoint="mine"), tmp_path)
-    assert error == f"model.checkpoint: {tmp_path}/mine is a folder; expected a file in it"
+    assert told([error]) == [("model.checkpoint", "wrong-file")] and "model.options.id" not in error
+    expect(error, None, f"{tmp_path}/mine")
     (tmp_path / "mine/config.json").touch()
     (error,) = missing_files(values(checkpoint="mine"), tmp_path)
-    assert f"model=huggingface model.options.id={tmp_path}/mine" in error
+    expect(error, "wrong-file", f"model=huggingface model.options.id={tmp_path}/mine")
     errors = missing_files(values("coco", folder="file", annotations="mine"), tmp_path)
-    assert errors == [
-        f"data.folder: {tmp_path}/file is a file; expected a folder",
-        f"data.annotations: {tmp_path}/mine is a folder; expected a file",
-    ]
+    assert told(errors) == [("data.folder", "wrong-file"), ("data.annotations", "wrong-file")]
+    for error, name in zip(errors, ("file", "mine"), strict=True):
+        expect(error, None, f"{tmp_path}/{name}")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.half_networks import NETWORKS, compared, rms
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
+from tests.measuring.half_networks import NETWORKS, compared, rms
 from tests.stages.graph.emulation import parsed
 
 pytestmark = pytest.mark.gpu

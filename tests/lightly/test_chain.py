@@ -13,8 +13,6 @@ from stages.data.digits import scene
 from stages.data.samples import TRACE_SAMPLES
 from tests.conftest import in_workspace, make_workspace
 
-pytestmark = pytest.mark.slow
-
 # The smallest that lightly-train has, and the smallest size that is a multiple of its strides and of its decoder's.
 SMALLEST = ("model.options.name=dinov2/_vittest14-ltdetr", "model.options.random=true", "model.image_size=[224,224]")
 COUNTS = ("data.calibration_samples=2", "data.verification_samples=2")
@@ -45,6 +43,6 @@ def test_random_weights_through_the_whole_chain(workspace: Path, decoder: str) -
     assert final["fp16_fraction"] > 0.9 and final["untyped_nodes"] == 0
     assert verify["nan"] == 0 and verify["inf"] == 0
     # Detections of random weights mean nothing, so of them nothing is verified, and the report says why.
-    assert verify["verdict"] == "not verified" and verify["not_verified"][0].startswith("detections: the weights are")
+    assert verify["verdict"] == "not verified" and verify["not_verified"][0].startswith("detections:")
     spec = json.loads((workspace / "artifacts/trace/io_spec.json").read_text())
-    assert [each["kind"] for each in spec["outputs"]] == ["logits", "boxes"]
+    assert [each["kind"] for each in spec["outputs"]] == ["logits", "boxes"] and spec["trained"] is False

@@ -13,11 +13,9 @@ from PIL import Image
 
 from stages.configuration import validated
 from stages.data.digits import scene
-from stages.io import StageError
 from stages.models.source import open_model
 from tests.conftest import composed
-
-pytestmark = pytest.mark.slow
+from tests.messages import raises
 
 TRAINING = """
 import lightly_train
@@ -62,7 +60,5 @@ def test_an_exported_model_is_opened(trained: Path) -> None:
 def test_a_checkpoint_to_go_on_training_from_holds_objects_and_is_refused(trained: Path) -> None:
     overrides = ("model=lightly_train", "decoder=rtdetrv2", "data.folder=pictures")
     config = validated(composed(*overrides, "model.checkpoint=out/checkpoints/last.ckpt"))
-    with pytest.raises(StageError) as error:
+    with raises("code-refused", trained / "out/checkpoints/last.ckpt", "exported_models/exported_best.pt"):
         open_model(config, trained)
-    assert "would have to be imported and called" in str(error.value)
-    assert "exported_models/exported_best.pt" in str(error.value)

@@ -8,11 +8,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.waiting import HANG_S, until
 
 PASSWORD = "not-for-any-file"
 
@@ -56,11 +57,11 @@ def postgres(folder: Path) -> Iterator[str]:
     command = [*as_user, str(binaries / "postgres"), "-D", str(data), "-p", str(port), *options]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
     try:
-        _wait(port, server)
+        until(lambda: _listens(port), "PostgreSQL answers", alive(server))
         yield f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{port}/postgres"
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=HANG_S)
 
 
 class MlflowServer:
@@ -70,21 +71,15 @@ class MlflowServer:
         self.port, self.log = free_port(), log
         self.address = f"http://127.0.0.1:{self.port}"
         options = ["--backend-store-uri", database, "--artifacts-destination", str(artifacts), "--serve-artifacts"]
-        bound = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "2"]
+        bound = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         self._command = [sys.executable, "-m", "mlflow", "server", *options, *bound]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        alone = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # nobody gives it jobs
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"{self.address}/health", timeout=1)
-                return
-            except OSError:
-                assert self._process.poll() is None, self.log.read_text()[-3000:]
-                time.sleep(0.25)
-        raise AssertionError(self.log.read_text()[-3000:])
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=alone, start_new_session=True)
+        until(lambda: answers(self.address), "MLflow's server answers", alive(self._process))
 
     def stop(self) -> None:
         if self._process is not None:
@@ -93,11 +88,19 @@ class MlflowServer:
             self._process = None
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(120):
-        with socket.socket() as trying:
-            if trying.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        assert process.poll() is None, "PostgreSQL ended at once"
-        time.sleep(0.25)
-    raise AssertionError("PostgreSQL does not answer")
+def answers(address: str) -> bool:
+    """Whether a server of MLflow's is there."""
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=HANG_S):
+            return True
+    except OSError:
+        return False
+
+
+def alive(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
+    return lambda: process.poll() is None
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as trying:
+        return trying.connect_ex(("127.0.0.1", port)) == 0

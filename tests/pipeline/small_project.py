@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from tests.conftest import make_workspace
+from conf.codes import codes_in
+from tests.conftest import make_workspace, with_empty_store
+from tests.waiting import until
 
 DVC_YAML = """\
 stages:
@@ -80,7 +81,7 @@ def make_chain(folder: Path, tracked: bool = False) -> Path:
     (folder / "dvc.yaml").write_text(CHAIN + TRACK if tracked else CHAIN)
     (folder / "work.py").write_text(CHAIN_WORK)
     commit(folder, "a short chain")
-    return folder
+    return with_empty_store(folder) if tracked else folder
 
 
 class Ran:
@@ -104,20 +105,26 @@ class Ran:
     def release(self, name: str) -> None:
         self.path.with_name(f"hold-{name}").unlink()
 
-    def wait_for(self, name: str, times: int = 1, seconds: float = 60) -> int:
+    def wait_for(self, name: str, times: int = 1) -> int:
         """Wait until a stage has begun as often as this; return its last process."""
-        for _ in range(int(seconds / 0.05)):
-            found = [line.split()[1] for line in self._lines() if line.split()[0] == name]
-            if len(found) >= times:
-                return int(found[-1])
-            time.sleep(0.05)
-        raise AssertionError(f"{name} did not begin {times} times in {seconds} s; what did: {self.names()}")
+
+        def processes() -> list[int]:
+            found = [int(line.split()[1]) for line in self._lines() if line.split()[0] == name]
+            return found if len(found) >= times else []
+
+        return until(processes, f"{name} begins {times} times")[-1]
 
     def forget(self) -> None:
         self.path.unlink(missing_ok=True)
 
     def _lines(self) -> list[str]:
         return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+def line_with(code: str, output: str) -> str:
+    """The one line of an output that has a code."""
+    (line,) = (line for line in output.splitlines() if code in codes_in(line))
+    return line
 
 
 def last_start(workspace: Path) -> Path:

@@ -20,7 +20,9 @@ from pipeline.snapshot import take
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.workspace import locked
 from tests.conftest import ROOT, composed
-from tests.pipeline.small_project import commit, git, make
+from tests.messages import expect
+from tests.pipeline.small_project import commit, git, line_with, make
+from tests.waiting import HANG_S
 
 
 def away_from(project: Path) -> Away:
@@ -40,7 +42,7 @@ def test_what_is_too_much_for_workers_is_left_out_and_said(
     for archive in away.brought(values, put=bytes):
         unpack(archive, tmp_path / "worker")
     assert [path.name for path in (tmp_path / "worker").iterdir()] == ["small.pt"]
-    assert "large.pt (0.0 GB) is not sent to workers" in capsys.readouterr().err
+    expect(line_with("too-large", capsys.readouterr().err), None, "large.pt")
 
 
 def test_of_a_folder_what_the_snapshot_lacks_is_sent_and_a_link_is_sent_as_what_it_leads_to(tmp_path: Path) -> None:
@@ -82,7 +84,9 @@ def test_a_worker_without_the_repository_knows_the_commit(tmp_path: Path, monkey
 def test_why_a_worker_was_lost_is_noted_without_passwords(tmp_path: Path) -> None:
     sweep = Sweep("sweep-x", str(make(tmp_path / "project")), "", True, [])
     Away(sweep, share_cache=False).lost(0, ["seed=1"], OSError("a traceback\nno answer from http://u:hid@den@host/x"))
-    assert sweep.results()[0]["reason"] == "OSError: no answer from http://***@host/x"
+    reason = sweep.results()[0]["reason"]
+    expect(reason, "job-lost", "OSError", "http://***@host/x")
+    assert "hid" not in reason and "den" not in reason and "traceback" not in reason
 
 
 def test_what_jobs_share_is_sent_once_and_all_of_a_sweep_has_one_limit(
@@ -101,7 +105,7 @@ def test_what_jobs_share_is_sent_once_and_all_of_a_sweep_has_one_limit(
     jobs: list[dict[str, Any]] = [{"a": "0.pt"}, {"a": "0.pt", "b": "1.pt"}, {"a": "2.pt", "b": "1.pt"}, {"a": "2.pt"}]
     assert [away.brought(values, put) for values in jobs] == [[1], [1, 2], [2], []]
     assert len(stored) == 2, "of each file one object, whatever jobs name beside it"
-    assert capsys.readouterr().err.count("2.pt (0.0 GB) is not sent to workers") == 1
+    expect(line_with("too-large", capsys.readouterr().err), None, "2.pt")
 
 
 def kept_run(place: Path) -> None:
@@ -121,9 +125,10 @@ def test_a_run_to_be_logged_arrives_whole_and_while_nobody_logs(tmp_path: Path) 
     with locked(project / ".truehalf.pending.lock", "unused"):
         command = [sys.executable, "-c", code, str(sent), str(project)]
         other = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        assert other.stderr and "another process logs what is pending; waiting" in other.stderr.readline()
+        assert other.stderr
+        expect(other.stderr.readline(), "waits-for-another", "track")
         assert [path.name for path in (project / "runs/.pending").iterdir()] == ["4567"]
-    assert other.communicate(timeout=60) == (None, "")
+    assert other.communicate(timeout=HANG_S) == (None, "")
     assert sorted(path.name for path in (project / "runs/.pending").iterdir()) == ["0123", "4567"]
     assert (project / "runs/.pending/0123/reports/trace.json").exists() and not list((sent / "runs/.pending").iterdir())
 

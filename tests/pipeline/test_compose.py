@@ -7,6 +7,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
+from conf.codes import codes_in
 from conf.schema import CONF
 from conf.validate import ConfigErrors
 from pipeline.compose import effective, opened, resolved
@@ -22,9 +23,9 @@ def values_of(*overrides: str) -> dict[str, Any]:
 def test_a_size_that_is_no_pair_is_named_with_all_else_that_is_wrong(size: str) -> None:
     with pytest.raises(ConfigErrors) as caught:
         validated(values_of(f"model.image_size={size}", "verify.batch=0"))
-    first, second = sorted(caught.value.errors)
-    assert first.startswith("model.image_size: expected [height, width], such as [640, 640]")
-    assert second.startswith("verify.batch")
+    told = sorted((error.split(":")[0], *codes_in(error)) for error in caught.value.errors)
+    code = "wrong-shape" if size.startswith("[") else "wrong-type"
+    assert told == [("model.image_size", code), ("verify.batch", "out-of-range")]
 
 
 def test_keys_of_the_users_own_need_no_sign() -> None:

@@ -11,6 +11,7 @@ import pytest
 from pipeline.workspace import PROJECT_VARIABLE
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
+from tests.tiers import first_of
 
 LOOK = """\
 import os, pathlib, sys
@@ -41,7 +42,7 @@ def test_what_may_change_is_looked_at_each_time(tmp_path: Path) -> None:
     assert done.stdout.strip() == "['ignored/link', 'out']", done.stderr
 
 
-@pytest.mark.parametrize("own_workspace", [True, False])
+@pytest.mark.parametrize("own_workspace", first_of([True, False]))
 def test_dvc_records_the_same(tmp_path: Path, own_workspace: bool) -> None:
     texts = []
     for name, command in (("ours", ["pipeline.shared_repro"]), ("of_dvc", ["dvc", "repro"])):

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
 
@@ -17,6 +19,7 @@ own: %s
 """
 
 
+@pytest.mark.slow
 def test_the_lock_file_is_byte_for_byte_what_dvc_writes(tmp_path: Path) -> None:
     texts = []
     for name, module in (("ours", "pipeline.shared_repro"), ("of_dvc", "dvc")):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from conf.codes import codes_in
 from pipeline.engine import (
     clocks_sentence,
     engine_hop,
@@ -15,6 +17,7 @@ from pipeline.engine import (
     latency_rows,
     layer_rows,
 )
+from tests.messages import expect
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -35,27 +38,26 @@ BUILT: dict[str, Any] = {
 }
 ON_CPU = BUILT | {"tensorrt": None, "onnxruntime": "1.31.1", "provider": "CPUExecutionProvider"}
 ON_CPU |= {"half_layers_fraction": None}
+OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
 
 
 @pytest.mark.parametrize(
-    ("report", "state", "reason"),
+    ("report", "state", "code", "reason"),
     [
-        (None, "not verified", "the engine stage has not run"),
-        ({"status": "planned", "reason": "no GPU"}, "not verified", "no engine was built: no GPU"),
-        ({"status": "refused", "reason": "it failed verify"}, "not verified", "no engine was built: it failed verify"),
-        ({"status": "failed", "reason": "no GPU"}, "failed", "no engine was built: no GPU"),
-        ({"status": "built", "not_verified": ["the engine's outputs"]}, "not verified", "the engine's outputs"),
-        ({"status": "built"}, "not verified", "nobody compared its outputs"),
-        (
-            {"status": "built", "parity": {"state": "not verified", "reason": "no samples"}},
-            "not verified",
-            "no samples",
-        ),
-        ({"status": "failed", "reason": "NaN", "parity": {"state": "failed", "reason": "y"}}, "failed", "NaN"),
+        (None, "not verified", ["not-run"], "engine"),
+        ({"status": "planned", "reason": "no GPU"}, "not verified", ["no-engine"], "no GPU"),
+        ({"status": "refused", "reason": "it failed verify"}, "not verified", ["no-engine"], "it failed verify"),
+        ({"status": "failed", "reason": "no GPU"}, "failed", ["no-engine"], "no GPU"),
+        ({"status": "built", "not_verified": ["the engine's outputs"]}, "not verified", [], "the engine's outputs"),
+        ({"status": "built"}, "not verified", ["not-compared"], ""),
+        ({"status": "built", "parity": {"state": "not verified", "reason": "none"}}, "not verified", [], "none"),
+        ({"status": "failed", "reason": "NaN", "parity": {"state": "failed", "reason": "y"}}, "failed", [], "NaN"),
     ],
 )
-def test_the_engine_has_its_line_in_every_state(report: Any, state: str, reason: str) -> None:
-    assert engine_hop({} if report is None else {"engine": report}) == {"state": state, "reason": reason}
+def test_the_engine_has_its_line_in_every_state(report: Any, state: str, code: list[str], reason: str) -> None:
+    hop = engine_hop({} if report is None else {"engine": report})
+    assert set(hop) == {"state", "reason"} and hop["state"] == state
+    assert codes_in(hop["reason"]) == code and (hop["reason"] == reason if not code else reason in hop["reason"])
 
 
 @pytest.mark.parametrize(("state", "expected"), [("verified", "verified"), ("not verified", "not verified")])
@@ -76,65 +78,73 @@ def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "said"),
+    ("report", "facts", "others"),
     [
-        (BUILT, "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half"),
-        (ON_CPU, "built with ONNX Runtime 1.31.1 (CPUExecutionProvider): 12.35 MB"),
-        (
-            BUILT | {"status": "failed", "reason": "NaN"},
-            "built with TensorRT 11.4.0.106: 12.35 MB, 95.0 % of what its 200 layers compute in Half. IT FAILED and "
-            "is kept for inspection in artifacts/engine: NaN",
-        ),
-        (
-            {"status": "planned", "reason": "no GPU"},
-            "NO ENGINE WAS BUILT: no GPU. The build plan is artifacts/engine/plan.json",
-        ),
-        ({"status": "refused", "reason": "it failed verify"}, "NO ENGINE WAS BUILT (refused): it failed verify"),
+        (BUILT, OF_BUILT, ["artifacts/engine", "NaN"]),
+        (ON_CPU, ["ONNX Runtime 1.31.1", "CPUExecutionProvider", "12.35 MB"], ["%", "200", "TensorRT"]),
+        (BUILT | {"status": "failed", "reason": "NaN"}, [*OF_BUILT, "artifacts/engine", "NaN"], ["plan.json"]),
+        ({"status": "planned", "reason": "no GPU"}, ["no GPU", "artifacts/engine/plan.json"], ["planned", "MB"]),
+        ({"status": "refused", "reason": "it failed verify"}, ["refused", "it failed verify"], ["plan.json", "MB"]),
     ],
 )
-def test_what_became_of_it_in_a_sentence(report: dict[str, Any], said: str) -> None:
-    assert engine_sentence(report) == said
+def test_what_became_of_it_in_a_sentence(report: dict[str, Any], facts: list[str], others: list[str]) -> None:
+    said = engine_sentence(report)
+    expect(said, None, *facts)
+    assert not [other for other in others if other in said]
 
 
 def test_latency_says_where_it_was_measured() -> None:
     (row,) = latency_rows(BUILT)
-    assert row["where"] == "profile 0, min and opt: images 1x3x64x64" and row["p99_ms"] == 1.8 and row["spread"] == 0.07
+    expect(row["where"], None, "profile 0", "min", "opt", "images 1x3x64x64")
+    assert row["p99_ms"] == 1.8 and row["spread"] == 0.07
     assert latency_rows({"status": "planned"}) == []
 
 
 @pytest.mark.parametrize(
-    ("clocks", "said"),
+    ("clocks", "numbers", "facts"),
     [
-        (None, ""),
-        ({"before": None, "after": None}, "GPU clocks: not known, nvidia-smi does not tell them"),
-        (
-            {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": None}},
-            "GPU clocks: not known, nvidia-smi does not tell them",
-        ),
-        ({"before": {"sm_mhz": None}, "after": {"sm_mhz": 1590.0, "power_w": None}}, "SM clock 1590 MHz"),
+        ({"before": None, "after": None}, [], ["nvidia-smi"]),
+        ({"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": None}}, [], ["nvidia-smi"]),
+        ({"before": {"sm_mhz": None}, "after": {"sm_mhz": 1590.0, "power_w": None}}, ["1590"], ["1590 MHz"]),
         (
             {"before": {"sm_mhz": 345.0}, "after": {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "temperature_c": 61.0}},
-            "SM clock 1590 of 1980 MHz (before: 345), 61 °C",
+            ["1590", "1980", "345", "61"],
+            ["1980 MHz", "61 °C"],
         ),
     ],
 )
-def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any] | None, said: str) -> None:
-    assert clocks_sentence(clocks) == said
+def test_clocks_are_said_as_far_as_they_are_known(clocks: dict[str, Any], numbers: list[str], facts: list[str]) -> None:
+    said = clocks_sentence(clocks)
+    assert re.findall(r"[\d.]+", said) == numbers
+    expect(said, None, *facts)
+
+
+def test_of_no_clocks_nothing_is_said() -> None:
+    assert clocks_sentence(None) == ""
 
 
 def test_facts_are_those_of_an_engine_that_there_is() -> None:
-    rows = dict(fact_rows(BUILT | {"half_layers_fraction": 0.9999, "timing_cache": {"loaded": True, "saved": False}}))
-    assert rows["layers in Half"] == "190 of 200 layers compute a Half output, 99.9 % of those that compute floats"
-    assert rows["build"] == "30 s" and rows["device memory"] == "40 MB for an execution context"
-    assert rows["timing cache"] == "read, not written" and "GPU" not in rows
+    rows = dict(fact_rows(BUILT | {"half_layers_fraction": 0.9999}))
+    expect(rows["layers in Half"], None, 190, 200, "99.9 %")
+    assert rows["build"] == "30 s"
+    expect(rows["device memory"], None, "40 MB")
+    assert "timing cache" not in rows and "GPU" not in rows
     assert fact_rows({"status": "planned"}) == []
+
+
+def test_what_was_done_with_the_timing_cache_is_told_apart() -> None:
+    caches = [{"loaded": loaded, "saved": saved} for loaded in (True, False) for saved in (True, False)]
+    told = [dict(fact_rows(BUILT | {"timing_cache": cache}))["timing cache"] for cache in caches]
+    assert len(set(told)) == 4
 
 
 def test_a_layer_of_many_nodes_stays_a_line() -> None:
     row = {"name": "fused", "type": "kgen", "inputs": ["Half"] * 3 + ["Float"], "outputs": [None], "weights": None}
     (shown,) = layer_rows({"layer_table": [row | {"onnx_nodes": [f"/n{i}" for i in range(9)]}]})
-    assert shown["inputs"] == "Half ×3, Float" and shown["outputs"] == "not known" and shown["weights"] == ""
-    assert shown["nodes"] == "/n0, /n1, /n2, /n3, /n4, /n5 and 3 more"
+    assert shown["inputs"] == "Half ×3, Float" and shown["outputs"] and shown["weights"] == ""
+    assert "Half" not in shown["outputs"] and "Float" not in shown["outputs"] and "None" not in shown["outputs"]
+    assert shown["nodes"].startswith("/n0, /n1, /n2, /n3, /n4, /n5 ") and "/n6" not in shown["nodes"]
+    assert re.findall(r" (\d+) ", shown["nodes"]) == ["3"], "so many more"
     (served,) = layer_rows({"layer_table": [{"name": "a", "type": "Conv", "provider": "CUDAExecutionProvider"}]})
     assert served["nodes"] == "CUDAExecutionProvider"
 

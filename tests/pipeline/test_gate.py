@@ -1,6 +1,7 @@
 """The gate's exit code."""
 
 from pipeline.gate import failures
+from tests.messages import expect
 
 DONE = {"verify": {"status": "done"}, "engine": {"status": "planned", "reason": "no GPU"}}
 
@@ -23,7 +24,8 @@ def test_each_reason_of_a_failed_engine_is_named() -> None:
 
 
 def test_a_missing_report_is_a_failure() -> None:
-    assert failures({"engine": DONE["engine"]}, {}) == ["verify: reports/verify.json is missing or broken"]
+    (reason,) = failures({"engine": DONE["engine"]}, {})
+    expect(reason, "file-missing", "verify", "reports/verify.json")
 
 
 def test_what_had_to_be_verified_and_was_not_is_a_failure() -> None:
@@ -32,8 +34,7 @@ def test_what_had_to_be_verified_and_was_not_is_a_failure() -> None:
         "trace": {"parity": {"status": "not verified", "reason": "random weights"}},
         "slim": {"parity": {"status": "verified"}},
     }
-    assert failures(reports, required) == [
-        "verify.require names engine, and it was not verified: no engine was built: no GPU",
-        "verify.require names trace, and it was not verified: random weights",
-    ]
+    of_engine, of_trace = failures(reports, required)
+    expect(of_engine, "no-engine", "verify.require", "engine", "no GPU")
+    expect(of_trace, None, "verify.require", "trace", "random weights")
     assert failures(reports, {"verify": {"require": []}}) == []

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.isolated import FOLDER, bring_along, cache_of, isolated, remove_abandoned
 from pipeline.snapshot import NoSnapshot, take
+from tests.messages import raises
 from tests.pipeline.small_project import git, make
 
 
@@ -134,5 +135,6 @@ def test_git_makes_one_worktree_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_what_git_says_is_handed_on(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
-    with pytest.raises(NoSnapshot, match=r"git worktree add.*invalid reference"), isolated(project, "0" * 7, "one", {}):
+    wanted = raises("no-snapshot", "git worktree add", project, "0" * 7, error=NoSnapshot)
+    with wanted, isolated(project, "0" * 7, "one", {}):
         pass

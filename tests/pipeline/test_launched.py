@@ -2,11 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,13 +14,15 @@ import psutil
 import pytest
 from hydra.errors import CompactHydraException
 
+from conf.codes import codes_in
 from pipeline.isolated import remove_abandoned
 from pipeline.launched import _reason, guard
 from pipeline.sweep import Sweep
 from tests.conftest import in_workspace
-from tests.pipeline.small_project import Ran, environment, last_start, make_chain
+from tests.messages import expect
+from tests.pipeline.small_project import Ran, environment, last_start, line_with, make_chain
+from tests.waiting import HANG_S, until
 
-pytestmark = pytest.mark.slow
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SUBMITIT = ("hydra/launcher=submitit_local",)
 # What Slurm's programs do of a batch script: run each task of its array in the submitter's folder and environment.
@@ -62,14 +63,6 @@ def worker_of(process: int, program: str) -> psutil.Process:
     return next(parent for parent in psutil.Process(process).parents() if program in " ".join(parent.cmdline()))
 
 
-def wait_until(happens: Callable[[], bool], seconds: float = 60) -> None:
-    for _ in range(int(seconds / 0.05)):
-        if happens():
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"it did not happen in {seconds} s")
-
-
 def results(workspace: Path) -> dict[int, dict]:
     found = [json.loads(path.read_text()) for path in last_start(workspace).glob("*.json")]
     return {result["number"]: result for result in found}
@@ -77,6 +70,7 @@ def results(workspace: Path) -> dict[int, dict]:
 
 def test_submitit_runs_the_jobs_side_by_side_on_one_cache(project: tuple[Path, Ran]) -> None:
     workspace, ran = project
+    ran.forget()
     told = ("seed=1", "precision.data_max=128,256", *SUBMITIT)
     done = in_workspace(workspace, "python", "-m", "pipeline", "-m", *told, env={"RAN": str(ran.path)})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -88,20 +82,22 @@ def test_submitit_runs_the_jobs_side_by_side_on_one_cache(project: tuple[Path, R
     assert "│   1 │ precision.data_max=256 │ done " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_job_of_submitit_that_is_killed_stops_no_other(project: tuple[Path, Ran]) -> None:
     workspace, ran = project
     ran.hold("own-1")
     sweep = start(workspace, ran, "precision.data_max=1,2", *SUBMITIT)
     stage = ran.wait_for("own-1")
     worker_of(stage, "submitit.core._submit").kill()
-    out, err = sweep.communicate(timeout=120)
+    out, err = sweep.communicate(timeout=HANG_S)
     psutil.Process(stage).kill()
     ran.release("own-1")
-    assert sweep.returncode == 1 and "sweep: 1 of 2 jobs failed: #0" in err and "Traceback" not in out + err
+    assert sweep.returncode == 1 and "Traceback" not in out + err
+    assert re.findall(r"\d+", line_with("jobs-failed", err)) == ["1", "2", "0"], "1 of 2: #0"
     noted = results(workspace)
     assert noted[1]["exit_code"] == 0, "it went on, though the sweep had waited for the other first"
-    assert noted[0]["exit_code"] == 1 and "ended without a result" in noted[0]["reason"]
-    assert Path(noted[0]["reason"].rpartition("see ")[2]).is_file()
+    assert noted[0]["exit_code"] == 1 and codes_in(noted[0]["reason"]) == ["job-lost"]
+    assert any(Path(word).is_file() for word in noted[0]["reason"].split()), "its log is named"
     assert "│   0 │ precision.data_max=1 │ failed" in out
 
 
@@ -113,11 +109,12 @@ def test_a_job_that_is_preempted_goes_on_from_what_had_finished(project: tuple[P
     worker_of(ran.wait_for("own-9"), "submitit.core._submit").send_signal(signal.SIGUSR2)
     ran.wait_for("own-9", times=2)
     ran.release("own-9")
-    out, err = sweep.communicate(timeout=120)
+    out, err = sweep.communicate(timeout=HANG_S)
     assert sweep.returncode == 0, out + err
     assert ran.names().count("common-9") == 1 and results(workspace)[0]["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_joblib_ends_the_sweep_with_its_table(project: tuple[Path, Ran]) -> None:
     workspace, ran = project
     ran.hold("own-3")
@@ -126,9 +123,9 @@ def test_a_killed_worker_of_joblib_ends_the_sweep_with_its_table(project: tuple[
     ran.wait_for("own-5")  # so that 4 has ended
     dvc = worker_of(stage, "pipeline.shared_repro")
     worker_of(stage, "loky").kill()
-    out, err = sweep.communicate(timeout=120)
-    assert sweep.returncode == 1 and "JoblibLauncher gave up: TerminatedWorkerError" in err
-    assert "Traceback" not in out + err
+    out, err = sweep.communicate(timeout=HANG_S)
+    assert sweep.returncode == 1 and "Traceback" not in out + err
+    expect(line_with("launcher-failed", err), None, "JoblibLauncher", "TerminatedWorkerError")
     assert results(workspace)[0]["exit_code"] == 0
     assert "│   0 │ precision.data_max=4 │ done" in out and "│   1 │ precision.data_max=3 │ not ended" in out
     _wait_for_the_orphan(workspace, ran, dvc)
@@ -141,11 +138,12 @@ def _wait_for_the_orphan(workspace: Path, ran: Ran, dvc: psutil.Process) -> None
     ran.wait_for("own-5")
     assert dvc.is_running() and Path(dvc.cwd()).is_dir()
     ran.release("own-3")
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=HANG_S)
     assert again.returncode == 0, out + err
     assert ran.names().count("own-3") == 1 and ran.names().count("own-4") == 1
 
 
+@pytest.mark.slow
 def test_the_same_sweep_started_beside_itself_waits_and_loses_nothing(project: tuple[Path, Ran]) -> None:
     workspace, ran = project
     ran.hold("own-31")
@@ -155,12 +153,12 @@ def test_the_same_sweep_started_beside_itself_waits_and_loses_nothing(project: t
     begun = last_start(workspace)
     second = start(workspace, ran, *told)
     assert second.stderr
-    said = next(line for line in second.stderr if "waiting" in line)
-    assert "the same sweep, is at work; waiting for it to end" in said
+    said = next(line for line in second.stderr if "waits-for-another" in codes_in(line))
+    expect(said, None, "sweep", begun.parent.name)
     assert last_start(workspace) == begun and (begun / "1.log").exists()
     ran.release("own-31")
     for sweep in (first, second):
-        out, err = sweep.communicate(timeout=120)
+        out, err = sweep.communicate(timeout=HANG_S)
         assert sweep.returncode == 0, out + err
     assert last_start(workspace) != begun, "each start has a folder of its own"
     assert [{path.name for path in place.glob("*.json")} for place in begun.parent.glob("*/")] == [
@@ -169,6 +167,7 @@ def test_the_same_sweep_started_beside_itself_waits_and_loses_nothing(project: t
     assert ran.names().count("own-30") == ran.names().count("own-31") == 1
 
 
+@pytest.mark.slow
 def test_jobs_that_outlive_what_started_them_leave_the_next_start_alone(project: tuple[Path, Ran]) -> None:
     workspace, ran = project
     ran.hold("own-32")
@@ -179,10 +178,10 @@ def test_jobs_that_outlive_what_started_them_leave_the_next_start_alone(project:
     sweep.wait()
     begun = last_start(workspace)
     again = start(workspace, ran, *told)
-    wait_until(lambda: last_start(workspace) != begun)
+    until(lambda: last_start(workspace) != begun, "the next start")
     assert worker.is_running() and (begun / "0.log").exists() and not results(workspace)
     ran.release("own-32")
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=HANG_S)
     assert again.returncode == 0, out + err
     assert (begun / "0.json").exists() and results(workspace)[0]["exit_code"] == 0
     assert ran.names().count("own-32") == 1, "the second job waited for the first one, and took what it made"
@@ -231,9 +230,11 @@ def test_why_a_launcher_gave_up_or_lost_a_job_is_said_without_passwords(
     guard(f"{__name__}.Refused", Sweep("sweep-x", str(tmp_path), "", True, []))
     with pytest.raises(CompactHydraException) as raised:
         Refused().launch([["seed=1"]], initial_job_idx=0)
-    assert str(raised.value) == "sweep: Refused gave up: OSError: no answer from http://***@host/x"
+    expect(str(raised.value), "launcher-failed", "Refused", "OSError", "http://***@host/x")
     (tmp_path / "result").touch()
     job = SimpleNamespace(job_id=7, paths=SimpleNamespace(result_pickle=tmp_path / "result", stderr="err"))
-    assert (
-        _reason(job, OSError("a traceback\nhttp://u:hid@den@host/x")) == "submitit: job 7: http://***@host/x; see err"
-    )
+    reason = _reason(job, OSError("a traceback\nhttp://u:hid@den@host/x"))
+    expect(reason, None, "submitit", 7, "http://***@host/x", "err")
+    assert "traceback" not in reason
+    for said in (str(raised.value), reason):
+        assert "hid" not in said and "den" not in said

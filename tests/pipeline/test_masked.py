@@ -54,5 +54,4 @@ def test_of_a_server_that_does_not_answer_the_cause_is_told() -> None:
         told.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         MlflowClient(tracking_uri="http://someone:secret@127.0.0.1:9").search_experiments()
     said = first_line(caught.value)
-    assert said.startswith("API request to http://***@127.0.0.1:9/api/")
-    assert said.endswith(": [Errno 111] Connection refused")
+    assert "http://***@127.0.0.1:9/api/" in said and said.endswith("[Errno 111] Connection refused")

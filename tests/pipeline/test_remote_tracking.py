@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,12 @@ from pipeline.record import kept
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, track
 from tests.conftest import ROOT
+from tests.messages import raises
 from tests.pipeline.servers import PASSWORD, MlflowServer, postgres, postgres_binaries
 from tests.pipeline.test_registry import verified_run
 from tests.pipeline.test_track import scratch_run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(postgres_binaries() is None, reason="PostgreSQL is not installed (package postgresql)"),
-]
+pytestmark = pytest.mark.skipif(postgres_binaries() is None, reason="PostgreSQL is not installed (package postgresql)")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +57,7 @@ def remote(folder: Path, experiment: str, *overrides: str) -> Path:
     return scratch_run(folder, "tracking=remote", f"tracking.experiment={experiment}", *overrides)
 
 
+@pytest.mark.slow
 def test_many_write_at_once_and_are_one_sweep(server: MlflowServer, tmp_path: Path) -> None:
     sweep = Sweep("together", str(tmp_path), "", True, [])
     jobs = []
@@ -69,7 +67,9 @@ def test_many_write_at_once_and_are_one_sweep(server: MlflowServer, tmp_path: Pa
         environment = os.environ | {VARIABLE: sweep.text(), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "pipeline.track"]
         jobs.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True))
-    assert ["logged as run" in job.communicate()[0] for job in jobs] == [True] * 6
+    for number, job in enumerate(jobs):
+        said = job.communicate()[0]
+        assert json.loads((tmp_path / f"{number}/reports/track.json").read_text())["status"] == "logged", said
     found = runs_of(server, "together")
     children = [run for run in found if "mlflow.parentRunId" in run.data.tags]
     parents = {run.data.tags["mlflow.parentRunId"] for run in children}
@@ -79,6 +79,7 @@ def test_many_write_at_once_and_are_one_sweep(server: MlflowServer, tmp_path: Pa
     assert "reports/verify.json" in [file.path for file in client.list_artifacts(children[0].info.run_id, "reports")]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_down_is_caught_up_with_later(
     server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +88,7 @@ def test_a_server_that_is_down_is_caught_up_with_later(
         assert track(remote(tmp_path / "before", "before"))["status"] == "logged"
         (before,) = of_mlflow(tmp_path, "before")
     server.stop()
-    with pytest.raises(NothingToCompare, match="cannot be read: ") as raised:
+    with raises("server-fails", error=NothingToCompare) as raised:
         before.decisions()
     assert PASSWORD not in str(raised.value)
     for decoder in ("dfine", "rtdetrv2"):
@@ -104,13 +105,13 @@ def test_a_server_that_never_answers_is_given_up(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{mute.getsockname()[1]}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-        started = time.monotonic()
         assert track(remote(tmp_path, "slow"))["status"] == "pending"
-        assert time.monotonic() - started < 30
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
     assert catch_up(tmp_path) == 0 and len(runs_of(server, "slow")) == 1
 
 
+@pytest.mark.slow
 def test_a_server_restarted_in_the_middle_of_a_run_has_it_once(
     server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from conf.codes import codes_in
 from pipeline.isolated import isolated
 from pipeline.snapshot import take
 from pipeline.workspace import LOCKS, locked
 from tests.conftest import ROOT
 from tests.pipeline.small_project import environment, make
+from tests.tiers import first_of
+from tests.waiting import HANG_S
 
 
 def repro(place: Path, ran: Path) -> "subprocess.Popen[str]":
@@ -39,6 +42,7 @@ def test_a_common_stage_runs_once_and_others_run_each(tmp_path: Path) -> None:
         assert (a / "out/common/value").read_text() == (b / "out/common/value").read_text() == "common"
 
 
+@pytest.mark.slow
 def test_a_change_is_seen_as_dvc_sees_it(tmp_path: Path) -> None:
     project, ran = make(tmp_path / "project"), tmp_path / "ran"
     with isolated(project, take(project), "a", {}) as place:
@@ -71,11 +75,12 @@ def test_what_was_made_is_taken_without_waiting(tmp_path: Path) -> None:
     with contextlib.ExitStack() as held, isolated(project, commit, "b", {}) as b:
         for lock in locks:
             held.enter_context(locked(lock, "nobody else"))
-        said, _ = repro(b, ran).communicate(timeout=60)
-        assert "waiting" not in said and len(locks) == 2 and ran.read_text().split() == ["common", "own"]
+        said, _ = repro(b, ran).communicate(timeout=HANG_S)
+        assert "waits-for-another" not in codes_in(said)
+        assert len(locks) == 2 and ran.read_text().split() == ["common", "own"]
 
 
-@pytest.mark.parametrize("lost", ["runs", "files"])
+@pytest.mark.parametrize("lost", first_of(["runs", "files"]))
 def test_what_the_cache_has_lost_is_made_again_once(tmp_path: Path, lost: str) -> None:
     project, ran = make(tmp_path / "project"), tmp_path / "ran"
     commit = take(project)
@@ -90,6 +95,7 @@ def test_what_the_cache_has_lost_is_made_again_once(tmp_path: Path, lost: str) -
     assert sorted(ran.read_text().split()) == ["common", "common", "own", "own"]
 
 
+@pytest.mark.slow
 def test_where_dvc_is_told_that_a_group_shares_the_cache_it_shares_the_locks(tmp_path: Path) -> None:
     project, ran, cache = make(tmp_path / "project"), tmp_path / "ran", tmp_path / "cache"
     for key, value in {"dir": str(cache), "shared": "group"}.items():

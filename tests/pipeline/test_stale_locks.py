@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.stale_locks import release
+from tests.waiting import until
 
 
 def rwlock(folder: Path, *pids: int) -> Path:
@@ -22,8 +22,7 @@ def rwlock(folder: Path, *pids: int) -> Path:
 @pytest.fixture
 def zombie():  # type: ignore[no-untyped-def]
     child = subprocess.Popen(["true"])
-    while Path(f"/proc/{child.pid}/stat").read_text().split()[2] != "Z":
-        time.sleep(0.01)
+    until(lambda: Path(f"/proc/{child.pid}/stat").read_text().split()[2] == "Z", "the child has ended")
     yield child.pid
     child.wait()
 

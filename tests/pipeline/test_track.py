@@ -12,7 +12,8 @@ import yaml
 from pipeline.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
 from pipeline.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over, track
-from tests.conftest import composed
+from tests.conftest import composed, with_empty_store
+from tests.messages import expect
 from tests.pipeline.test_engine import BUILT
 
 DEAD = "http://127.0.0.1:9"  # no server is there
@@ -31,7 +32,7 @@ def scratch_run(folder: Path, *overrides: str, verify: dict[str, Any] | None = N
     (folder / "reports").mkdir(parents=True, exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
     (folder / "reports/verify.json").write_text(json.dumps(verify or VERIFY))
-    return folder
+    return with_empty_store(folder)
 
 
 def runs(folder: Path) -> list[tuple[str, str]]:
@@ -40,7 +41,7 @@ def runs(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_a_run_is_logged_once(tmp_path: Path) -> None:
-    scratch_run(tmp_path)
+    (scratch_run(tmp_path) / "mlflow.db").unlink()
     first, second = track(tmp_path), track(tmp_path)
     assert first["status"] == "logged" and second["status"] == "already logged"
     assert first["run_id"] == second["run_id"]
@@ -66,11 +67,12 @@ def test_a_failed_verdict_and_a_crash_are_failed_runs(tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch_run(tmp_path, "tracking=remote")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert "MLFLOW_TRACKING_URI is not set" in track(tmp_path)["message"]
+    expect(track(tmp_path)["message"], "not-logged", "MLFLOW_TRACKING_URI")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:secret@127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     outcome = track(tmp_path)
-    assert outcome["status"] == "pending" and "python -m pipeline.track" in outcome["message"]
+    assert outcome["status"] == "pending"
+    expect(outcome["message"], "not-logged", "127.0.0.1:9", "python -m pipeline.track --pending")
     assert "secret" not in json.dumps(outcome)
 
 
@@ -104,7 +106,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", DEAD)
     (tmp_path / "server").mkdir()
-    return tmp_path / "server"
+    return with_empty_store(tmp_path / "server")
 
 
 def test_what_waits_for_a_server_is_not_logged_into_the_file_that_another_waits_for(
@@ -210,4 +212,5 @@ def test_a_failed_engine_is_a_failed_run(tmp_path: Path) -> None:
     scratch_run(tmp_path)
     engine = BUILT | {"status": "failed", "reason": "NaN"}
     (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine"} | engine))
-    assert "as a failed run" in track(tmp_path)["message"]
+    assert track(tmp_path)["status"] == "logged"
+    assert [status for _, status in runs(tmp_path)] == ["FAILED"]

@@ -1,5 +1,6 @@
 """The lock and params.yaml of a workspace."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +11,9 @@ import pytest
 
 from pipeline.workspace import lock_in, locked, write_params
 from tests.conftest import ROOT
+from tests.messages import expect
 from tests.other_users import as_user, needs_root, shared_folder
+from tests.waiting import HANG_S, until
 
 HOLD = "import sys, time; from pathlib import Path; from pipeline.workspace import locked\n"
 
@@ -25,23 +28,39 @@ def test_the_second_run_waits_and_says_so(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert other.stderr and other.stderr.readline() == "waiting\n"
+        assert other.stderr
+        expect(other.stderr.readline(), "waits-for-another", "waiting")
         time.sleep(0.2)
         assert other.poll() is None
-    assert other.communicate(timeout=20)[0] == "in\n"
+    assert other.communicate(timeout=HANG_S)[0] == "in\n"
 
 
-def test_a_child_that_inherits_the_lock_keeps_it_when_the_parent_is_killed(tmp_path: Path) -> None:
+def test_a_child_that_inherits_the_lock_keeps_it_when_the_parent_is_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = (
         HOLD + "import subprocess, os, signal\n"
         "with locked(Path(sys.argv[1]), 'unused') as lock:\n"
-        "    subprocess.Popen(['sleep', '1.5'], pass_fds=(lock,))\n"
+        "    subprocess.Popen(['cat'], pass_fds=(lock,))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "lock")], cwd=ROOT)
-    started = time.monotonic()
-    with locked(tmp_path / "lock", "waiting for the orphan"):
-        assert time.monotonic() - started > 0.3
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "lock")], cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert parent.wait(HANG_S) == -signal.SIGKILL and parent.stdin is not None
+    taken = Event()
+
+    def take() -> None:
+        with locked(tmp_path / "lock", "waits for the orphan"):
+            taken.set()
+
+    second = Thread(target=take)
+    second.start()
+    until(lambda: "waits for the orphan" in capsys.readouterr().err, "the second waits")
+    assert not taken.is_set()
+    parent.stdin.close()  # and with it the orphan ends
+    second.join(HANG_S)
+    assert taken.is_set()
 
 
 @needs_root
@@ -58,8 +77,9 @@ def test_in_a_cache_that_a_group_shares_the_second_user_waits_for_the_first(umas
         first = as_user(64322, umask, imports, code, cache)
         assert first.stdout and first.stdout.readline() == "in\n", first.communicate()[0]
         second = as_user(64323, umask, imports, code, cache)
-        assert second.stdout and second.stdout.readline() == "waiting\n", second.communicate()[0]
-        assert first.communicate(timeout=20)[0] == "" and second.communicate(timeout=20)[0] == "in\n"
+        assert second.stdout
+        expect(second.stdout.readline(), "waits-for-another", "waiting")
+        assert first.communicate(timeout=HANG_S)[0] == "" and second.communicate(timeout=HANG_S)[0] == "in\n"
         assert [path.name for path in (cache / "truehalf.locks").iterdir()] == ["key"]
 
 
@@ -73,7 +93,9 @@ def test_a_lock_in_the_cache_has_the_rights_of_the_cache(tmp_path: Path) -> None
         assert lock_in(cache, "key") == lock
 
 
-def test_a_lock_whose_file_its_holder_removes_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+def test_a_lock_whose_file_its_holder_removes_is_held_by_one_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, inside, leave = tmp_path / "lock", Event(), Event()
     order: list[str] = []
 
@@ -81,18 +103,18 @@ def test_a_lock_whose_file_its_holder_removes_is_held_by_one_at_a_time(tmp_path:
         with locked(path, f"{name} waits"):
             order.append(f"{name} in")
             inside.set()
-            leave.wait(60)
+            leave.wait(HANG_S)
             order.append(f"{name} out")
             path.unlink()
 
     second, third = (Thread(target=enter, args=(name,)) for name in ("second", "third"))
     with locked(path, ""):
         second.start()
-        time.sleep(0.3)  # it waits for this file
+        until(lambda: "second waits" in capsys.readouterr().err, "the second waits for this file")
         path.unlink()
-    assert inside.wait(60)
+    assert inside.wait(HANG_S)
     third.start()
-    time.sleep(0.3)
+    until(lambda: "third waits" in capsys.readouterr().err, "the third waits")
     assert order == ["second in"], "the third waits for the file that is there now"
     leave.set()
     second.join()

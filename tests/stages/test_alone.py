@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from conf.codes import codes_in
 from stages import alone
 from stages.alone import CPU, alone_on
 from tests.conftest import ROOT
+from tests.messages import expect
 from tests.other_users import as_user, needs_root, shared_folder
+from tests.waiting import HANG_S
 
 # Holds a device until its input ends; prints when it has it.
 IMPORTS = "import sys; from pathlib import Path; from stages import alone"
-WAITS = f"another job measures on {CPU}; waiting for it to end"
 MEASURE = """
 alone.FOLDER = Path(sys.argv[2])
 with alone.alone_on(sys.argv[1]):
@@ -44,20 +46,21 @@ def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
     first = measuring(CPU, tmp_path)
     assert says(first) == "measures"
     second, third = measuring(CPU, tmp_path), measuring(CPU, tmp_path)
-    assert [says(second), says(third)] == [WAITS] * 2
+    for process in (second, third):
+        expect(says(process), "waits-for-another", CPU)
     assert [process.poll() for process in (first, second, third)] == [None] * 3
-    assert first.communicate(timeout=60)[0] == ""
+    assert first.communicate(timeout=HANG_S)[0] == ""
     for process in (second, third):  # one of the two has it now, and the other after it
         assert process.stdin is not None
         process.stdin.close()
         process.stdin = None
-    assert [process.communicate(timeout=60)[0] for process in (second, third)] == ["measures\n"] * 2
+    assert [process.communicate(timeout=HANG_S)[0] for process in (second, third)] == ["measures\n"] * 2
 
 
 def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "FOLDER", tmp_path)
     with alone_on(CPU):
-        assert measuring("cuda", tmp_path).communicate(timeout=60)[0] == "measures\n"
+        assert measuring("cuda", tmp_path).communicate(timeout=HANG_S)[0] == "measures\n"
 
 
 def test_a_killed_process_holds_nothing(
@@ -69,7 +72,7 @@ def test_a_killed_process_holds_nothing(
     process.kill()
     process.wait()
     with alone_on(CPU):
-        assert "waiting" not in capsys.readouterr().err
+        assert codes_in(capsys.readouterr().err) == []
 
 
 def test_the_lock_is_in_tmp_whatever_the_job_is_told(tmp_path: Path) -> None:
@@ -93,5 +96,5 @@ def test_another_user_waits_as_well() -> None:
         first = as_user(64322, 0o077, IMPORTS, MEASURE, CPU, folder)
         assert says(first) == "measures"
         second = as_user(64323, 0o077, IMPORTS, MEASURE, CPU, folder)
-        assert says(second) == WAITS
-        assert first.communicate(timeout=60)[0] == "" and second.communicate(timeout=60)[0] == "measures\n"
+        expect(says(second), "waits-for-another", CPU)
+        assert first.communicate(timeout=HANG_S)[0] == "" and second.communicate(timeout=HANG_S)[0] == "measures\n"

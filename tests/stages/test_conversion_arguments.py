@@ -6,6 +6,7 @@ import pytest
 
 from stages.conversion_arguments import arguments, meanings
 from stages.conversion_options import DEFAULTS
+from tests.messages import expect
 
 
 def test_help_says_what_each_flag_means(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,8 +14,7 @@ def test_help_says_what_each_flag_means(monkeypatch: pytest.MonkeyPatch, capsys:
     with pytest.raises(SystemExit):
         arguments(["--help"])
     text = capsys.readouterr().out
-    assert "usage: python -m stages.fp16 in.onnx out.onnx [options]" in text
-    assert "a flag that takes a list takes all words up to the next flag" in text
+    assert "python -m stages.fp16 in.onnx out.onnx [options]" in text
     assert all(f"--{key.replace('_', '-')}" in text for key in DEFAULTS)
     assert not [key for key in DEFAULTS if not meanings()[key]], "a flag without a meaning"
 
@@ -37,4 +37,4 @@ def test_flags_become_keywords(flags: list[str], options: dict[str, object]) -> 
 def test_a_bad_shape_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["in.onnx", "out.onnx", "--input-shapes", "x:axb"])
-    assert "expected NAME:1x3x640x640, got 'x:axb'" in capsys.readouterr().err
+    expect(capsys.readouterr().err, None, "--input-shapes", "NAME:1x3x640x640", "'x:axb'")

@@ -14,4 +14,4 @@ def test_what_is_not_given_is_not_there() -> None:
 def test_anything_else_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         arguments(argv)
-    assert ended.value.code == 2 and "python -m stages.engine --plan plan.json" in capsys.readouterr().err
+    assert ended.value.code == 2 and "--plan plan.json" in capsys.readouterr().err

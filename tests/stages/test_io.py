@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from conf.codes import codes_in
 from stages.io import Stage, StageError, params_digest, run_door, run_stage, swap_in, write_json
 from tests.conftest import ROOT, write_params
+from tests.messages import expect
 
 
 @pytest.fixture
@@ -41,21 +43,28 @@ def test_a_stage_that_ends_well_leaves_its_outs_and_its_report(scratch: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("fault", "code"),
-    [(StageError("no"), 1), (KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, "No space left on device"), 1)],
+    ("fault", "ends", "code"),
+    [
+        (StageError("no-match", "no"), 1, "no-match"),
+        (KeyboardInterrupt(), 130, None),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "file-unwritable"),
+    ],
 )
-def test_a_stage_that_fails_leaves_the_last_good_outs(scratch: Path, fault: BaseException, code: int, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_stage_that_fails_leaves_the_last_good_outs(
+    scratch: Path, fault: BaseException, ends: int, code: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_stage("slim", write_good)
 
     def fail(stage: Stage) -> dict[str, int]:
         (stage.out() / "model.onnx").write_text("half")
         raise fault
 
-    assert end_of("slim", fail) == code
+    assert end_of("slim", fail) == ends
     assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
     assert not list(scratch.glob("artifacts/*.partial"))
-    assert capsys.readouterr().err.startswith("slim: ")
-    assert json.loads((scratch / "reports/error.json").read_text())["stage"] == "slim"
+    printed, written = capsys.readouterr().err, json.loads((scratch / "reports/error.json").read_text())
+    assert printed == f"slim: {written['message']}\n" and written["stage"] == "slim"
+    expect(printed, code)
 
 
 def test_params_changed_while_a_stage_runs_is_an_error(scratch: Path, capsys) -> None:  # type: ignore[no-untyped-def]
@@ -64,7 +73,7 @@ def test_params_changed_while_a_stage_runs_is_an_error(scratch: Path, capsys) ->
         return write_good(stage)
 
     assert end_of("slim", meddle) == 1
-    assert "params.yaml changed" in capsys.readouterr().err
+    expect(capsys.readouterr().err, "changed-meanwhile", "params.yaml")
     assert not (scratch / "artifacts/slim").exists()
 
 
@@ -72,8 +81,11 @@ def test_hand_edited_params_are_validated_by_the_stage(scratch: Path, capsys) ->
     text = (scratch / "params.yaml").read_text()
     (scratch / "params.yaml").write_text(text.replace("opset: 17", "opset: 99\n  opsett: 17"))
     assert end_of("slim", write_good) == 1
-    printed = capsys.readouterr().err
-    assert "writes opset 17 to 20, got 99" in printed and "trace.opsett: unknown key" in printed
+    _, *errors = capsys.readouterr().err.splitlines()
+    (opset,) = [error for error in errors if "trace.opset:" in error]
+    expect(opset, "out-of-range", 17, 20, 99)
+    (unknown,) = [error for error in errors if "trace.opsett:" in error]
+    expect(unknown, "unknown-key", "opset")
 
 
 def test_the_digest_is_of_content_not_of_layout(scratch: Path) -> None:
@@ -87,7 +99,7 @@ def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     code = (
         "import time; from stages.io import run_stage\n"
         "def body(stage):\n"
-        "    (stage.out() / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(60)\n"
+        "    (stage.out() / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(3600)\n"
         "run_stage('slim', body)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -114,15 +126,25 @@ def test_json_keeps_non_finite_numbers_readable(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.0]}
 
 
+@pytest.mark.parametrize("text", ["m.onnx", "two:\n  - one\n  - two"])
+def test_an_error_that_says_more_of_another_ends_with_its_code(text: str) -> None:
+    error = StageError("no-match", text)
+    assert error.text == text
+    more = StageError(error.code, f"stage: {error.text}; and what to do")
+    assert codes_in(str(more)) == ["no-match"] and more.code == "no-match"
+    again = StageError("wrong-type", f"stage: {error}")
+    assert codes_in(str(again)) == ["no-match"] and again.text == f"stage: {text}"
+
+
 @pytest.mark.parametrize(
-    ("fault", "code", "said"),
+    ("fault", "code", "lines"),
     [
-        (StageError("no such file"), "fp16: no such file", ""),
-        (KeyboardInterrupt(), 130, "fp16: stopped; no file was left half written\n"),
+        (StageError("file-missing", "no such file"), "fp16: no such file [file-missing]", 0),
+        (KeyboardInterrupt(), 130, 1),
     ],
 )
 def test_a_door_on_the_command_line_ends_in_one_line(
-    fault: BaseException, code: int | str, said: str, capsys: pytest.CaptureFixture[str]
+    fault: BaseException, code: int | str, lines: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def door(path: str) -> dict[str, str]:
         if path == "good":
@@ -134,4 +156,5 @@ def test_a_door_on_the_command_line_ends_in_one_line(
     with pytest.raises(SystemExit) as ended:
         run_door("fp16", door, {"path": "bad"})
     assert ended.value.code == code
-    assert capsys.readouterr().err == said
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == lines and all(line.startswith("fp16: ") for line in said)

@@ -13,10 +13,10 @@ import torch
 
 from stages import lint as module
 from stages.graph.lint import RULES
-from stages.io import StageError
 from stages.lint import lint, lint_from_shell
 from stages.onnx_files import SPEC_KEY
 from tests.conftest import ROOT
+from tests.messages import expect, raises
 
 TEXTS = {
     "clean": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Relu(x) }',
@@ -90,20 +90,20 @@ def test_plugins(files: dict[str, str]) -> None:
 
 
 def test_neither_is_refused() -> None:
-    with pytest.raises(StageError, match="expected an ONNX file, torch code"):
+    with raises("needs-value", "ONNX", "module:factory"):
         lint()
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "code", "facts"),
     [
-        ("detector", "expected module:factory, such as detector:build, got 'detector'"),
-        ("no_such_module_here:build", "cannot import no_such_module_here"),
-        ("stages.lint:no_such_thing", "stages.lint has no no_such_thing"),
+        ("detector", "bad-syntax", ["--torch", "module:factory", "'detector'"]),
+        ("no_such_module_here:build", "function-fails", ["--torch", "'no_such_module_here'"]),
+        ("stages.lint:no_such_thing", "function-fails", ["--torch", "stages.lint", "no_such_thing"]),
     ],
 )
-def test_a_factory_that_is_none(name: str, said: str) -> None:
-    with pytest.raises(StageError, match=said):
+def test_a_factory_that_is_none(name: str, code: str, facts: list[object]) -> None:
+    with raises(code, *facts):
         lint(torch=name)
 
 
@@ -111,7 +111,7 @@ def test_a_factory_that_is_none(name: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "options", "code"),
+    ("file", "options", "ends"),
     [
         ("clean", [], 0),
         ("wrong", [], 0),
@@ -121,24 +121,42 @@ def test_a_factory_that_is_none(name: str, said: str) -> None:
         ("broken", [], 1),
         ("broken", ["--fail-on", "never"], 0),
         ("broken", ["--plugin-ops", "Det"], 0),
-        ("text", [], 2),
-        ("lacking", [], 2),
-        ("broken", ["--tensorrt", "8.6"], 2),
-        ("broken", ["--ignore", "no-such-rule"], 2),
-        ("broken", ["--torch", "nothing"], 2),
     ],
 )
 def test_exit_codes(
-    files: dict[str, str], file: str, options: list[str], code: int, capsys: pytest.CaptureFixture[str]
+    files: dict[str, str], file: str, options: list[str], ends: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lint_from_shell([files[file], *options]) == code
+    assert lint_from_shell([files[file], *options]) == ends
     said = capsys.readouterr()
-    assert bool(said.err) is (code == 2) and bool(said.out) is (code != 2)
-    assert code != 2 or (said.err.startswith("lint: ") and said.err.count("lint: ") == 1)
+    assert not said.err and said.out
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "code", "facts"),
+    [
+        ("text", [], "file-unreadable", ["text.onnx"]),
+        ("lacking", [], "model-invalid", ["lacking.onnx", "'a'"]),
+        ("broken", ["--tensorrt", "8.6"], "bad-syntax", ["10", "11", "11.4", "'8.6'"]),
+        ("broken", ["--ignore", "no-such-rule"], "bad-syntax", ["lint.ignore", "'no-such-rule'"]),
+        ("broken", ["--torch", "nothing"], "bad-syntax", ["--torch", "'nothing'"]),
+    ],
+)
+def test_bad_input_is_2_and_said_once(
+    files: dict[str, str],
+    file: str,
+    options: list[str],
+    code: str,
+    facts: list[object],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert lint_from_shell([files[file], *options]) == 2
+    said = capsys.readouterr()
+    assert not said.out and said.err.startswith("lint: ") and said.err.count("lint: ") == 1
+    expect(said.err, code, *facts)
 
 
 def test_a_node_that_lacks_inputs_is_named(files: dict[str, str]) -> None:
-    with pytest.raises(StageError, match=r"lacking\.onnx: node 'a': Where has no input 'X': expected 3, got 1"):
+    with raises("model-invalid", "lacking.onnx:", "'a'", "Where", "'X'", 3, 1):
         lint(files["lacking"])
 
 
@@ -153,7 +171,8 @@ def test_stopped(files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys:
 
     monkeypatch.setattr(module, "load_model", stop)
     assert lint_from_shell([files["clean"]]) == 130
-    assert capsys.readouterr().err == "lint: stopped; no file was left half written\n"
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("lint: ")
 
 
 def test_a_fault_of_ours_is_no_finding(
@@ -164,7 +183,7 @@ def test_a_fault_of_ours_is_no_finding(
 
     monkeypatch.setattr(module, "lint_graph", fail)
     assert lint_from_shell([files["clean"]]) == 2
-    assert "ZeroDivisionError: of ours" in capsys.readouterr().err
+    expect(capsys.readouterr().err, None, "lint: ZeroDivisionError: of ours")
 
 
 def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +192,7 @@ def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> N
     assert lint_from_shell([files["wrong"], "--format", "sarif"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["results"][0]["ruleId"] == "grid-sample"
     assert lint_from_shell([files["wrong"]]) == 0
-    assert capsys.readouterr().out.startswith(f"{files['wrong']}: 0 errors, 1 warning")
+    expect(capsys.readouterr().out.splitlines()[0], None, f"{files['wrong']}: ", "0 errors", "1 warning")
 
 
 def test_out(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,14 +204,15 @@ def test_out(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_out_never_replaces_the_model(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(files["wrong"]).read_bytes()
     assert lint_from_shell([files["wrong"], "--out", files["wrong"]]) == 2
-    assert "would replace the model" in capsys.readouterr().err
+    expect(capsys.readouterr().err, "would-overwrite", "--out", files["wrong"])
     assert Path(files["wrong"]).read_bytes() == before
 
 
 def test_neither_file_nor_code_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         lint_from_shell([])
-    assert caught.value.code == 2 and "expected model.onnx" in capsys.readouterr().err
+    assert caught.value.code == 2
+    expect(capsys.readouterr().err, None, "model.onnx", "--torch MODULE:FACTORY")
 
 
 def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_path: Path) -> None:
@@ -209,7 +229,8 @@ def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_p
         text=True,
     )
     assert done.returncode == 1, done.stderr
-    assert "wrong.onnx, mine:Head: 0 errors, 2 warnings" in done.stdout and "mine.py:6 in" in done.stdout
+    expect(done.stdout.splitlines()[0], None, "wrong.onnx, mine:Head", "0 errors", "2 warnings")
+    expect(done.stdout, None, "mine.py:6", "Head")
 
 
 # --- documentation ----------------------------------------------------------------------------------------------------

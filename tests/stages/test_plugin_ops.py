@@ -6,9 +6,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from stages.io import StageError
 from stages.plugin_ops import ops_of_plugins
 from stages.trace import _lint
+from tests.messages import raises
 
 
 def graph() -> ir.Model:
@@ -39,7 +39,7 @@ def test_what_is_known_goes_before_what_is_assumed(
 
 def test_trace_knows_the_operators_of_plugins() -> None:
     """engine.plugins is what the finding asks for: then there is none."""
-    with pytest.raises(StageError, match="unsupported-op"):
+    with raises("lint-fails", "lint.fail_on", "unsupported-op", "com.acme::Mine"):
         _lint(graph(), ["empty-node-name"], "error", [], [])
     for named in (["Mine"], ["com.acme::Mine"]):
         ops, _ = ops_of_plugins(graph(), ["a.so"], named)

@@ -8,6 +8,7 @@ import onnx.parser
 
 from stages.parity.compare import compare
 from tests.conftest import in_workspace
+from tests.messages import expect
 
 
 def test_the_door_is_importable_from_the_stage() -> None:
@@ -25,12 +26,15 @@ def test_two_files_from_any_folder(tmp_path: Path) -> None:
     options = ("--inputs", "samples.npz", "--locate", "never")
     for candidate, code, word in (("a", 0, "passed"), ("b", 1, "failed")):
         done = in_workspace(tmp_path, *command, f"{candidate}.onnx", *options)
-        assert done.returncode == code and done.stdout.startswith(f"{word}: {candidate}.onnx against a.onnx")
+        assert done.returncode == code and done.stdout.startswith(f"{word}: {candidate}.onnx ")
+        expect(done.stdout.splitlines()[0], None, "a.onnx")
     done = in_workspace(tmp_path, *command, "absent.onnx", *options)
-    assert done.returncode == 2 and done.stderr.startswith("verify: absent.onnx: no such file")
+    assert done.returncode == 2 and done.stderr.startswith("verify: absent.onnx: ")
+    expect(done.stderr, "file-missing")
 
 
 def test_without_arguments_it_is_the_stage(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("- no mapping")
     done = in_workspace(tmp_path, "python", "-m", "stages.verify")
-    assert done.returncode == 1 and "params.yaml: expected a mapping, got list" in done.stderr
+    assert done.returncode == 1
+    expect(done.stderr, "file-unreadable", "params.yaml", "list")

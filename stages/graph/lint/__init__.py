@@ -125,7 +125,7 @@ def lint(
     try:
         versions = parse_version(tensorrt)
     except ValueError as error:
-        raise StageError(f"lint: {error}") from error
+        raise StageError("bad-syntax", f"lint: {error}") from error
     model, fault = inlined(model, plugin_ops)
     check_complete(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)

@@ -46,7 +46,7 @@ def parse_ignores(entries: Iterable[str], rules: Collection[str]) -> list[Ignore
         except re.error as error:
             faults.append(f"{text!r}: expected a regular expression behind the @ ({error})")
     if faults:
-        raise StageError("bad entries in lint.ignore:\n  " + "\n  ".join(faults))
+        raise StageError("bad-syntax", "bad entries in lint.ignore:\n  " + "\n  ".join(faults))
     return found
 
 

@@ -74,7 +74,9 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         StageError: a pass that there is not; a graph with a cycle; a node without what its operator requires.
     """
     if unknown := [name for name in passes if name not in PASSES]:
-        raise StageError(f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}")
+        raise StageError(
+            "unknown-choice", f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
+        )
     report = RepairReport()
     if not passes:
         return report

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from conf.codes import coded
 from stages.graph.facts import all_nodes, is_op, made_by
 from stages.graph.repair.masks_by_position import (
     covers,
@@ -32,9 +33,10 @@ from stages.graph.repair.where_arithmetic import chosen
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
 _READ = "the number of rows that it gives is the number of true elements; weigh with the mask, or take topk rows"
-_SIZES = (
+_SIZES = coded(
+    "sizes-unknown",
     "its mask is not known to have the sizes of the axes that it indexes, which positions need not and a Where must; "
-    "give both the same name among the dynamic axes, or fixed sizes"
+    "give both the same name among the dynamic axes, or fixed sizes",
 )
 
 

@@ -112,13 +112,16 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     if not isinstance(module, torch.nn.Module) and callable(module):
         module = module()
     if not isinstance(module, torch.nn.Module):
-        raise StageError(f"lint: expected a torch module or a function that returns one, got {type(module).__name__}")
+        raise StageError(
+            "wrong-return", f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
+        )
     name, forward = entry(module)
     root = definition(forward) if forward is not None else None
     if root is None:
         raise StageError(
+            "no-source",
             f"lint: {type(module).__qualname__}.{name} has no python source that can be read; expected a def in a file "
-            "or a notebook cell; give the module that is traced, not a scripted or compiled one"
+            "or a notebook cell; give the module that is traced, not a scripted or compiled one",
         )
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     walker = Walker(packages)

@@ -1,7 +1,7 @@
 """Where models come from: one file each, called as `model.source` calls it, with
 
 Options                      a frozen dataclass: what `model.options` may hold, with the types; defaults are in YAML
-faults(config)               what is wrong with the keys of `model`, a sentence each, beyond their types
+faults(config)               what is wrong with the keys of `model` beyond their types: a sentence each, with its code
 files(config, root)          its files and folders (weights, configurations), for the fingerprints of `inputs`
 open_model(config, root)     the model as its source gives it: stages.models.model.Model
 """

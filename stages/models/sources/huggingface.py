@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError, first_line, typed_line
@@ -92,25 +93,28 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     yield from own_decoder(config)
     if not options.id:
-        yield (
+        yield coded(
+            "needs-value",
             "model.options.id: this model needs an id of the Hugging Face hub or a folder: model.options.id=owner/name "
-            "model.options.revision=<commit>, or model.options.id=./mine"
+            "model.options.revision=<commit>, or model.options.id=./mine",
         )
     elif fault := fault_of_revision(options.id, options.revision):
         yield f"model.options.revision: {fault}"
     if model.checkpoint is not None:
-        yield (
+        yield coded(
+            "in-conflict",
             "model.checkpoint: weights are those beside the model's configuration (model.options.id); expected null, "
-            f"got {model.checkpoint!r}"
+            f"got {model.checkpoint!r}",
         )
     yield from half_a_size(config, "the processor's")
     yield from another_layout(config, "models of transformers take")
     if model.inputs is not None:
-        yield "model.inputs: one of pictures, known of this source; expected null"
+        yield coded("in-conflict", "model.inputs: one of pictures, known of this source; expected null")
     if model.outputs is None and model.drop_outputs:
-        yield (
+        yield coded(
+            "in-conflict",
             "model.drop_outputs: of this source there are logits, and of detectors boxes, which all are needed; "
-            f"expected [], got {model.drop_outputs}"
+            f"expected [], got {model.drop_outputs}",
         )
 
 
@@ -170,22 +174,25 @@ def _configuration(folder: Path, task: Task) -> Any:
     kind = content.get("model_type")
     if kernels := sorted(set(_foreign_kernels(content))):
         raise StageError(
+            "code-refused",
             f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is code from elsewhere, "
             f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
-            "same operations whichever computes them"
+            "same operations whichever computes them",
         )
     if kind not in transformers.CONFIG_MAPPING:
         raise StageError(
+            "not-supported",
             f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
-            "lies beside a model is never run: load it in a function of your own (model=torch)"
+            "lies beside a model is never run: load it in a function of your own (model=torch)",
         )
     shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
     if type(shape) not in _types(task):
         others = [other.value for other in Task if type(shape) in _types(other)]
         remedy = f"model.options.task={others[0]}" if others else "model=torch takes a function of your own"
         raise StageError(
+            "in-conflict" if others else "not-supported",
             f"model.options.task: {path}: transformers {transformers.__version__} has no {task.value} of model_type "
-            f"{kind!r}; {remedy}"
+            f"{kind!r}; {remedy}",
         )
     return shape
 
@@ -278,8 +285,9 @@ def _checked(report: dict[str, Any], folder: Path) -> list[str]:
         )
         lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
         raise StageError(
+            "wrong-file",
             f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
-            "this task; give a model whose head is trained, too\n" + "\n".join(lines)
+            "this task; give a model whose head is trained, too\n" + "\n".join(lines),
         )
     return [f"{folder}: {len(unexpected)} tensors are not used: {_first(unexpected)}"] if unexpected else []
 
@@ -295,12 +303,13 @@ def _explained(where: Path, make: Callable[[], Any]) -> Any:
             named = f"the package {package}, which is not installed" if package else first_line(error)
             remedy = f"pip install {package.lower()}" if package else "install it"
             raise StageError(
+                "package-missing",
                 f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
-                "transformers has itself"
+                "transformers has itself",
             ) from error
         except Exception as error:  # transformers raises what its parts raise
             raise StageError(
-                f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
+                "module-fails", f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
             ) from error
 
 
@@ -332,8 +341,9 @@ def _returned(network: torch.nn.Module, shape: Any, pictures: torch.Tensor) -> A
             return network(pixel_values=pictures)
     except Exception as error:  # whatever the network raises
         raise StageError(
+            "module-fails",
             f"model.image_size: the model ({shape.model_type}) fails on pictures of {list(pictures.shape[2:])}: "
-            f"{typed_line(error)}"
+            f"{typed_line(error)}",
         ) from error
 
 
@@ -353,9 +363,10 @@ def _meaning(shape: Any) -> dict[str, Any]:
         return known
     what = f"model_type {shape.model_type!r}" + ("" if known is None else " trained without focal loss")
     raise StageError(
+        "needs-value",
         f"model.outputs: what the logits of {what} mean is not known here; known are {', '.join(LOGITS)}. Declare the "
         "outputs, for instance: model.outputs=[{name: logits, kind: logits, activation: sigmoid}, {name: boxes, "
-        "kind: boxes, take: pred_boxes, format: cxcywh, normalized: true}]"
+        "kind: boxes, take: pred_boxes, format: cxcywh, normalized: true}]",
     )
 
 
@@ -375,8 +386,9 @@ def _check_classes(returned: tuple[Any, ...], outputs: list[Output], classes: li
         count = tensor.shape[-1] - bool(declared.layout.get("no_object"))
         if count != len(classes):
             raise StageError(
+                "wrong-class-count",
                 f"model.classes: {folder}: expected {count} names, as many as output {declared.name!r} has classes, "
-                f"got {len(classes)}"
+                f"got {len(classes)}",
             )
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Config, DecoderName
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError, typed_line
@@ -93,20 +94,25 @@ def faults(config: Config) -> list[str]:
 def _faults(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if config.decoder.name is DecoderName.none:
-        yield "decoder: expected dfine or rtdetrv2, got none"
+        yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
     if model.checkpoint is None and options.name is None:
-        yield (
+        yield coded(
+            "needs-value",
             "model.checkpoint: this model needs a checkpoint of lightly-train (model.checkpoint=exported_best.pt), or "
-            "a registered name: model.options.name=dinov3/vitt16-ltdetr model.options.random=true"
+            "a registered name: model.options.name=dinov3/vitt16-ltdetr model.options.random=true",
         )
     if model.checkpoint is not None and options.random:
-        yield "model.options.random: model.checkpoint has weights; expected false, or model.checkpoint=null, got true"
+        yield coded(
+            "in-conflict",
+            "model.options.random: model.checkpoint has weights; expected false, or model.checkpoint=null, got true",
+        )
     yield from half_a_size(config, "the checkpoint's")
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
-            yield (
+            yield coded(
+                "axis-fixed",
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: lightly-train makes positions and anchors for "
-                "one size; only the batch (axis 0) is dynamic"
+                "one size; only the batch (axis 0) is dynamic",
             )
     yield from another_layout(config, "LT-DETR takes")
     yield from declared_needlessly(config)
@@ -167,7 +173,10 @@ def _wanted(config: Config, root: Path) -> _Wanted:
 
 def _check_name(name: str, where: str) -> None:
     if not _detector().is_supported_model(name):
-        raise StageError(f"{where}: lightly-train {_version()} has no LT-DETR {name!r}; it has {', '.join(_names())}")
+        raise StageError(
+            "unknown-choice",
+            f"{where}: lightly-train {_version()} has no LT-DETR {name!r}; it has {', '.join(_names())}",
+        )
 
 
 def _of_name(name: str, classes: list[str], config: Config) -> _Wanted:
@@ -197,8 +206,9 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> _Wanted:
     made_by = str(content.get("model_class_path"))
     if made_by.rpartition(".")[2] not in _DETECTORS:
         raise StageError(
+            "wrong-file",
             f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {made_by}; other "
-            "models of lightly-train can be made by a function of yours (model=torch)"
+            "models of lightly-train can be made by a function of yours (model=torch)",
         )
     try:
         arguments = dict(content["model_init_args"])
@@ -208,11 +218,14 @@ def _of_checkpoint(path: Path, config: Config, name: str | None) -> _Wanted:
         tensors = dict(content["train_model"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StageError(
+            "file-unreadable",
             f"weights: {path}: expected model_init_args with model_name, classes and image_size, and train_model with "
-            f"tensors, as training writes them, but {type(error).__name__}: {error}; export it again"
+            f"tensors, as training writes them, but {type(error).__name__}: {error}; export it again",
         ) from error
     if name not in (None, stored):
-        raise StageError(f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}")
+        raise StageError(
+            "in-conflict", f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}"
+        )
     _check_name(stored, f"weights: {path}")
     further = {key: value for key, value in arguments.items() if key not in _SET_HERE}
     if isinstance(further.get("backbone_args"), Mapping):
@@ -234,8 +247,9 @@ def _renamed(classes: dict[int, str], config: Config, path: Path) -> dict[int, s
         return classes
     if len(given) != len(classes):
         raise StageError(
+            "wrong-class-count",
             f"model.classes: {path}: expected {len(classes)} names, as many as it was trained for, or null, got "
-            f"{len(given)}"
+            f"{len(given)}",
         )
     return dict(zip(classes, given, strict=True))
 
@@ -245,7 +259,9 @@ def _of_tensors(path: Path, config: Config, name: str | None) -> _Wanted:
     tensors = read_checkpoint(path).tensors
     if name is None or not config.model.classes:
         key, needed = ("model.classes", "names") if name else ("model.options.name", "a registered name")
-        raise StageError(f"{key}: {path} has tensors alone, and does not say what they are of; expected {needed}")
+        raise StageError(
+            "needs-value", f"{key}: {path} has tensors alone, and does not say what they are of; expected {needed}"
+        )
     wanted = _of_name(name, config.model.classes, config)
     return replace(wanted, tensors=_of_network(tensors), said=f"weights: {path}")
 
@@ -274,12 +290,16 @@ def _network(wanted: _Wanted, config: Config) -> Any:
         raise
     except Exception as error:  # what lightly-train and pydantic raise
         raise StageError(
+            "module-fails",
             f"{wanted.said}: lightly-train {_version()} cannot make {wanted.name} with {wanted.further} at "
-            f"{list(wanted.size)}: {typed_line(error)}; not every name has both decoders"
+            f"{list(wanted.size)}: {typed_line(error)}; not every name has both decoders",
         ) from error
     decoder, asked = _decoder_of(network), config.decoder.name.value
     if decoder != asked:
-        raise StageError(f"decoder: {wanted.said.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}")
+        raise StageError(
+            "in-conflict",
+            f"decoder: {wanted.said.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}",
+        )
     return network.to("cpu", torch.float32).eval()
 
 
@@ -305,8 +325,9 @@ def _pictures(network: Any, wanted: _Wanted) -> torch.Tensor:
             network(pictures)
     except Exception as error:  # whatever the network raises
         raise StageError(
+            "module-fails",
             f"model.image_size: {wanted.name} fails on pictures of {list(wanted.size)}: {typed_line(error)}; "
-            "expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
+            "expected sides that are multiples of its strides (32, of DINOv2's backbones 28)",
         ) from error
     return pictures
 
@@ -315,7 +336,10 @@ def _preprocessing(network: Any, wanted: _Wanted) -> Preprocessing:
     """Mean and std are not part of lightly-train's exported graph."""
     mean, std = (tuple(float(value) for value in network.image_normalize[key]) for key in ("mean", "std"))
     if len(mean) != 3:
-        raise StageError(f"{wanted.said}: it takes pictures of {len(mean)} channels; expected 3, as pictures here have")
+        raise StageError(
+            "not-supported",
+            f"{wanted.said}: it takes pictures of {len(mean)} channels; expected 3, as pictures here have",
+        )
     return Preprocessing(size=list(wanted.size), mean=mean, std=std)
 
 
@@ -351,16 +375,18 @@ _TASKS = "lightly_train._task_models"
 def _check_installed() -> None:
     if importlib.util.find_spec("lightly_train") is None:
         raise StageError(
+            "package-missing",
             "model.source: lightly_train needs the package lightly-train (AGPL-3.0), which is not installed: "
-            'pip install "truehalf[lightly]"'
+            'pip install "truehalf[lightly]"',
         )
     try:
         importlib.import_module("lightly_train")
     except Exception as error:  # ImportError of what it needs, RuntimeError of torchvision's operators
         raise StageError(
+            "package-broken",
             f"model.source: lightly-train is installed and cannot be imported: {typed_line(error)}; "
             "torch and torchvision have to be of one build and fit each other: pip install --force-reinstall both from "
-            "one index, or see `make test-lightly`"
+            "one index, or see `make test-lightly`",
         ) from error
 
 
@@ -374,8 +400,9 @@ def _private(module: str, name: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise StageError(
+            "package-missing",
             f"model.source: lightly-train {_version()} has no {module}.{name}; known here is 0.18.0: "
-            'pip install "lightly-train==0.18.0"'
+            'pip install "lightly-train==0.18.0"',
         ) from error
 
 
@@ -428,8 +455,9 @@ def _downloaded(name: str) -> Path:
     if name not in known:
         trained = [each for each in _names() if each in known]
         raise StageError(
+            "unknown-choice",
             f"model.checkpoint: lightly-train {_version()} has no weights of {name!r} to download; give a checkpoint, "
-            f"set model.options.random=true for seeded random weights, or name one of {', '.join(trained)}"
+            f"set model.options.random=true for seeded random weights, or name one of {', '.join(trained)}",
         )
     file, digest = known[name]
     cache = _private("lightly_train._env", "Env").LIGHTLY_TRAIN_MODEL_CACHE_DIR.value.expanduser()
@@ -439,14 +467,16 @@ def _downloaded(name: str) -> Path:
         path = Path(_private(helpers, "download_checkpoint")(name))
     except Exception as error:  # what urllib and the disk raise
         raise StageError(
+            "download-fails",
             f"model.options.name: the weights of {name} are not in {cache}, and cannot be downloaded: "
-            f"{typed_line(error)}; {remedy}"
+            f"{typed_line(error)}; {remedy}",
         ) from error
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != digest:
         raise StageError(
+            "wrong-file",
             f"model.options.name: {path}: expected the SHA-256 {digest}, which lightly-train {_version()} has for "
-            f"{name}, got {found}; delete it, and {remedy}"
+            f"{name}, got {found}; delete it, and {remedy}",
         )
     return path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from conf.codes import coded
 from conf.schema import CONF, Config
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
@@ -52,12 +53,20 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     model = config.model
     yield from own_decoder(config, "file")
     if model.checkpoint is None:
-        yield "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
+        yield coded(
+            "needs-value", "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
+        )
     if model.drop_outputs:
-        yield f"model.drop_outputs: the file is passed on with all its outputs; expected [], got {model.drop_outputs}"
+        yield coded(
+            "in-conflict",
+            f"model.drop_outputs: the file is passed on with all its outputs; expected [], got {model.drop_outputs}",
+        )
     for i, each in enumerate(model.outputs or ()):
         if each.take is not None:
-            yield f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}"
+            yield coded(
+                "in-conflict",
+                f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}",
+            )
 
 
 def files(config: Config, root: Path) -> list[Path]:
@@ -139,26 +148,35 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
     if weights or nodes or ends:
         first = [f"{value.name!r}" for value in (*ends, *weights)] + [f"node {node.name!r}" for node in nodes]
         raise StageError(
+            "wrong-dtype",
             f"model.checkpoint: {path} is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} "
             f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
-            "from: FP16 is made here, and held against FP32"
+            "from: FP16 is made here, and held against FP32",
         )
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype is None or value.shape is None:
-            raise StageError(f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew")
+            raise StageError(
+                "wrong-file",
+                f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew",
+            )
         if value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
             raise StageError(
+                "wrong-dtype",
                 f"model.checkpoint: {path}: {value.name!r} is {value.dtype.name}; expected floats at the ends to be "
-                "FLOAT, which is FP32; export the model in FP32"
+                "FLOAT, which is FP32; export the model in FP32",
             )
     for value in model.graph.inputs:
         if value.const_value is not None:
             raise StageError(
+                "wrong-file",
                 f"model.checkpoint: {path}: input {value.name!r} has a value in the file, too, which runs may replace; "
-                "expected inputs without; export the model without keeping initializers as inputs"
+                "expected inputs without; export the model without keeping initializers as inputs",
             )
         if not len(value.shape or ()):
-            raise StageError(f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample")
+            raise StageError(
+                "wrong-shape",
+                f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample",
+            )
 
 
 def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
@@ -171,14 +189,16 @@ def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
         named = [entry["name"] for kind in ("inputs", "outputs") for entry in spec[kind]]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise StageError(
+            "wrong-spec",
             f"model.checkpoint: {path}: metadata {SPEC_KEY!r} is no I/O spec ({type(error).__name__}: {error}); "
-            "take it out of the file, or write it anew"
+            "take it out of the file, or write it anew",
         ) from error
     there = [str(value.name) for value in (*model.graph.inputs, *model.graph.outputs)]
     if sorted(named) != sorted(there):
         raise StageError(
+            "wrong-spec",
             f"model.checkpoint: {path}: the I/O spec in its metadata is of another model: it names {', '.join(named)}, "
-            f"and the file has {', '.join(there)}; take it out of the file, or write it anew"
+            f"and the file has {', '.join(there)}; take it out of the file, or write it anew",
         )
     return dict(spec)
 
@@ -190,11 +210,14 @@ def _inputs(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[In
         declared = {each.name: each for each in config.model.inputs}
         if sorted(declared) != sorted(values):
             raise StageError(
-                f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}"
+                "wrong-name",
+                f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}",
             )
         for name, entry in declared.items():
             if entry.dtype != _dtype(values[name]):
-                raise StageError(f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}")
+                raise StageError(
+                    "wrong-dtype", f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}"
+                )
         kinds = {name: entry.kind.value for name, entry in declared.items()}
         return [_input(value, kinds[name], None, config) for name, value in values.items()]
     if spec:
@@ -203,7 +226,8 @@ def _inputs(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[In
     ((_, value), *others) = values.items()
     if others or _channels_at(value) is None:
         raise StageError(
-            f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]"
+            "needs-value",
+            f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]",
         )
     return [_input(value, "images", None, config)]
 
@@ -215,15 +239,21 @@ def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, c
         kind = "tensor" if known is None else "images"
     if kind != "images":
         if kind == "picture_size" and sides[1:] not in ([2], [None]):
-            raise StageError(f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width")
+            raise StageError(
+                "wrong-shape", f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width"
+            )
         return Input(name, kind, _dtype(value), tuple(sides[1:]))
     at = _channels_at(value)
     if at is None:
-        raise StageError(f"model.inputs: expected pictures, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}")
+        raise StageError(
+            "wrong-shape", f"model.inputs: expected pictures, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
+        )
     layout = "NCHW" if at == 1 else "NHWC"
     preprocessing = declared_preprocessing(config, known or Preprocessing(layout=layout))
     if preprocessing.layout != layout:
-        raise StageError(f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}")
+        raise StageError(
+            "in-conflict", f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
+        )
     preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
     normalization = (entry or {}).get("normalization") or {}
     inside = normalization.get("where") == "inside the graph"
@@ -236,9 +266,14 @@ def _size(name: str, sides: Sequence[int | None], wanted: Sequence[int] | None) 
     size = [side or (wanted or (None, None))[position] for position, side in enumerate(sides)]
     known = [side for side in size if side is not None]
     if len(known) < 2:
-        raise StageError(f"model.image_size: height or width of {name!r} varies in the file; expected [height, width]")
+        raise StageError(
+            "needs-value", f"model.image_size: height or width of {name!r} varies in the file; expected [height, width]"
+        )
     if wanted is not None and list(wanted) != known:
-        raise StageError(f"model.image_size: the file fixes {name!r} at {known}, got {list(wanted)}; set it to {known}")
+        raise StageError(
+            "in-conflict",
+            f"model.image_size: the file fixes {name!r} at {known}, got {list(wanted)}; set it to {known}",
+        )
     return known
 
 
@@ -248,7 +283,9 @@ def _outputs(config: Config, model: ir.Model, spec: Mapping[str, Any], path: Pat
     if config.model.outputs is not None:
         known = {each.name: each for each in declared_outputs(config.model.outputs)}
         if unknown := [name for name in known if name not in names]:
-            raise StageError(f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}")
+            raise StageError(
+                "wrong-name", f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
+            )
         return [known.get(name, Output(name)) for name in names]
     said = {entry["name"]: entry for entry in spec.get("outputs", ())}
     keys = ("activation", "format", "normalized", "no_object")
@@ -282,8 +319,9 @@ def _fixed_batch(model: ir.Model, path: Path) -> int | None:
     fixed = {str(value.name): side for value in model.graph.inputs if (side := _sides(value)[0]) is not None}
     if len(set(fixed.values())) > 1 or (fixed and len(fixed) < len(model.graph.inputs)):
         raise StageError(
+            "wrong-shape",
             f"model.checkpoint: {path}: expected the batch as the first axis of every input, got "
-            f"{_listed(model.graph.inputs)}"
+            f"{_listed(model.graph.inputs)}",
         )
     return next(iter(fixed.values()), None)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Config, Resample
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError, typed_line
@@ -63,15 +64,21 @@ def _faults(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:
-        yield "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18"
+        yield coded(
+            "needs-value",
+            "model.options.name: expected the name of a model of timm, such as model.options.name=resnet18",
+        )
     elif "." in options.name:
         name, _, tag = options.name.partition(".")
-        yield (
+        yield coded(
+            "bad-syntax",
             f"model.options.name: expected a name without a tag, got {options.name!r}: model.options.name={name} "
-            f"model.options.weights={tag}"
+            f"model.options.weights={tag}",
         )
     elif not options.name.replace("_", "").isalnum():
-        yield f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
+        yield coded(
+            "bad-syntax", f"model.options.name: expected a name as timm.list_models() has it, got {options.name!r}"
+        )
     yield from two_kinds_of_weights(config)
     yield from key_of_no_checkpoint(config)
     yield from half_a_size(config, "the model's")
@@ -121,12 +128,15 @@ def _pretrained(options: Options) -> Any:
     if not timm.is_model(options.name):
         near = difflib.get_close_matches(options.name or "", timm.list_models(), n=3)
         said = f"; did you mean {' or '.join(near)}?" if near else "; timm.list_models() has all names"
-        raise StageError(f"model.options.name: timm {timm.__version__} has no model {options.name!r}{said}")
+        raise StageError(
+            "unknown-choice", f"model.options.name: timm {timm.__version__} has no model {options.name!r}{said}"
+        )
     tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{options.name}.*")]
     if options.weights is not None and options.weights not in tags:
         raise StageError(
+            "unknown-choice",
             f"model.options.weights: timm {timm.__version__} has no weights {options.weights!r} of {options.name}; "
-            f"expected {', '.join(tags) or 'none: it has no weights of this model'}{' or null' if tags else ''}"
+            f"expected {', '.join(tags) or 'none: it has no weights of this model'}{' or null' if tags else ''}",
         )
     tagged = options.name if options.weights is None else f"{options.name}.{options.weights}"
     return timm.get_pretrained_cfg(tagged)
@@ -149,7 +159,10 @@ def _network(config: Config, root: Path, known: Any, size: list[int]) -> tuple[t
         try:
             network: torch.nn.Module = timm.create_model(tagged, **keywords).eval()
         except Exception as error:  # of the network, of the hub's client, of timm's assertions on sizes
-            raise StageError(_refusal(tagged, known, keywords, error)) from error
+            raise StageError(
+                "module-fails" if options.weights is None else "download-fails",
+                _refusal(tagged, known, keywords, error),
+            ) from error
     if options.weights is not None:
         return network, f"weights: {tagged} of timm {timm.__version__}{_place(known)}"
     if config.model.checkpoint is None:
@@ -201,12 +214,15 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
         with torch.no_grad():
             returned = network(torch.zeros(1, 3, *size))
     except Exception as error:  # whatever the network raises
-        raise StageError(f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}") from error
+        raise StageError(
+            "module-fails", f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}"
+        ) from error
     if not isinstance(returned, torch.Tensor) or returned.ndim != 2:
         raise StageError(
+            "not-supported",
             f"model.options.name: {name} does not return class logits [N, classes] but a {type(returned).__name__}"
             f"{f' of {returned.ndim} axes' if isinstance(returned, torch.Tensor) else ''}; for other outputs, "
-            "model=torch takes a function of yours"
+            "model=torch takes a function of yours",
         )
     return int(returned.shape[1])
 
@@ -217,8 +233,9 @@ def _class_names(config: Config, known: Any, count: int) -> list[str]:
     if names is not None:
         if len(names) != count:
             raise StageError(
+                "wrong-class-count",
                 f"model.classes: {config.model.options.name} with these weights has {count}; expected as many names or "
-                f"null, got {len(names)}"
+                f"null, got {len(names)}",
             )
         return list(names)
     if config.model.options.weights is not None:
@@ -243,7 +260,8 @@ def _inputs(config: Config, known: Any) -> tuple[list[Input], list[str]]:
     channels, height, width = data["input_size"]
     if channels != 3:
         raise StageError(
-            f"model.options.name: {config.model.options.name} takes pictures of {channels} channels; expected 3 (RGB)"
+            "not-supported",
+            f"model.options.name: {config.model.options.name} takes pictures of {channels} channels; expected 3 (RGB)",
         )
     resample = data["interpolation"] if data["interpolation"] in [each.value for each in Resample] else "bilinear"
     mode, share = data["crop_mode"], data["crop_pct"]

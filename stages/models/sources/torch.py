@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Config
 from stages.imported import imported, said
 from stages.io import StageError, typed_line
@@ -61,16 +62,20 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     yield from own_decoder(config, "module")
     if options.factory is None:
-        yield (
+        yield coded(
+            "needs-value",
             "model.options.factory: model=torch needs the function that makes your module: "
-            "model.options.factory=my_package.my_module:build"
+            "model.options.factory=my_package.my_module:build",
         )
     for key in ("factory", "prepare"):
         name = getattr(options, key)
         if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
-            yield f"model.options.{key}: expected package.module:function, got {name!r}"
+            yield coded("bad-syntax", f"model.options.{key}: expected package.module:function, got {name!r}")
     if takes_pictures(config) and None in model.image_size:
-        yield f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}"
+        yield coded(
+            "needs-value",
+            f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}",
+        )
     yield from key_of_no_checkpoint(config)
 
 
@@ -121,7 +126,8 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
         network = _called(options.factory, "model.options.factory", root, **options.kwargs)
     if not isinstance(network, torch.nn.Module):
         raise StageError(
-            f"model.options.factory: {options.factory} returned a {type(network).__name__}; expected a torch.nn.Module"
+            "wrong-return",
+            f"model.options.factory: {options.factory} returned a {type(network).__name__}; expected a torch.nn.Module",
         )
     return network.to("cpu", torch.float32).eval()
 
@@ -147,15 +153,17 @@ def _outputs(
     except Exception as error:  # whatever the module raises
         shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
         raise StageError(
+            "module-fails",
             f"model.options.factory: the module fails on {shapes}: {typed_line(error)}; "
-            "model.inputs and model.image_size say what goes in"
+            "model.inputs and model.image_size say what goes in",
         ) from error
     outputs, takes = outputs_of(config, returned)
     names = [each.name for each in inputs]
     if clashing := [each.name for each in outputs if each.name in names]:
         raise StageError(
+            "given-twice",
             f"model.outputs: the module returns {', '.join(clashing)}, and an input has this name; give outputs other "
-            "names in model.outputs, each with `take`"
+            "names in model.outputs, each with `take`",
         )
     return outputs, takes
 
@@ -173,14 +181,16 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
         copied = copy.deepcopy(network)
     except Exception as error:  # whatever a part of the module raises
         raise StageError(
+            "not-supported",
             f"model.options.prepare: the module cannot be copied ({typed_line(error)}), and "
-            "is not changed itself; prepare it in the factory"
+            "is not changed itself; prepare it in the factory",
         ) from error
     returned = _called(options.prepare, "model.options.prepare", root, copied)
     if returned is not None and not isinstance(returned, torch.nn.Module):
         raise StageError(
+            "wrong-return",
             f"model.options.prepare: {options.prepare} returned a {type(returned).__name__}; expected a "
-            "torch.nn.Module, or nothing where it changes the one that it gets"
+            "torch.nn.Module, or nothing where it changes the one that it gets",
         )
     module.network = (copied if returned is None else returned).eval()
     try:
@@ -201,4 +211,4 @@ def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -
     except StageError:
         raise
     except Exception as error:  # whatever the user's code raises
-        raise StageError(f"{key}: {name} raised {said(error)}") from error
+        raise StageError("function-fails", f"{key}: {name} raised {said(error)}") from error

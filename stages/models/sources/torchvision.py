@@ -18,6 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.codes import coded
 from conf.schema import Config
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError, first_line, typed_line
@@ -80,7 +81,10 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     options = config.model.options
     yield from own_decoder(config)
     if not options.name:
-        yield "model.options.name: expected the name of a model of torchvision, such as model.options.name=ssd300_vgg16"
+        yield coded(
+            "needs-value",
+            "model.options.name: expected the name of a model of torchvision, such as model.options.name=ssd300_vgg16",
+        )
     yield from two_kinds_of_weights(config)
     yield from key_of_no_checkpoint(config)
     yield from half_a_size(config, "the weights'")
@@ -92,24 +96,30 @@ def _faults_of_task(config: Config) -> Iterator[str]:
     model, options = config.model, config.model.options
     if options.task is Task.classification:
         if options.candidates is not None:
-            yield f"model.options.candidates: of detectors; expected null of a classifier, got {options.candidates}"
+            yield coded(
+                "in-conflict",
+                f"model.options.candidates: of detectors; expected null of a classifier, got {options.candidates}",
+            )
         return
     if options.candidates is None or not 1 <= options.candidates <= MOST_CANDIDATES:
-        yield (
+        yield coded(
+            "out-of-range",
             f"model.options.candidates: expected 1 to {MOST_CANDIDATES} (what TensorRT's TopK takes), got "
-            f"{options.candidates}"
+            f"{options.candidates}",
         )
     given = [key for key in ("range", "mean", "std") if getattr(model.preprocessing, key) is not None]
     if given:
-        yield (
+        yield coded(
+            "in-conflict",
             f"model.preprocessing.{', '.join(given)}: a detector of torchvision normalises RGB in 0..1 by itself, "
-            "inside the graph; expected null"
+            "inside the graph; expected null",
         )
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
-            yield (
+            yield coded(
+                "axis-fixed",
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: anchors are baked for model.image_size; only the "
-                "batch (axis 0) is dynamic"
+                "batch (axis 0) is dynamic",
             )
 
 
@@ -171,20 +181,22 @@ def _check_name(options: Options) -> None:
         other = next((task for task in Task if name in names[task]), None)
         if other is not None:
             choice = "torchvision" if other is Task.detection else "torchvision_classifier"
-            raise StageError(f"model.options.task: {name} is a model for {other.value}: model={choice}")
+            raise StageError("in-conflict", f"model.options.task: {name} is a model for {other.value}: model={choice}")
         near = difflib.get_close_matches(name, names[options.task], n=3)
         said = f"; did you mean {' or '.join(near)}?" if near else ""
         raise StageError(
+            "unknown-choice",
             f"model.options.name: torchvision has no model {name!r} for {options.task.value}{said} It has "
-            f"{', '.join(names[options.task])}"
+            f"{', '.join(names[options.task])}",
         )
     if options.task is Task.detection and "rcnn" in name:
         one_stage = [each for each in names[options.task] if "rcnn" not in each]
         raise StageError(
+            "not-supported",
             f"model.options.name: {name} has two stages with NMS between them: how many boxes reach the second one "
             "depends on the picture, and so does the size of every tensor behind it, which no graph of fixed sizes can "
             f"hold. Take a detector of one stage ({', '.join(one_stage)}), or export it yourself and give the file: "
-            "model=onnx model.checkpoint=<file>"
+            "model=onnx model.checkpoint=<file>",
         )
 
 
@@ -209,8 +221,9 @@ def _weights(options: Options, known: Any) -> Any:
     name = options.weights.rpartition(".")[2]
     if name not in known.__members__:
         raise StageError(
+            "unknown-choice",
             f"model.options.weights: {options.name} has no weights {options.weights!r} in torchvision; expected "
-            f"{', '.join(known.__members__)} or null"
+            f"{', '.join(known.__members__)} or null",
         )
     return known[name]
 
@@ -286,12 +299,14 @@ def _fetched(weights: Any) -> None:
         said = first_line(error)
         if path.is_file():
             raise StageError(
+                "file-unreadable",
                 f"model.options.weights: {path}: cannot be read as {weights}: {said}; delete it, and it is downloaded "
-                "again"
+                "again",
             ) from error
         raise StageError(
+            "download-fails",
             f"model.options.weights: {weights} is not in torch's cache and cannot be downloaded: {said}. Where there "
-            f"is a network, download {weights.url}; put it here as {path} (TORCH_HOME moves the cache)"
+            f"is a network, download {weights.url}; put it here as {path} (TORCH_HOME moves the cache)",
         ) from error
 
 
@@ -316,7 +331,10 @@ def _class_names(config: Config, weights: Any, count: int) -> list[str]:
     if names is None:
         return [str(name) for name in weights.meta["categories"]][-count:]
     if len(names) != count:
-        raise StageError(f"model.classes: {weights} has {count}; expected as many names or null, got {len(names)}")
+        raise StageError(
+            "wrong-class-count",
+            f"model.classes: {weights} has {count}; expected as many names or null, got {len(names)}",
+        )
     return list(names)
 
 
@@ -334,12 +352,13 @@ def _input_of_detector(config: Config, network: torch.nn.Module) -> Input:
     name, size = config.model.options.name, declared.preprocessing.size
     if size is None:
         raise StageError(
+            "needs-value",
             f"model.image_size: {name} takes pictures of any size (the shorter side {transform.min_size[0]}, the "
             f"longer one at most {transform.max_size}), and a traced model has one; set model.image_size=[height, "
-            f"width], multiples of {_STRIDE}, such as [{transform.min_size[0]}, {transform.min_size[0]}]"
+            f"width], multiples of {_STRIDE}, such as [{transform.min_size[0]}, {transform.min_size[0]}]",
         )
     if fixed is None and any(side % _STRIDE for side in size):
-        raise StageError(f"model.image_size: {name} takes multiples of {_STRIDE}, got {size}")
+        raise StageError("out-of-range", f"model.image_size: {name} takes multiples of {_STRIDE}, got {size}")
     normalized = {"mean": list(transform.image_mean), "std": list(transform.image_std)}
     return Input(declared.name, preprocessing=declared.preprocessing, normalized=normalized)
 
@@ -382,4 +401,6 @@ def _explained_size(name: str, size: list[int], make: Any) -> Any:
     try:
         return make()
     except Exception as error:
-        raise StageError(f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}") from error
+        raise StageError(
+            "module-fails", f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}"
+        ) from error

@@ -13,8 +13,8 @@ from conf.schema import Config
 from conf.validate import validate
 from stages.data.samples import calibration_samples, verification_samples
 from stages.inputs import fingerprint_data
-from stages.io import StageError
 from tests.conftest import SPEC, composed
+from tests.messages import raises
 
 HEAD = "import numpy as np\nPURPOSES = ('trace', 'calibration', 'verification')\n"
 OWN = "np.full((20, 10, 3), 50 * PURPOSES.index(purpose) + number, np.uint8)"
@@ -53,31 +53,41 @@ def test_arrays_and_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "code", "facts"),
     [
-        ("return 1 / 0", r"ZeroDivisionError: division by zero \(.*my_data\.py, line 4\)"),
-        ("return np.zeros((3, 9, 9), np.uint8)", r"expected arrays by input name, or a picture as uint8.*got ndarray"),
-        ("return np.zeros((9, 9, 3))", r"got ndarray float64 \[9, 9, 3\]"),
-        ("return None", "got NoneType"),
-        (f"return {OWN}, [[0, 0, 5, 5]], None", "expected boxes and labels, or neither"),
-        (f"return {OWN}, [[0, 0, 5, 5]], [1, 2]", r"boxes \[n, 4\] and integer labels \[n\], got boxes int64 \[1, 4\]"),
-        (f"return {OWN}, [[0, 0, 5, 5]], [1.5]", "labels float64"),
-        (f"return {OWN}, [[5, 0, 5, 5]], [1]", "with x0 < x1 and y0 < y1"),
-        (f"return {OWN}, [[0, 0, 5, 5]], [10]", "expected labels from 0 to 9, got 10"),
-        ("return {'pixels': np.zeros(3)}", "expected arrays for the inputs images, got pixels"),
+        ("return 1 / 0", "function-fails", ["ZeroDivisionError", "my_data.py", "line 4"]),
+        (
+            "return np.zeros((3, 9, 9), np.uint8)",
+            "wrong-return",
+            ["uint8 [height, width, 3]", "ndarray uint8 [3, 9, 9]"],
+        ),
+        ("return np.zeros((9, 9, 3))", "wrong-return", ["uint8 [height, width, 3]", "ndarray float64 [9, 9, 3]"]),
+        ("return None", "wrong-return", ["uint8 [height, width, 3]", "NoneType"]),
+        (f"return {OWN}, [[0, 0, 5, 5]], None", "needs-value", ["boxes", "labels"]),
+        (
+            f"return {OWN}, [[0, 0, 5, 5]], [1, 2]",
+            "wrong-return",
+            ["boxes [n, 4]", "labels [n]", "boxes int64 [1, 4]", "labels int64 [2]"],
+        ),
+        (f"return {OWN}, [[0, 0, 5, 5]], [1.5]", "wrong-return", ["labels [n]", "labels float64 [1]"]),
+        (f"return {OWN}, [[5, 0, 5, 5]], [1]", "wrong-return", ["x0 < x1", "y0 < y1"]),
+        (f"return {OWN}, [[0, 0, 5, 5]], [10]", "out-of-range", [0, 9, 10]),
+        ("return {'pixels': np.zeros(3)}", "wrong-name", ["images", "pixels"]),
     ],
 )
-def test_faults_name_the_sample(body: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_name_the_sample(
+    body: str, code: str, facts: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samples = verification_samples(config_of(tmp_path, body, monkeypatch), tmp_path, SPEC)
-    with pytest.raises(StageError, match=said) as error:
+    with raises(code, "my_data:sample/verification/3", *facts):
         samples[3]
-    assert "my_data:sample/verification/3" in str(error.value)
 
 
 def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, "pass", monkeypatch)
     (tmp_path / "my_data.py").write_text("x = 1\nraise KeyError('path')\n")
-    with pytest.raises(StageError, match=r"data\.function: 'my_data:sample'.*KeyError: 'path' \(.*my_data\.py, line 2"):
+    facts = ["data.function", "'my_data:sample'", "KeyError: 'path'", tmp_path / "my_data.py", "line 2"]
+    with raises("function-fails", *facts):
         verification_samples(config, tmp_path, SPEC)
 
 
@@ -92,7 +102,8 @@ def test_the_function_may_import_from_the_workspace_when_it_is_called(
 
 def test_a_function_that_ignores_the_purpose_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(tmp_path, "return np.full((9, 9, 3), number, np.uint8)", monkeypatch)
-    with pytest.raises(StageError, match=r"my_data:sample/calibration/0 \(calibration\) is my_data:sample/trace/0"):
+    facts = ["my_data:sample/calibration/0 (calibration)", "my_data:sample/trace/0 (trace)"]
+    with raises("given-twice", *facts):
         fingerprint_data(config, tmp_path)
 
 
@@ -101,9 +112,8 @@ def test_samples_that_two_purposes_share_late_are_found(tmp_path: Path, monkeypa
     config_of(tmp_path, body, monkeypatch)
     counts = ["data.calibration_samples=18", "data.verification_samples=30"]
     config = validate(composed("data=function", "data.function=my_data:sample", *counts))
-    with pytest.raises(
-        StageError, match=r"my_data:sample/verification/17 .verification. is .*/calibration/17"
-    ) as error:
+    facts = ["my_data:sample/verification/17 (verification)", "my_data:sample/calibration/17 (calibration)"]
+    with raises("given-twice", *facts) as error:
         fingerprint_data(config, tmp_path)
     assert str(error.value).count("(verification)") == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from conf.validate import validate
 from stages.data import npz
 from stages.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
 from stages.inputs import fingerprint_data
-from stages.io import StageError
 from tests.conftest import composed
+from tests.messages import expect, raises
 
 ROWS = TRACE_SAMPLES + 8
 SPEC = {
@@ -90,47 +91,50 @@ def test_a_row_is_its_own_memory(tmp_path: Path) -> None:
 def test_the_same_row_in_two_purposes_is_refused(tmp_path: Path) -> None:
     repeated = {name: np.concatenate([array, array]) for name, array in arrays().items()}
     np.savez(tmp_path / "all.npz", **repeated)
-    with pytest.raises(StageError, match=r"samples with two purposes: all\[\d+\] \(\w+\) is all\[\d+\] \(\w+\)"):
+    with raises("given-twice") as caught:
         fingerprint_data(config_of("all.npz", 12, 20), tmp_path)
+    first, second = re.findall(r"all\[\d+\] \((\w+)\)", str(caught.value))[:2]
+    assert first != second, "both, each with its purpose"
 
 
 def faults(tmp_path: Path, file: str = "all.npz") -> str:
-    with pytest.raises(StageError) as error:
+    with raises(None) as error:
         all_samples(config_of(file), tmp_path)
-    return str(error.value)
+    return str(error.value).replace(f"{tmp_path}/", "")
 
 
 def test_faults_are_named(tmp_path: Path) -> None:
-    assert "data.file: no such file" in faults(tmp_path)
+    path = tmp_path / "all.npz"
+    expect(faults(tmp_path), "file-missing", "data.file", path.name)
     (tmp_path / "empty").mkdir()
-    assert "holds no .npz file" in faults(tmp_path, "empty")
-    np.savez(tmp_path / "all.npz", **arrays(6))
-    assert f"holds 6 different samples; the run needs {ROWS}: {TRACE_SAMPLES} trace, " in faults(tmp_path)
-    np.savez(tmp_path / "all.npz", x=arrays()["x"], n=arrays(3)["n"])
-    assert f"expected arrays with as many samples on axis 0, got {{'x': {ROWS}, 'n': 3}}" in faults(tmp_path)
-    np.savez(tmp_path / "all.npz", x=np.float32(1))
-    assert "got {'x': None}" in faults(tmp_path)
-    np.savez(tmp_path / "all.npz", x=np.array([{}] * ROWS, object))
-    assert "'x.npy' in it is pickled" in faults(tmp_path)
-    (tmp_path / "all.npz").write_bytes(b"no archive")
-    assert "expected arrays in .npz, got a file that cannot be read" in faults(tmp_path)
+    expect(faults(tmp_path, "empty"), "file-missing", "data.file", "empty", ".npz")
+    np.savez(path, **arrays(6))
+    counts = [6, ROWS, f"{TRACE_SAMPLES} trace", "3 calibration", "5 verification"]
+    expect(faults(tmp_path), "too-few-samples", path.name, *counts)
+    np.savez(path, x=arrays()["x"], n=arrays(3)["n"])
+    expect(faults(tmp_path), "wrong-shape", path.name, "axis 0", f"{{'x': {ROWS}, 'n': 3}}")
+    np.savez(path, x=np.float32(1))
+    expect(faults(tmp_path), "wrong-shape", path.name, "{'x': None}")
+    np.savez(path, x=np.array([{}] * ROWS, object))
+    expect(faults(tmp_path), "file-unreadable", path.name, "'x.npy'", "pickled")
+    path.write_bytes(b"no archive")
+    expect(faults(tmp_path), "file-unreadable", "data.file", path.name)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "code", "facts"),
     [
-        (
-            {"x": np.zeros((ROWS, 2, 3))},
-            "input 'x': expected float32 [2, 'width'], without the batch axis, got float64",
-        ),
-        ({"x": np.zeros((ROWS, 3, 3), np.float32)}, "got float32 [3, 3]"),
-        ({"x": np.zeros((ROWS, 2), np.float32)}, "got float32 [2]"),
-        ({"y": np.zeros(ROWS)}, "expected arrays for the inputs x, n, got x, n, y"),
+        ({"x": np.zeros((ROWS, 2, 3))}, "wrong-dtype", ["'x'", "float32 [2, 'width']", "float64 [2, 3]"]),
+        ({"x": np.zeros((ROWS, 3, 3), np.float32)}, "wrong-shape", ["'x'", "float32 [2, 'width']", "float32 [3, 3]"]),
+        ({"x": np.zeros((ROWS, 2), np.float32)}, "wrong-shape", ["'x'", "float32 [2, 'width']", "float32 [2]"]),
+        ({"y": np.zeros(ROWS)}, "wrong-name", ["x, n", "x, n, y"]),
     ],
 )
-def test_arrays_that_do_not_fit_the_model(changed: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:
+def test_arrays_that_do_not_fit_the_model(
+    changed: dict[str, np.ndarray], code: str, facts: list[str], tmp_path: Path
+) -> None:
     np.savez(tmp_path / "all.npz", **arrays() | changed)
-    assert said in faults(tmp_path)
+    expect(faults(tmp_path), code, "all", *facts)
 
 
 def test_a_file_that_breaks_off_is_named(tmp_path: Path) -> None:
@@ -141,5 +145,5 @@ def test_a_file_that_breaks_off_is_named(tmp_path: Path) -> None:
     broken = bytearray((tmp_path / "all.npz").read_bytes())
     broken[3000:9000] = bytes(6000)
     (tmp_path / "all.npz").write_bytes(bytes(broken))
-    with pytest.raises(StageError, match=r"all\.npz: expected arrays in \.npz, got a file that cannot be read"):
+    with raises("file-unreadable", tmp_path / "all.npz"):
         list(drawn)

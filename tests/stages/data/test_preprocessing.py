@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from stages.data.preprocessing import declared_by, preprocessing_of
-from stages.io import StageError
+from tests.messages import expect, raises
 
 
 @pytest.fixture
@@ -62,7 +62,10 @@ def test_it_may_be_a_file(tmp_path: Path, suffix: str) -> None:
     }
 
 
-@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"])
+FILTERS = ["bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"]
+
+
+@pytest.mark.parametrize("resample", FILTERS)
 @pytest.mark.parametrize("resize", ["stretch", "letterbox"])
 def test_a_picture_is_resampled_as_declared(resample: str, resize: str) -> None:
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 48, 3), dtype=np.uint8))
@@ -72,36 +75,45 @@ def test_a_picture_is_resampled_as_declared(resample: str, resize: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "code", "facts"),
     [
-        ({"size": [640]}, "size: expected [height, width] in pixels, got [640]"),
-        ({"size": [640, 0]}, "size: expected [height, width]"),
-        ({"size": 640}, "size: expected [height, width]"),
-        ({"channels": "rgb"}, "channels: expected RGB or BGR, got 'rgb'"),
-        ({"range": [-1, 1]}, "range: expected [0, 1] or [0, 255], got [-1, 1]"),
-        ({"resize": "crop"}, "resize: expected stretch or letterbox, got 'crop'"),
-        ({"layout": "HWC"}, "layout: expected NCHW or NHWC"),
-        ({"resample": "cubic"}, "resample: expected bilinear or bicubic or lanczos or box or hamming or nearest"),
-        ({"mean": [1, 2]}, "mean: expected three numbers, got [1, 2]"),
-        ({"mean": [1, 2, float("nan")]}, "mean: expected three numbers"),
-        ({"std": [1, 0, 1]}, "std: expected no zero"),
-        ({"means": [1, 2, 3]}, "means: unknown; expected size, mean, std, channels, range, resize, layout, resample"),
+        ({"size": [640]}, "wrong-shape", ["[height, width]", "[640]"]),
+        ({"size": [640, 0]}, "wrong-shape", ["[height, width]", "[640, 0]"]),
+        ({"size": 640}, "wrong-shape", ["[height, width]", 640]),
+        ({"channels": "rgb"}, "unknown-choice", ["RGB", "BGR", "'rgb'"]),
+        ({"range": [-1, 1]}, "unknown-choice", ["[0, 1]", "[0, 255]", "[-1, 1]"]),
+        ({"resize": "crop"}, "unknown-choice", ["stretch", "letterbox", "'crop'"]),
+        ({"layout": "HWC"}, "unknown-choice", ["NCHW", "NHWC", "'HWC'"]),
+        ({"resample": "cubic"}, "unknown-choice", [*FILTERS, "'cubic'"]),
+        ({"mean": [1, 2]}, "wrong-type", ["[1, 2]"]),
+        ({"mean": [1, 2, float("nan")]}, "wrong-type", ["[1, 2, nan]"]),
+        ({"std": [1, 0, 1]}, "out-of-range", ["[1, 0, 1]"]),
+        ({"means": [1, 2, 3]}, "unknown-key", ["size, mean, std, channels, range, resize, layout, resample"]),
     ],
 )
-def test_faults(keys: dict, said: str) -> None:
-    with pytest.raises(StageError) as error:
+def test_faults(keys: dict, code: str, facts: list[object]) -> None:
+    with raises("wrong-preprocessing") as error:
         preprocessing_of(keys)
-    assert said in str(error.value)
+    (line,) = str(error.value).splitlines()[1:]
+    (key,) = keys
+    expect(line, code, f"{key}:", *facts)
 
 
 def test_all_faults_are_listed_and_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("channels: grey\nrange: 255\n")
-    with pytest.raises(StageError, match=r"preprocessing .*p\.yaml:\n  - channels.*\n  - range"):
+    with raises("wrong-preprocessing", tmp_path / "p.yaml") as error:
         preprocessing_of(tmp_path / "p.yaml")
+    channels, pixel_range = str(error.value).splitlines()[1:]
+    expect(channels, "unknown-choice", "channels:", "'grey'")
+    expect(pixel_range, "unknown-choice", "range:", 255)
     (tmp_path / "list.yaml").write_text("[1]")
-    for name, said in (("list.yaml", "expected a mapping of size"), ("absent.yaml", "expected a YAML or JSON file")):
-        with pytest.raises(StageError, match=said):
-            preprocessing_of(tmp_path / name)
+    with raises("wrong-type", tmp_path / "list.yaml", "size, mean, std", "list"):
+        preprocessing_of(tmp_path / "list.yaml")
+    with raises("file-missing", tmp_path / "absent.yaml"):
+        preprocessing_of(tmp_path / "absent.yaml")
+    (tmp_path / "broken.yaml").write_text("{")
+    with raises("file-unreadable", tmp_path / "broken.yaml"):
+        preprocessing_of(tmp_path / "broken.yaml")
 
 
 def test_what_an_io_spec_declares() -> None:

@@ -4,8 +4,6 @@ loads in ONNX Runtime where the original does; with float32 inputs and outputs i
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,37 +15,13 @@ from stages.graph.casts import clean
 from stages.graph.decide import Rules
 from stages.graph.halve import halve
 from stages.graph.ready import make_ready
+from tests.onnx_backend import FLOAT, SAMPLE_AND_WHOLE, cases, io_types, is_valid
 
-FLOAT = onnx.TensorProto.FLOAT
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.
 BEYOND_FP16 = {
     "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
     "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
 }
-
-
-def cases() -> Iterator[tuple[str, onnx.ModelProto, list[Any]]]:
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tests = load_model_tests(kind="node") + load_model_tests(kind="simple")
-    for test in tests:
-        model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
-        if FLOAT in [t for _, t in io_types(model)] and is_valid(model):
-            yield test.name, model, (test.data_sets or [([], [])])[0][0]
-
-
-def io_types(model: onnx.ModelProto) -> list[tuple[str, int]]:
-    return [(v.name, v.type.tensor_type.elem_type) for v in [*model.graph.input, *model.graph.output]]
-
-
-def is_valid(model: onnx.ModelProto) -> bool:
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
-        return False
-    return True
 
 
 def converted(proto: onnx.ModelProto, keep_io_types: bool) -> onnx.ModelProto:
@@ -90,11 +64,11 @@ def differs(expected: list[Any], got: list[Any] | None) -> bool:
     return not all(np.allclose(b, a, rtol=1e-2, atol=1e-2, equal_nan=True) for a, b in pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("whole", SAMPLE_AND_WHOLE)
 @pytest.mark.parametrize("keep_io_types", [True, False])
-def test_all_backend_nodes(keep_io_types: bool) -> None:
+def test_all_backend_nodes(keep_io_types: bool, whole: bool) -> None:
     invalid, changed_io, unloadable, different, compared, total = [], [], [], [], 0, 0
-    for name, proto, inputs in cases():
+    for name, proto, inputs in cases(whole):
         total += 1
         result = converted(proto, keep_io_types)
         if not is_valid(result):
@@ -111,5 +85,5 @@ def test_all_backend_nodes(keep_io_types: bool) -> None:
             if differs(expected, outputs(after, inputs)) and name not in BEYOND_FP16:
                 different.append(name)
     assert (invalid, changed_io, unloadable, different) == ([], [], [], [])
-    assert total > 1400
-    assert compared > 1000 or not keep_io_types
+    assert total > (1400 if whole else 700)
+    assert compared > (1000 if whole else 500) or not keep_io_types

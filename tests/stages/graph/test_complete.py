@@ -8,7 +8,7 @@ import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 from stages.graph.lint import lint
-from stages.io import StageError
+from tests.messages import raises
 from tests.stages.graph.lint.linting import model_of
 
 OPERATORS = ["Slice", "TopK", "NonZero", "Reshape", "If", "Tile", "Resize", "GridSample", "Where", "Range", "ScatterND",
@@ -22,17 +22,18 @@ def model(*nodes: onnx.NodeProto) -> ir.Model:
 
 @pytest.mark.parametrize("op_type", OPERATORS)
 def test_a_node_without_inputs_is_named(op_type: str) -> None:
-    with pytest.raises(StageError, match=f"node 'head': {op_type} has no input '.+': expected [1-9].*, got 0"):
+    schema = onnx.defs.get_schema(op_type, 17)
+    with raises("model-invalid", "'head'", op_type, repr(schema.inputs[0].name), schema.min_input, 0, "opset 17"):
         lint(model(make_node(op_type, [], ["y"], name="head")))
 
 
 def test_an_input_that_may_not_be_left_out() -> None:
-    with pytest.raises(StageError, match=r"node 'Where_y': Where has no input 'X': expected 3, got 2"):
+    with raises("model-invalid", "'Where_y'", "Where", "input 'X'", 3, 2):
         lint(model(make_node("Where", ["x", "", "x"], ["y"])))
 
 
 def test_an_output_that_is_not_there() -> None:
-    with pytest.raises(StageError, match=r"node 'sort': TopK has no output 'Indices': expected 2, got 1"):
+    with raises("model-invalid", "'sort'", "TopK", "output 'Indices'", 2, 1):
         lint(model(make_node("TopK", ["x", "x"], ["y"], name="sort")))
 
 

@@ -14,6 +14,7 @@ from stages.cast_cleanup import clean_casts
 from stages.fp16 import to_fp16
 from stages.io import defaults
 from stages.models.ltdetr import DECODERS, architecture, build
+from tests.tiers import first_of
 
 
 def exported(decoder: str, folder: Path) -> Path:
@@ -41,8 +42,7 @@ def exported(decoder: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", first_of(DECODERS))
 @pytest.mark.filterwarnings("ignore")
 def test_a_detector_converts(decoder: str, tmp_path: Path) -> None:
     source = exported(decoder, tmp_path)

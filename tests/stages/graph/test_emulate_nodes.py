@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.emulation_nodes import (
+from tests.measuring.emulated_operators import (
     FUNCTIONS,
     RESULTS,
     SEVERAL,
@@ -23,6 +23,7 @@ from benchmarks.emulation_nodes import (
     measured,
     of_largest,
 )
+from tests.onnx_backend import SAMPLE_AND_WHOLE
 
 # fmt: off
 # FP16 defines these to the bit, and numpy.float16 has the same bits.
@@ -68,14 +69,13 @@ def _compared(table: Mapping[str, Any]) -> int:
     return sum(max(part["cases"] for part in row.values()) for row in table["operators"].values())
 
 
-@pytest.mark.slow
-def test_backend_tests_keep_the_bounds() -> None:
-    rows = as_rows(measured(), {})
+@pytest.mark.parametrize("whole", SAMPLE_AND_WHOLE)
+def test_backend_tests_keep_the_bounds(whole: bool) -> None:
+    rows = as_rows(measured(whole=whole), {})
     check(rows["operators"], {})
-    assert _compared(rows) > 900
+    assert _compared(rows) > (900 if whole else 450)
 
 
-@pytest.mark.slow
 def test_functions_of_every_number_keep_the_bounds() -> None:
     check({}, as_rows(Table(), exhaustive())["all_numbers"])
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from stages.graph.normalize import (
     Names,
@@ -19,7 +19,7 @@ from stages.graph.normalize import (
     normalize,
     sort_nodes,
 )
-from stages.io import StageError
+from tests.messages import raises
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -62,11 +62,17 @@ def test_a_sorted_graph_keeps_its_order() -> None:
     assert names(model) == ["n2", "n1", "n0"]
 
 
+def quoted(error: Exception) -> list[str]:
+    """The names in a message."""
+    return re.findall(r"'(\w+)'", str(error))
+
+
 def test_the_cycle_is_named_not_what_hangs_on_it() -> None:
     body = "{ [a] a = Add(x, c) [b] b = Relu(a) [c] c = Relu(b) [d] d = Relu(c) [e] y = Relu(d) }"
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) " + body)
-    with pytest.raises(StageError, match=r"cycle through node '[abc]'"):
+    with raises("graph-cycle") as caught:
         sort_nodes(model)
+    assert quoted(caught.value) in (["a"], ["b"], ["c"])
 
 
 def test_a_cycle_in_a_subgraph_is_named() -> None:
@@ -75,8 +81,9 @@ def test_a_cycle_in_a_subgraph_is_named() -> None:
         "else_branch = e () => (float[2] ey) { ey = Neg(x) }> }"
     )
     model = ir.from_onnx_text(HEAD + "(float[2] x, bool c) => (float[2] y) " + body)
-    with pytest.raises(StageError, match=r"cycle through node '[pq]'"):
+    with raises("graph-cycle") as caught:
         sort_nodes(model)
+    assert quoted(caught.value) in (["p"], ["q"])
 
 
 def test_types_are_inferred_and_symbolic_dimensions_kept() -> None:
@@ -116,8 +123,9 @@ def test_repeated_nodes_are_dropped() -> None:
 
 
 def test_different_nodes_with_one_output_are_an_error() -> None:
-    with pytest.raises(StageError, match=r"\(Relu\) and 'n' \(Neg\) both write 'a'"):
+    with raises("model-invalid", "Relu", "Neg") as caught:
         drop_repeated_nodes(nodes(("Relu", "x", "a"), ("Neg", "x", "a")))
+    assert quoted(caught.value) == ["n", "n", "a"]
 
 
 def test_sequences_keep_their_type_and_weights_stay() -> None:
@@ -146,8 +154,9 @@ def test_a_long_way_to_a_cycle() -> None:
     steps = [f"[n{i}] v{i + 1} = Relu(v{i})" for i in range(300)]
     body = "\n".join(reversed([*steps, "[a] p = Add(v300, q)", "[b] q = Neg(p)", "[after] y = Relu(q)"]))
     model = ir.from_onnx_text(HEAD + f"(float[2] v0) => (float[2] y) {{ {body} }}")
-    with pytest.raises(StageError, match=r"cycle through node '[ab]'"):
+    with raises("graph-cycle") as caught:
         sort_nodes(model)
+    assert quoted(caught.value) in (["a"], ["b"])
     assert len(model.graph) == 303
 
 

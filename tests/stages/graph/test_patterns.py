@@ -7,6 +7,7 @@ import pytest
 
 from stages.graph.normalize import normalize
 from stages.graph.patterns import Chain, Neighbours, Position, parse_pattern
+from tests.messages import raises
 
 ATTENTION = """<ir_version: 8, opset_import: ["": 17]>
 g (float[2,4,8] x, bool[4,4] c, float[8,8] w, float[8,8] v) => (float[2,4,8] out)
@@ -130,5 +131,5 @@ def test_parsing() -> None:
 
 @pytest.mark.parametrize("text", ["A", "A -> ", "-> A", "A -> B <- C", "A B -> C", "outputs:0", "outputs", "middle:2"])
 def test_what_is_no_pattern(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a chain such as"):
+    with raises(None, "'MatMul -> Softmax'", "'LayerNormalization <- Add'", "outputs:2", error=ValueError):
         parse_pattern(text)

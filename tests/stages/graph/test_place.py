@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stages.graph.place import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
 from stages.graph.ports import FP16, FP32, End
+from tests.tiers import examples
 
 NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
 
@@ -46,7 +47,7 @@ def problems(draw: st.DrawFn, scale: int = 1) -> Problem:
     return Problem(fixed, dict(fp32), tuple(links))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(problems())
 def test_the_minimum_cut_is_the_cheapest_assignment(problem: Problem) -> None:
     assignment = min_cut(problem)
@@ -56,7 +57,7 @@ def test_the_minimum_cut_is_the_cheapest_assignment(problem: Problem) -> None:
     assert cost(problem, assignment).bytes <= cost(problem, eager(problem)).bytes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(problems(scale=10_000))
 def test_beyond_32_bits_it_is_the_cheapest_up_to_the_unit(problem: Problem) -> None:
     """Ten thousand times larger, naive costs reach 10^12 bytes: units of a few hundred bytes, one rounding an edge."""

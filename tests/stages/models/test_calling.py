@@ -1,4 +1,4 @@
-"""What modules return: named, taken, dropped, or refused with a sentence."""
+"""What modules return: named, taken, dropped, or refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from stages.io import StageError
 from stages.models.calling import all_taken, calling, named_tensors, taken
+from tests.messages import raises
+from tests.stages.models.refusing import in_order
 
 A, B, C = torch.ones(2, 1), torch.zeros(2, 2), torch.full((2, 3), 3.0)
 Pair = namedtuple("Pair", ["logits", "boxes"])
@@ -60,28 +61,28 @@ def test_auxiliary_outputs_are_dropped_by_name_or_position(returned: Any, droppe
 
 
 @pytest.mark.parametrize(
-    ("returned", "dropped", "said"),
+    ("returned", "dropped", "code", "facts"),
     [
-        ((A, (B, C)), [], "output_1 is a tuple with tensors inside, which have no name"),
-        ({"a": A, "aux": [{"a": A}]}, [], "aux is a list with tensors inside, which have no name; an ONNX file has a"),
-        (Fields(A, B, Pair(A, B)), [], "aux is a Pair with tensors inside"),
-        ((A, B), ["2"], "model.drop_outputs: the model returns no 2; it returns output_0, output_1 (positions 0 to 1)"),
-        ({"a": A}, ["b"], "the model returns no b; it returns a (positions 0 to 0)"),
-        ({"a": A}, ["a"], "expected one tensor or more, got a, of which model.drop_outputs drops a"),
-        (3, [], "expected one tensor or more, got an int"),
-        ("text", [], "expected one tensor or more, got a str"),
+        ((A, (B, C)), [], "wrong-return", ["model.outputs", "output_1", "tuple", "model.drop_outputs=[output_1]"]),
+        ({"a": A, "aux": [{"a": A}]}, [], "wrong-return", ["model.outputs", "aux", "list", "model.drop_outputs=[aux]"]),
+        (Fields(A, B, Pair(A, B)), [], "wrong-return", ["aux", "Pair", "model.drop_outputs=[aux]"]),
+        ((A, B), ["2"], "no-match", ["model.drop_outputs", 2, "output_0, output_1", 0, 1]),
+        ({"a": A}, ["b"], "no-match", ["model.drop_outputs", "b", "a", 0, 0]),
+        ({"a": A}, ["a"], "wrong-return", ["model.outputs", "a", "model.drop_outputs", "a"]),
+        (3, [], "wrong-return", ["model.outputs", "int"]),
+        ("text", [], "wrong-return", ["model.outputs", "str"]),
     ],
 )
-def test_what_cannot_be_outputs(returned: Any, dropped: list[str], said: str) -> None:
-    with pytest.raises(StageError) as error:
+def test_what_cannot_be_outputs(returned: Any, dropped: list[str], code: str, facts: list[object]) -> None:
+    with raises(code) as error:
         all_taken(returned, dropped)
-    assert said in str(error.value)
+    in_order(str(error.value), *facts)
 
 
 def test_an_output_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(StageError) as error:
+    with raises("wrong-name") as error:
         taken({"logits": A, "aux": [A]}, ["logits", "aux", "boxes"])
-    assert "the model returns logits; expected aux, boxes, too (aux is a list, no tensor);" in str(error.value)
+    in_order(str(error.value), "model.outputs", "logits", "aux, boxes", "aux", "list", "`take`")
 
 
 class Network(torch.nn.Module):

@@ -11,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stages.io import StageError
-from stages.models.checkpoints import read_checkpoint, without_prefix
+from stages.models.checkpoints import KEYS, PICKLED, read_checkpoint, without_prefix
+from tests.messages import raises
+from tests.stages.models.refusing import in_order
 
 STATE = {"a.weight": torch.ones(2), "b.weight": torch.zeros(3)}
 
@@ -32,8 +33,8 @@ def saved(path: Path, content: Any, **options: Any) -> Path:
     return path
 
 
-def refusal(path: Path, key: str | None = None) -> str:
-    with pytest.raises(StageError) as error:
+def refused(path: Path, code: str, *facts: object, key: str | None = None) -> str:
+    with raises(code, *facts) as error:
         read_checkpoint(path, key)
     assert str(error.value).startswith(f"weights: {path}")
     return str(error.value)
@@ -68,7 +69,7 @@ def test_other_suffixes_of_torch(suffix: str, tmp_path: Path) -> None:
 def test_safetensors(tmp_path: Path) -> None:
     save_file(STATE, tmp_path / "w.safetensors")
     assert read_checkpoint(tmp_path / "w.safetensors").tensors.keys() == STATE.keys()
-    assert "has tensors and no keys" in refusal(tmp_path / "w.safetensors", "model")
+    refused(tmp_path / "w.safetensors", "in-conflict", "'model'", key="model")
 
 
 def test_a_key_that_is_asked_for(tmp_path: Path) -> None:
@@ -76,17 +77,16 @@ def test_a_key_that_is_asked_for(tmp_path: Path) -> None:
     path = saved(tmp_path / "w.pt", content)
     checkpoint = read_checkpoint(path, "best.weights")
     assert checkpoint.key == "best.weights" and torch.equal(checkpoint.tensors["a.weight"], torch.ones(2))
-    assert "expected the key 'best.net', got a mapping with weights (dict) at 'best'" in refusal(path, "best.net")
-    assert "expected a state dict (names and tensors) at 'epoch', got a int" in refusal(path, "epoch")
+    in_order(refused(path, "wrong-name", key="best.net"), "'best.net'", "weights (dict)", "'best'")
+    in_order(refused(path, "wrong-name", key="epoch"), "'epoch'", "int")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_file_that_would_run_something_is_refused_and_runs_nothing(zipped: bool, tmp_path: Path) -> None:
     content = {"model": STATE, "hook": Touching(tmp_path / "made")}
     path = saved(tmp_path / "w.pt", content, _use_new_zipfile_serialization=zipped)
-    said = refusal(path)
-    assert f"{os.name}.mkdir would have to be imported and called" in said
-    assert "torch.load('w.pt', weights_only=False); torch.save(state, 'weights.pt')" in said
+    conversion = "torch.load('w.pt', weights_only=False); torch.save(state, 'weights.pt')"
+    refused(path, "code-refused", f"{os.name}.mkdir", conversion)
     assert not (tmp_path / "made").exists()
 
 
@@ -98,62 +98,61 @@ def test_a_file_that_would_run_something_is_refused_and_runs_nothing(zipped: boo
     ],
 )
 def test_objects_are_refused_by_name(content: Any, name: str, tmp_path: Path) -> None:
-    assert f"to read it, {name} would have to be imported and called" in refusal(saved(tmp_path / "w.pt", content))
+    refused(saved(tmp_path / "w.pt", content), "code-refused", name)
 
 
 def test_the_conversion_that_the_error_names_makes_a_file_that_is_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "w.pt", {"model": STATE, "args": argparse.Namespace(lr=1)})
-    refusal(path)
+    refused(path, "code-refused", "torch.save(state, 'weights.pt')")
     state = torch.load(path, weights_only=False)["model"]
     assert read_checkpoint(saved(tmp_path / "weights.pt", state)).tensors.keys() == STATE.keys()
 
 
 def test_a_torchscript_archive_is_a_program(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "w.pt"))
-    assert "a TorchScript archive is a program, not weights" in refusal(tmp_path / "w.pt")
+    refused(tmp_path / "w.pt", "code-refused", "TorchScript", "torch.jit.load('w.pt').state_dict()")
 
 
 @pytest.mark.parametrize("content", [b"", b"neither pickle nor zip", b"PK\x03\x04"])
 def test_broken_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "w.pt").write_bytes(content)
-    assert f"perhaps truncated ({len(content)} bytes)" in refusal(tmp_path / "w.pt")
+    refused(tmp_path / "w.pt", "file-unreadable", f"{len(content)} bytes")
 
 
 def test_a_truncated_file(tmp_path: Path) -> None:
     path = saved(tmp_path / "w.pt", STATE)
     path.write_bytes(path.read_bytes()[:-40])
-    assert "perhaps truncated" in refusal(path)
+    refused(path, "file-unreadable", f"{path.stat().st_size} bytes")
 
 
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
-        ({"epoch": 3, "name": "mine"}, "a mapping with epoch (int), name (str)"),
-        ({}, "a mapping with no key"),
-        ([torch.ones(1)], "a list"),
-        (torch.ones(1), "a Tensor"),
-        ({str(number): number for number in range(7)}, "4 (int) and 2 more"),
+        ({"epoch": 3, "name": "mine"}, ["mapping", "epoch (int)", "name (str)"]),
+        ({}, ["mapping"]),
+        ([torch.ones(1)], ["list"]),
+        (torch.ones(1), ["Tensor"]),
+        ({str(number): number for number in range(7)}, ["0 (int)", "4 (int)", 2]),
     ],
 )
-def test_files_without_a_state_dict_say_what_they_hold(content: Any, shown: str, tmp_path: Path) -> None:
-    said = refusal(saved(tmp_path / "w.pt", content))
-    assert "expected a state dict (names and tensors), or a mapping with one under ema, " in said
-    assert shown in said
+def test_files_without_a_state_dict_say_what_they_hold(content: Any, shown: list[object], tmp_path: Path) -> None:
+    said = refused(saved(tmp_path / "w.pt", content), "wrong-file")
+    in_order(said, *KEYS, *shown)
+    assert "5 (int)" not in said
 
 
 def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "w.onnx").write_bytes(b"")
-    assert "expected .safetensors or one of .pt, .pth, .ckpt, .bin, got '.onnx'" in refusal(tmp_path / "w.onnx")
-    assert "no such file" in refusal(tmp_path / "none.pt")
-    assert "is a folder; expected a file in it" in refusal(tmp_path)
+    in_order(refused(tmp_path / "w.onnx", "wrong-file"), ".safetensors", *PICKLED, "'.onnx'")
+    refused(tmp_path / "none.pt", "file-missing", "model.checkpoint")
+    assert "model=huggingface" not in refused(tmp_path, "wrong-file")
     (tmp_path / "config.json").write_text("{}")
-    assert f"model=huggingface model.options.id={tmp_path}" in refusal(tmp_path)
+    refused(tmp_path, "wrong-file", f"model=huggingface model.options.id={tmp_path}")
     (tmp_path / "config.json").unlink()
 
 
 def test_a_prefix_is_taken_off_all_names_or_none() -> None:
     tensors = {"module.a": torch.ones(1), "module.b": torch.ones(1)}
     assert list(without_prefix(tensors, "module.", "w.pt")) == ["a", "b"]
-    with pytest.raises(StageError) as error:
+    with raises("wrong-name", "w.pt", "'module.'", "steps"):
         without_prefix(tensors | {"steps": torch.ones(1)}, "module.", "w.pt")
-    assert "expected all names to begin with 'module.', got steps" in str(error.value)

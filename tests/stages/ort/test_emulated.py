@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
-import pytest
 
-from stages.io import StageError
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CPU
+from tests.messages import raises
 
 
 def saved(path: Path, text: str) -> Path:
@@ -42,7 +41,7 @@ def test_half_inputs_take_both_types(tmp_path: Path) -> None:
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"no model")
-    with pytest.raises(StageError, match=r"m\.onnx"):
+    with raises("file-unreadable", "m.onnx"):
         EmulatedSession(tmp_path / "m.onnx")
 
 

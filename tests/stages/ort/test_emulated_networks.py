@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.half_networks import NETWORKS, OPERATIONS, compared
+from tests.measuring.half_networks import NETWORKS, OPERATIONS, compared
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

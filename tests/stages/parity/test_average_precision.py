@@ -4,6 +4,7 @@ import pytest
 
 from stages.parity.average_precision import average_precision, self_ap
 from stages.parity.detections import Detections
+from tests.messages import raises
 from tests.stages.parity.detected import REFERENCE, detections, edited
 
 
@@ -31,7 +32,7 @@ def test_what_lies_in_a_crowd_is_neither_right_nor_wrong():
     assert average_precision([found], [crowded], num_classes=1)["ap50"] == pytest.approx(1)
     alone = detections((0, 0, 40, 40, 0, 1))
     assert average_precision([found], [alone], num_classes=1)["ap50"] == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="no box"):
+    with raises("no-labels", "average_precision", error=ValueError):
         average_precision([found], [detections((50, 0, 90, 40, 0, 0))], num_classes=1)
 
 

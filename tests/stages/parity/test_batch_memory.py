@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from stages.data.samples import Sample
 from stages.parity.batch_memory import activations_gb, fitting_batch, too_large
+from tests.messages import expect
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
     g (float[N,C,H,W] x) => (float[N,C,H,W] y) { y = Relu (x) }"""
@@ -29,6 +30,5 @@ def test_samples_run_in_batches_of_half_the_memory_and_never_of_none() -> None:
 
 def test_a_size_that_must_be_looked_at_has_all_of_it_and_is_said_to_be_too_large_beyond() -> None:
     assert too_large(MODEL, ONE, 8, 8.1 * GB) is None
-    said = too_large(MODEL, ONE, 8, 7.9 * GB)
-    assert said is not None and said.startswith("its activations take about 0.0 GB, above verify.memory_gb (0.0")
+    expect(str(too_large(MODEL, ONE, 8, 7.9 * GB)), None, "0.0 GB", f"verify.memory_gb ({7.9 * GB:g})")
     assert too_large(MODEL, ONE, 1, GB / 100) is None, "one sample is run all the same"

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conf.codes import codes_in
 from conf.schema import GatesConfig
 from stages.parity.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
 from stages.parity.detections import Detections, match
+from tests.messages import expect
 
 LIMITS = GatesConfig(0.005, 0.99, 0.01, 0, 0.01, 0)
 FINE = {"state": "verified", "reason": "fine"}
@@ -57,25 +59,32 @@ def test_a_check_of_gates_fails_with_one_of_them_else_is_open_with_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "not_split", "state", "said"),
+    ("evaluation", "not_split", "state", "facts"),
     [
-        ("fp32-cpu", {}, "verified", "no FP16"),
-        ("cuda", {}, "verified", "CUDA"),
-        ("emulated-fp16", {}, "not verified", "emulated-fp16-pessimistic"),
-        ("emulated-fp16-pessimistic", {}, "verified", "rounded to FP16, too"),
-        ("emulated-fp16-pessimistic", {"/lrn": "LRN is not split"}, "not verified", "/lrn: LRN is not split"),
+        ("fp32-cpu", {}, "verified", ["FP16"]),
+        ("cuda", {}, "verified", ["CUDA"]),
+        ("emulated-fp16", {}, "not verified", ["FP16", "verify.evaluation=emulated-fp16-pessimistic"]),
+        ("emulated-fp16-pessimistic", {}, "verified", ["FP16"]),
+        ("emulated-fp16-pessimistic", {"/lrn": "LRN"}, "not verified", ["FP16", 1, "/lrn: LRN"]),
     ],
 )
 def test_accumulation_is_verified_only_where_every_sum_was_rounded_or_ran(
-    evaluation: str, not_split: dict[str, str], state: str, said: str
+    evaluation: str, not_split: dict[str, str], state: str, facts: list[object]
 ) -> None:
     row = rows(evaluation=evaluation, not_split=not_split)["accumulation"]
-    assert row["state"] == state and said in row["reason"]
+    assert row["state"] == state and codes_in(row["reason"]) == ["sums-not-rounded"] * (state == "not verified")
+    expect(row["reason"], None, *facts)
+
+
+def test_each_evaluation_that_verifies_the_sums_has_its_own_reason() -> None:
+    evaluations = ("fp32-cpu", "cuda", "emulated-fp16-pessimistic")
+    assert len({rows(evaluation=evaluation)["accumulation"]["reason"] for evaluation in evaluations}) == 3
 
 
 def test_of_many_nodes_the_first_are_named_and_the_others_counted() -> None:
     said = sums_not_rounded({f"/n{i}": "why" for i in range(12)})
-    assert "12 FP16 nodes" in said and "/n9: why; and 2 more" in said and "/n10" not in said
+    expect(said, "sums-not-rounded", 12, *(f"/n{i}: why" for i in range(10)), 2)
+    assert "/n10" not in said
 
 
 def test_failed_checks_that_are_no_gates_speak_for_themselves() -> None:
@@ -87,7 +96,7 @@ def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_a
     open_, failed = {"state": "not verified", "reason": "none here"}, {"state": "failed", "reason": "8"}
     checks = list(rows(adversarial=open_, batches=failed).values())
     (sentence,) = unmet(checks, ["adversarial", "batch", "detections"])
-    assert sentence == "verify.require names adversarial, and it was not verified: none here"
+    expect(sentence, None, "verify.require", "adversarial", "none here")
     assert unmet(checks, []) == []
 
 
@@ -106,4 +115,5 @@ def test_where_nothing_was_found_nothing_may_appear() -> None:
     nothing = found()
     assert same(nothing, nothing)["state"] == "verified"
     row = same(nothing, found((0, 1, 0.9)))
-    assert row["state"] == "failed" and "1 detections appear where there was none" in row["reason"]
+    assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
+    expect(row["reason"], None, 1)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from stages.io import StageError
 from stages.parity.classification import classification_metrics
+from tests.messages import raises
 
 LOGITS = np.random.default_rng(0).normal(0, 2, (8, 10)).astype(np.float32)
 
@@ -72,5 +72,5 @@ def test_a_class_too_unlikely_for_a_number_adds_nothing() -> None:
 def test_no_sample_and_wrong_shapes() -> None:
     empty = classification_metrics(LOGITS[:0], LOGITS[:0])
     assert empty["samples"] == 0 and empty["top1_agreement"] is None
-    with pytest.raises(StageError, match=r"got \[8, 10\] and \[8, 9\]"):
+    with raises("wrong-shape", "[samples, classes]", "[8, 10]", "[8, 9]"):
         classification_metrics(LOGITS, LOGITS[:, :9])

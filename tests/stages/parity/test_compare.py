@@ -9,8 +9,9 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.io import StageError
+from conf.codes import codes_in
 from stages.parity.compare import compare
+from tests.messages import expect, raises
 from tests.stages.parity.two_models import CLASSES, OVERFLOW, PLAIN, SAME, X, faults, held, model
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -45,10 +46,13 @@ def test_float16_inside_a_function_is_emulated(tmp_path: Path) -> None:
 
 def test_a_comparison_of_nothing_is_no_pass(tmp_path: Path) -> None:
     report = held(tmp_path, PLAIN, PLAIN, {"x": -np.abs(X)})
-    assert report.passed and any("nothing but 0" in said for said in report.not_verified)
+    assert report.passed
+    (said,) = [said for said in report.not_verified if "nothing-compared" in codes_in(said)]
+    expect(said, None, "'y'", 0)
     infinite = "(float[N,3] x) => (float[N,3] y) { z = Sub (x, x) y = Log (z) }"
     report = held(tmp_path, infinite, infinite)
-    assert report.verdict == "not verified" and "nothing finite" in report.reasons[0]
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "nothing-compared", "'y'")
 
 
 def test_inputs_outside_the_declared_range_are_said(tmp_path: Path) -> None:
@@ -56,11 +60,14 @@ def test_inputs_outside_the_declared_range_are_said(tmp_path: Path) -> None:
     for scale, said in ((1, False), (255, True)):
         inputs = {"x": np.linspace(0, scale, 12, dtype=np.float32).reshape(4, 3)}
         found = held(tmp_path, PLAIN, PLAIN, inputs, spec={"inputs": [entry], "outputs": []}).not_verified
-        assert any("'x' goes from 0 to 255, and the I/O spec declares 0 to 1" in line for line in found) == said
+        listed = [line for line in found if "'x'" in line]
+        assert len(listed) == said
+        for line in listed:
+            expect(line, None, "0 to 255", "0 to 1")
 
 
 def test_a_candidate_without_float16_is_said_and_cuda_is_never_the_cpu(tmp_path: Path) -> None:
-    assert "FP16: the candidate holds none" in held(tmp_path, PLAIN, PLAIN).not_verified
+    assert [line.split(":")[0] for line in held(tmp_path, PLAIN, PLAIN).not_verified].count("FP16") == 1
     import onnxruntime
 
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
@@ -73,20 +80,22 @@ def test_every_difference_of_the_interfaces_is_listed(tmp_path: Path) -> None:
         "(float[N,3] x, float[N] a) => (float[N,3] y, int64[N] i, float[N] z) { y = Relu (x) i = f (a) z = Neg (a) }",
         "(float[N,3,1] x, float[N] b) => (int32[N] i, float[N,3] y) { y = Relu (x) i = f (b) }",
     )
-    assert lines == [
-        "the two files differ in their inputs and outputs:",
-        "input 'a': the candidate has none of this name",
-        "input 'b': the reference has none of this name",
-        "input 'x': expected 2 axes, got 3",
-        "output 'z': the candidate has none of this name",
-        "output 'i': expected INT64, got INT32",
-    ]
+    assert [codes_in(line) for line in lines] == [
+        ["not-comparable"], ["wrong-name"], ["wrong-name"], ["wrong-shape"], ["wrong-name"], ["wrong-dtype"]
+    ]  # fmt: skip
+    expect(lines[1], None, "input 'a'", "candidate")
+    expect(lines[2], None, "input 'b'", "reference")
+    expect(lines[3], None, "input 'x'", "2 axes", 3)
+    expect(lines[4], None, "output 'z'", "candidate")
+    expect(lines[5], None, "output 'i'", "INT64", "INT32")
 
 
 def test_another_order_is_a_difference_and_other_sides_or_float16_are_none(tmp_path: Path) -> None:
     two = "(float[N,3] x, float[N,3] z) => (float[N,3] y) { y = Sub (x, z) }"
     other = two.replace("float[N,3] x, float[N,3] z", "float[N,3] z, float[N,3] x")
-    assert faults(tmp_path, two, other)[1] == "inputs in another order: expected x, z, got z, x"
+    first, line = faults(tmp_path, two, other)
+    expect(first, "not-comparable")
+    expect(line, "other-order", "inputs", "x, z", "z, x")
     half = "(float16[4,3] x) => (float16[4,3] y) { y = Relu (x) }"
     report = held(tmp_path, PLAIN, half)
     assert report.passed and report.evaluation == "emulated-fp16"
@@ -101,7 +110,9 @@ def test_weights_that_an_old_file_lists_as_inputs_are_none(tmp_path: Path) -> No
 
 def test_outputs_that_are_no_tensors_are_refused(tmp_path: Path) -> None:
     text = "(float[N,3] x) => (seq(float[N,3]) s) { s = SequenceConstruct (x) }"
-    assert "output 's': expected a tensor, got Sequence" in faults(tmp_path, text, text)[1]
+    first, line = faults(tmp_path, text, text)
+    expect(first, "not-comparable")
+    expect(line, "not-supported", "output 's'", "Sequence")
 
 
 # --- specs, options, files --------------------------------------------------------------------------------------------
@@ -116,29 +127,43 @@ def test_a_spec_may_be_given_as_a_file_and_overrides_the_files_own(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "codes", "facts"),
     [
-        ("{", "truehalf.io_spec in the metadata of"),
-        ("[1]", "expected a mapping, got list"),
-        ({"outputs": [{"name": "z"}]}, "output 'z': the model has none of this name; it has 'y'"),
-        ({"outputs": [{"name": "y", "kind": "boxes"}]}, "expected format cxcywh or xyxy, got none"),
+        ("{", ["wrong-spec"], ["spec="]),
+        ("[1]", ["wrong-spec"], ["list", "spec="]),
+        ({"outputs": [{"name": "z"}]}, ["wrong-spec", "wrong-name"], ["output 'z'", "'y'", "spec={}"]),
+        (
+            {"outputs": [{"name": "y", "kind": "boxes"}]},
+            ["wrong-spec", "missing-key", "missing-key", "in-conflict"],
+            ["output 'y'", "format cxcywh", "xyxy", "normalized True", "False", "spec={}"],
+        ),
     ],
 )
-def test_faults_of_specs(tmp_path: Path, spec: Any, said: str) -> None:
+def test_faults_of_specs(tmp_path: Path, spec: Any, codes: list[str], facts: list[str]) -> None:
     a = model(tmp_path / "a.onnx", PLAIN, spec)
-    with pytest.raises(StageError) as error:
+    with raises("wrong-spec", "truehalf.io_spec", a, *facts) as error:
         compare(a, a, {"x": X})
-    assert said in str(error.value)
+    assert codes_in(str(error.value)) == codes
+
+
+def test_a_file_of_a_spec_that_is_none_is_named(tmp_path: Path) -> None:
+    a = model(tmp_path / "a.onnx", PLAIN)
+    with raises("file-missing", tmp_path / "absent.yaml", "spec="):
+        compare(a, a, {"x": X}, spec=tmp_path / "absent.yaml")
+    (tmp_path / "broken.yaml").write_text("{")
+    with raises("file-unreadable", tmp_path / "broken.yaml", "spec="):
+        compare(a, a, {"x": X}, spec=tmp_path / "broken.yaml")
 
 
 def test_outputs_that_are_not_of_their_kind_are_refused(tmp_path: Path) -> None:
     kinds = [{"name": "y", "kind": "logits", "activation": "sigmoid"}]
     boxes = [{"name": "b", "kind": "boxes", "format": "xyxy", "normalized": False}]
     a = model(tmp_path / "a.onnx", "(float[N,3] x) => (float[N,3] y, float[N,3] b) { y = Relu (x) b = Relu (x) }")
-    with pytest.raises(StageError) as error:
+    with raises("wrong-shape") as error:
         compare(a, a, {"x": X}, spec={"outputs": kinds + boxes})
-    assert "output 'y', kind 'logits': expected [N, queries, classes], got shape [4, 3]" in str(error.value)
-    assert "output 'b', kind 'boxes': expected [N, boxes, 4], got shape [4, 3]" in str(error.value)
+    of_y, of_b = str(error.value).splitlines()[1:]
+    expect(of_y, "wrong-shape", "output 'y'", "'logits'", "[N, queries, classes]", "[4, 3]")
+    expect(of_b, "wrong-shape", "output 'b'", "'boxes'", "[N, boxes, 4]", "[4, 3]")
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
@@ -148,7 +173,14 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 def test_all_bad_options_are_listed(tmp_path: Path) -> None:
     wrong = {"evaluation": "fp16", "tolerance": -1, "batch": 0, "score_threshold": 2, "iou_threshold": "x", "locate": 3}
     lines = faults(tmp_path, PLAIN, PLAIN, **wrong)
-    assert [line.split(":")[0] for line in lines] == ["bad options", *wrong]
+    expect(lines[0], "bad-options")
+    assert [(line.split(":")[0], *codes_in(line)) for line in lines[1:]] == [
+        ("evaluation", "unknown-choice"),
+        *((name, "out-of-range") for name in ("tolerance", "batch", "score_threshold", "iou_threshold")),
+        ("locate", "unknown-choice"),
+    ]
+    for line, value in zip(lines[1:], wrong.values(), strict=True):
+        expect(line, None, repr(value))
 
 
 def test_a_file_that_cannot_be_loaded_or_run_is_named_with_its_node(tmp_path: Path) -> None:
@@ -157,8 +189,9 @@ def test_a_file_that_cannot_be_loaded_or_run_is_named_with_its_node(tmp_path: Pa
     assert "other.onnx" in line and "Nonsense" in line and len(line) < 700
     broken = "(float[N,3] x) => (float[M,K] y) <int64[2] s = {5, 5}> { [fold] y = Reshape (x, s) }"
     (line,) = faults(tmp_path, PLAIN, broken)
-    assert "other.onnx (the candidate)" in line and "fold" in line and len(line) < 700
-    with pytest.raises(StageError, match=r"absent\.onnx: no such file"):
+    assert len(line) < 700
+    expect(line, None, "other.onnx", "candidate", "fold")
+    with raises("file-missing", tmp_path / "absent.onnx"):
         compare(tmp_path / "fp32.onnx", tmp_path / "absent.onnx", {"x": X})
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from stages.parity.declared_boxes import doubted
+from tests.messages import expect
 
 SIDE = 128
 RNG = np.random.default_rng(0)
@@ -41,31 +43,34 @@ def test_what_is_declared_rightly_is_not_doubted(boxes: np.ndarray, layout: tupl
 
 
 @pytest.mark.parametrize("scale", [1, SIDE])
-@pytest.mark.parametrize(
-    ("boxes", "declared", "right", "said"),
-    [(CXCYWH, "xyxy", "cxcywh", "(no area "), (XYXY, "cxcywh", "xyxy", "stick out of the picture of 40 boxes")],
-)
-def test_another_format(boxes: np.ndarray, declared: str, right: str, said: str, scale: int) -> None:
-    text = doubt(boxes * scale, declared, scale == 1)
-    assert text is not None and said in text and text.endswith(f"in the picture as format: {right}: declare that")
+@pytest.mark.parametrize(("boxes", "declared", "right"), [(CXCYWH, "xyxy", "cxcywh"), (XYXY, "cxcywh", "xyxy")])
+def test_another_format(boxes: np.ndarray, declared: str, right: str, scale: int) -> None:
+    text, normalized = str(doubt(boxes * scale, declared, scale == 1)), str(scale == 1).lower()
+    expect(text, "boxes-misread", "'b'", 40, f"format: {declared}, normalized: {normalized}", f"format: {right}")
+    odd = re.search(r"\(no area \d+", text)
+    assert (odd is not None) is (declared == "xyxy"), "as cxcywh all boxes have an area, and stick out"
+    assert text.count("normalized") == 1, "only the format is another one"
 
 
 @pytest.mark.parametrize(("boxes", "box_format"), [(CXCYWH, "cxcywh"), (XYXY, "xyxy")])
 def test_pixels_against_normalised_boxes(boxes: np.ndarray, box_format: str) -> None:
-    text = doubt(boxes, box_format, False)
-    assert text is not None and "(in the corner 40)" in text and "as normalized: true: declare that" in text
-    text = doubt(boxes * SIDE, box_format, True)
-    assert text is not None and "(outside 40)" in text and "as normalized: false: declare that" in text
+    text = str(doubt(boxes, box_format, False))
+    expect(text, "boxes-misread", "corner 40", f"format: {box_format}, normalized: false", "normalized: true")
+    assert text.count("format") == 1, "the format is right"
+    text = str(doubt(boxes * SIDE, box_format, True))
+    expect(text, "boxes-misread", "outside 40", f"format: {box_format}, normalized: true", "normalized: false")
+    assert text.count("format") == 1
 
 
 def test_both_keys() -> None:
-    text = doubt(CXCYWH * SIDE, "xyxy", True)
-    assert text is not None and "in the picture as format: cxcywh, normalized: false: declare that" in text
+    text = str(doubt(CXCYWH * SIDE, "xyxy", True))
+    expect(text, "boxes-misread", "format: xyxy, normalized: true", "format: cxcywh, normalized: false")
 
 
 def test_boxes_that_no_key_explains() -> None:
-    text = doubt(np.concatenate([XYXY[..., :2], XYXY[..., :2] - 0.1], axis=2) - 1, "xyxy", True)
-    assert text is not None and text.endswith("is it the output of that kind?")
+    text = str(doubt(np.concatenate([XYXY[..., :2], XYXY[..., :2] - 0.1], axis=2) - 1, "xyxy", True))
+    expect(text, "boxes-misread", "'b'", "format: xyxy, normalized: true")
+    assert text.count("format:") == text.count("normalized:") == 1, "no other layout is named"
 
 
 @pytest.mark.parametrize(("odd", "expected"), [(10, False), (11, True)])

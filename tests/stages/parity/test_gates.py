@@ -1,6 +1,7 @@
 import pytest
 
 from stages.parity.gates import evaluate, verdict
+from tests.messages import expect
 
 LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
 LIMITS |= {"nonfinite_max": 0}
@@ -30,7 +31,10 @@ def test_all_within_limits_passes():
 )
 def test_each_value_beyond_its_limit_fails(name, value):
     result = verdict(evaluate(LIMITS, GOOD | {name: value}))
-    assert result["verdict"] == "failed" and len(result["reasons"]) == 1 and name in result["reasons"][0]
+    assert result["verdict"] == "failed"
+    (reason,) = result["reasons"]
+    limit = next(limit for gate, limit in LIMITS.items() if gate.startswith(name))
+    expect(reason, None, name, f"{value:.4g}", f"{limit:.4g}")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,8 @@ def test_the_limit_itself_passes(name, value):
 def test_a_missing_value_is_not_verified_never_passed(name):
     gates = evaluate(LIMITS, GOOD | {name: None}, reasons={name: "there are no labels"})
     result = verdict(gates)
-    assert result["verdict"] == "not verified" and "there are no labels" in result["reasons"][0]
+    assert result["verdict"] == "not verified"
+    expect(result["reasons"][0], None, name, "there are no labels")
     assert [gate["passed"] for gate in gates if gate["measures"] == name] == [None]
 
 
@@ -58,7 +63,10 @@ def test_no_gates_are_not_a_pass():
 
 def test_failure_outweighs_what_was_not_verified():
     result = verdict(evaluate(LIMITS, GOOD | {"ap50_95_drop": None, "nonfinite": 7}))
-    assert result["verdict"] == "failed" and len(result["reasons"]) == 2 and "nonfinite is 7" in result["reasons"][0]
+    assert result["verdict"] == "failed"
+    failed, unknown = result["reasons"]
+    expect(failed, None, "nonfinite", 7, 0)
+    expect(unknown, None, "ap50_95_drop")
 
 
 def test_a_failed_gate_names_the_three_worst():

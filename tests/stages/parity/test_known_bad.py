@@ -7,8 +7,9 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.io import StageError
+from conf.codes import codes_in
 from stages.parity.compare import Report, compare
+from tests.messages import expect, raises
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
 SPEC = {
@@ -80,7 +81,8 @@ def test_one_swapped_label_fails(tmp_path: Path) -> None:
     planted[1, 0, [0, 3]] = [9, -9]
     report = held(tmp_path, l=planted)
     assert report.verdict == "failed" and metrics(report)["label_flips"] == 1
-    assert "label_flips is 1, expected at most 0" in report.reasons
+    (reason,) = [reason for reason in report.reasons if "label_flips" in reason]
+    expect(reason, None, 1, 0)
     assert report.worst_sample == "feed[1]" and report.outputs["logits"].passed is False
 
 
@@ -115,7 +117,8 @@ def test_one_nan_where_nothing_is_found_fails(tmp_path: Path) -> None:
     planted[2, 5, 1] = np.nan
     report = held(tmp_path, l=planted)
     assert report.verdict == "failed" and metrics(report)["matched_fraction"] == 1.0
-    assert any("nonfinite is 1, expected at most 0" in reason for reason in report.reasons)
+    (reason,) = [reason for reason in report.reasons if "nonfinite" in reason]
+    expect(reason, None, 1, 0)
 
 
 def test_duplicated_detections_fail(tmp_path: Path) -> None:
@@ -145,7 +148,8 @@ def test_tensors_of_equal_sums_fail_without_a_spec(tmp_path: Path) -> None:
     planted = nothing("l")
     planted[0, 0, :2] = [1, -1]
     report = compare(write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), feeds(), spec={}, locate=False)
-    assert report.verdict == "failed" and report.task == "tensors" and "max |d| is 1, expected" in report.reasons[0]
+    assert report.verdict == "failed" and report.task == "tensors"
+    expect(report.reasons[0], None, "'logits'", "max |d|", 1, "tolerance 0.01")
 
 
 def test_a_detection_in_an_empty_picture_fails(tmp_path: Path) -> None:
@@ -159,13 +163,15 @@ def test_nothing_found_in_any_picture_is_not_verified(tmp_path: Path) -> None:
     quiet = {"l": np.full_like(nothing("l"), -12)}
     report = held(tmp_path, quiet, **quiet)
     assert report.verdict == "not verified" and not report.passed
-    assert "the reference has no detection above the score threshold: nothing was compared" in report.reasons[0]
+    expect(report.reasons[0], "nothing-compared")
     assert report.reasons[0] in report.not_verified
 
 
 def test_detections_where_the_reference_has_none_at_all_fail(tmp_path: Path) -> None:
     report = held(tmp_path, {"l": np.full_like(nothing("l"), -12)})
-    assert report.verdict == "failed" and "the reference finds nothing, and the candidate 4" in report.reasons[0]
+    assert report.verdict == "failed" and (metrics(report)["reference"], metrics(report)["extra"]) == (0, 4)
+    expect(report.reasons[0], None, 4)
+    assert codes_in(report.reasons[0]) == [], "a failure, not what was not compared"
 
 
 @pytest.mark.parametrize("spec", [SPEC, {}])
@@ -174,14 +180,17 @@ def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
     planted[2, 5, 1] = np.nan
     files = [write(tmp_path / f"{name}.onnx", l=planted) for name in "ab"]
     report = compare(*files, feeds(), spec=spec, locate=False)
-    assert report.verdict == "not verified" and "the reference itself holds 1 NaN" in report.reasons[0]
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "not-finite", "'logits'", "1 NaN")
     assert report.outputs["logits"].max_abs == np.inf and report.outputs["logits"].passed is None
 
 
 def test_swapped_order_of_outputs_is_refused(tmp_path: Path) -> None:
     fp32, other = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", f"{BOXES}, {LOGITS}")
-    with pytest.raises(StageError, match="outputs in another order: expected logits, boxes, got boxes, logits"):
+    with raises("not-comparable") as error:
         compare(fp32, other, feeds(), spec=SPEC)
+    (line,) = str(error.value).splitlines()[1:]
+    expect(line, "other-order", "outputs", "logits, boxes", "boxes, logits")
 
 
 def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
@@ -193,12 +202,14 @@ def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
 def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> None:
     spec, files = SPEC | {"trained": False}, [write(tmp_path / f"{name}.onnx") for name in "ab"]
     report = compare(*files, feeds(), spec=spec, locate=False)
-    assert report.verdict == "not verified" and "random" in report.not_verified[0]
+    assert report.verdict == "not verified"
+    expect(report.not_verified[0], "weights-random")
     assert report.outputs["logits"].passed and report.outputs["logits"].paired
     planted = nothing("l")
     planted[0, 0] += 1
     report = compare(files[0], write(tmp_path / "c.onnx", l=planted), feeds(), spec=spec, locate=False)
-    assert report.verdict == "not verified" and "untrained weights keep arbitrary queries" in report.reasons[1]
+    assert report.verdict == "not verified"
+    expect(report.reasons[1], "weights-random", "'logits'", "max |d|")
     planted[0, 0, 0] = np.nan
     report = compare(files[0], write(tmp_path / "d.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "failed"
@@ -213,8 +224,7 @@ def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
     assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
     assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
-    assert "values of output 'logits' beside what they detect: 4.2% of its queries" in report.not_verified[0]
-    assert "p99 |d| 3" in report.not_verified[0]
+    expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 3", "locate='always'")
     passed = compare(*files, feeds(), spec=SPEC)
     assert passed.passed and passed.first_bad_node is None and passed.suspects == []
     assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
@@ -229,8 +239,8 @@ def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
     monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
     report = held(tmp_path, l=planted)
     assert report.verdict == "not verified" and metrics(report)["matched"] == 4
-    assert "values of output 'logits' beside what they detect: 33.3% of its queries" in report.reasons[0]
-    assert "rounding explains 5% at most" in report.reasons[0] and len(report.reasons) == 1
+    (reason,) = report.reasons
+    expect(reason, "queries-beyond", "'logits'", "33.3%", "5%")
     assert report.outputs["logits"].passed is None and report.outputs["boxes"].queries_beyond == 0.0
     located = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", feeds(), spec=SPEC)
     assert located.first_bad_node == "the planted Add" and located.worst_sample == "feed[1]"
@@ -251,7 +261,7 @@ def misdeclared(folder: Path, **layout: object) -> Report:
 def test_boxes_that_the_spec_misreads_are_not_verified(tmp_path: Path, layout: dict, instead: str) -> None:
     report = misdeclared(tmp_path, **layout)
     assert report.verdict == "not verified" and report.first_bad_node is None and report.suspects == []
-    assert "output 'boxes'" in report.reasons[0] and f"in the picture as {instead}: declare that" in report.reasons[0]
+    expect(report.reasons[0], "boxes-misread", "'boxes'", instead)
     assert metrics(report)["gates"][0]["passed"] is None
 
 

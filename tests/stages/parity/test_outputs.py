@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stages.io import StageError
+from conf.codes import codes_in
 from stages.parity.outputs import (
     check_spec,
     check_values,
@@ -14,6 +14,7 @@ from stages.parity.outputs import (
     picture_size,
     task_of,
 )
+from tests.messages import expect, raises
 
 HEIGHT, WIDTH = 100, 200
 IMAGES = {"name": "images", "shape": ["batch", 3, HEIGHT, WIDTH]}
@@ -113,7 +114,7 @@ def test_the_size_may_come_with_the_outputs_and_is_needed_for_normalised_boxes()
     declared = spec(LOGITS, BOXES | {"format": "xyxy"}) | {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]}
     (found,) = detections_of(outputs, declared, size=(50, 100))
     np.testing.assert_allclose(found.boxes[0], XYXY[0, 1] / 2, atol=1e-4)
-    with pytest.raises(StageError, match="does not say the size of the picture"):
+    with raises("needs-value", "['n', 3, 'h', 'w']"):
         detections_of(outputs, declared)
     declared["outputs"][1]["normalized"] = False
     assert detections_of({"l": outputs["l"], "b": XYXY}, declared)[0].boxes[0].tolist() == XYXY[0, 1].tolist()
@@ -142,94 +143,133 @@ def test_tasks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "names", "said"),
+    ("outputs", "names", "code", "facts"),
     [
-        ([LOGITS, BOXES], ["l", "x"], "output 'b': the model has none of this name; it has 'l', 'x'"),
-        ([{"name": "y", "kind": "masks"}], ["y"], "expected a kind among logits, boxes, scores, labels, classes, or"),
-        ([{"name": "l", "kind": "logits"}, BOXES], ["l", "b"], "activation sigmoid or softmax or identity, got none"),
-        ([LOGITS, BOXES | {"format": "xywh"}], ["l", "b"], "expected format cxcywh or xyxy, got 'xywh'"),
-        ([LOGITS, BOXES | {"normalized": "yes"}], ["l", "b"], "expected normalized True or False, got 'yes'"),
-        ([LOGITS | {"no_object": True}, BOXES], ["l", "b"], "no_object goes with activation softmax, got 'sigmoid'"),
-        ([LOGITS | {"shape": [1, 2]}, BOXES], ["l", "b"], "expected [N, queries, classes], got shape [1, 2]"),
+        ([LOGITS, BOXES], ["l", "x"], "wrong-name", ["output 'b'", "'l', 'x'"]),
+        (
+            [{"name": "y", "kind": "masks"}],
+            ["y"],
+            "unknown-choice",
+            ["output 'y'", "logits, boxes, scores, labels, classes", "'masks'"],
+        ),
+        (
+            [{"name": "l", "kind": "logits"}, BOXES],
+            ["l", "b"],
+            "missing-key",
+            ["output 'l'", "'logits'", "activation sigmoid", "softmax", "identity"],
+        ),
+        (
+            [LOGITS, BOXES | {"format": "xywh"}],
+            ["l", "b"],
+            "unknown-choice",
+            ["output 'b'", "'boxes'", "format cxcywh", "xyxy", "'xywh'"],
+        ),
+        (
+            [LOGITS, BOXES | {"normalized": "yes"}],
+            ["l", "b"],
+            "unknown-choice",
+            ["output 'b'", "'boxes'", "normalized True", "False", "'yes'"],
+        ),
+        (
+            [LOGITS | {"no_object": True}, BOXES],
+            ["l", "b"],
+            "in-conflict",
+            ["output 'l'", "no_object", "activation softmax", "'sigmoid'"],
+        ),
+        (
+            [LOGITS | {"shape": [1, 2]}, BOXES],
+            ["l", "b"],
+            "wrong-shape",
+            ["output 'l'", "'logits'", "[N, queries, classes]", "[1, 2]"],
+        ),
         (
             [LOGITS, BOXES | {"shape": ["n", 2, 5]}],
             ["l", "b"],
-            "output 'b', kind 'boxes': expected [N, boxes, 4], got shape ['n', 2, 5]",
+            "wrong-shape",
+            ["output 'b'", "'boxes'", "[N, boxes, 4]", "['n', 2, 5]"],
         ),
         (
             [LOGITS | {"shape": ["n", 9, 2]}, BOXES | {"shape": ["n", 8, 4]}],
             ["l", "b"],
-            "expected as many pictures and boxes in each output, got {'l': ['n', 9], 'b': ['n', 8]}",
+            "wrong-shape",
+            ["{'l': ['n', 9], 'b': ['n', 8]}"],
         ),
         (
             [SCORES | {"shape": ["n", 9]}, LABELS | {"shape": ["n", 8]}, BOXES | {"shape": ["n", "k", 4]}],
             ["s", "c", "b"],
-            "got {'s': ['n', 9], 'c': ['n', 8], 'b': ['n', 'k']}",
+            "wrong-shape",
+            ["{'s': ['n', 9], 'c': ['n', 8], 'b': ['n', 'k']}"],
         ),
-        ([LOGITS], ["l"], "kinds: expected logits and boxes, or scores, labels and boxes, or classes, got logits"),
-        ([SCORES, BOXES], ["s", "b"], "got scores, boxes"),
-        ([LOGITS, BOXES, LOGITS | {"name": "m"}], ["l", "b", "m"], "kind 'logits': expected once, got 2 times"),
-        (["l"], ["l"], "outputs: expected a list of mappings, each with a name"),
+        ([LOGITS], ["l"], "in-conflict", ["kinds:", "logits", "scores", "labels", "boxes", "classes"]),
+        ([SCORES, BOXES], ["s", "b"], "in-conflict", ["kinds:", "scores, boxes"]),
+        ([LOGITS, BOXES, LOGITS | {"name": "m"}], ["l", "b", "m"], "given-twice", ["kind 'logits'", 2]),
+        (["l"], ["l"], "wrong-type", ["outputs:", "['l']"]),
     ],
 )
-def test_faults_of_a_spec(outputs: list, names: list[str], said: str) -> None:
-    with pytest.raises(StageError) as error:
+def test_faults_of_a_spec(outputs: list, names: list[str], code: str, facts: list[object]) -> None:
+    with raises("wrong-spec") as error:
         check_spec(spec(*outputs), names)
-    assert said in str(error.value)
+    first, *_ = [line for line in str(error.value).splitlines()[1:] if codes_in(line) == [code]]
+    expect(first, code, *facts)
 
 
 @pytest.mark.parametrize("inputs", ["images", ["images"], [{"shape": [1]}]])
 def test_inputs_of_a_spec_are_named_mappings(inputs: object) -> None:
-    with pytest.raises(StageError, match="inputs: expected a list of mappings, each with a name"):
+    with raises("wrong-spec") as error:
         check_spec({"inputs": inputs, "outputs": []}, [])
+    (line,) = str(error.value).splitlines()[1:]
+    expect(line, "wrong-type", "inputs:", repr(inputs))
 
 
 def test_inputs_are_held_against_the_model() -> None:
     entry = {"name": "x", "shape": ["batch", 3, 64, 64]}
     check_spec({"inputs": [entry], "outputs": []}, [], {"x": [None, 3, None, 64]})
     wrong = {"inputs": [entry, {"name": "z"}], "outputs": [], "outputz": 1}
-    with pytest.raises(StageError) as error:
+    with raises("wrong-spec") as error:
         check_spec(wrong, [], {"x": [None, 3, 32, 32]})
-    assert [line.strip(" -") for line in str(error.value).splitlines()[1:]] == [
-        "outputz: expected inputs, outputs, class_names, trained",
-        "input 'x': the model takes [any, 3, 32, 32], the spec says ['batch', 3, 64, 64]",
-        "input 'z': the model has none of this name; it has 'x'",
-    ]
+    key, shape, name = str(error.value).splitlines()[1:]
+    expect(key, "unknown-key", "outputz:", "inputs, outputs, class_names, trained")
+    expect(shape, "wrong-shape", "input 'x'", "3, 32, 32]", "['batch', 3, 64, 64]")
+    expect(name, "wrong-name", "input 'z'", "'x'")
 
 
 def test_arrays_are_held_against_their_kinds() -> None:
     declared, outputs = spec(LOGITS, BOXES), {"l": np.zeros((2, 3, 4)), "b": np.zeros((2, 3, 4))}
     check_values(outputs, declared)
-    for wrong, said in (
-        ({"b": np.zeros((2, 3, 5))}, r"output 'b', kind 'boxes': expected \[N, boxes, 4\], got shape \[2, 3, 5\]"),
-        ({"l": np.zeros((2, 3))}, r"output 'l', kind 'logits': expected \[N, queries, classes\], got shape \[2, 3\]"),
-        ({"b": np.zeros((2, 5, 4))}, "expected as many pictures and boxes in each output"),
-        ({"b": np.zeros((1, 3, 4))}, "expected as many pictures and boxes in each output"),
+    for wrong, facts in (
+        ({"b": np.zeros((2, 3, 5))}, ["output 'b'", "'boxes'", "[N, boxes, 4]", "[2, 3, 5]"]),
+        ({"l": np.zeros((2, 3))}, ["output 'l'", "'logits'", "[N, queries, classes]", "[2, 3]"]),
+        ({"b": np.zeros((2, 5, 4))}, ["{'l': [2, 3], 'b': [2, 5]}"]),
+        ({"b": np.zeros((1, 3, 4))}, ["{'l': [2, 3], 'b': [1, 3]}"]),
     ):
-        with pytest.raises(StageError, match=said):
+        with raises("wrong-shape", *facts):
             check_values(outputs | wrong, declared)
 
 
 @pytest.mark.parametrize(
-    ("output", "names", "said"),
+    ("output", "names", "facts"),
     [
         (LOGITS | {"shape": ["n", 9, 3]}, 3, None),
         (LOGITS | {"shape": ["n", 9, 3]}, 0, None),
         (LOGITS | {"shape": ["n", 9, "k"]}, 2, None),
-        (LOGITS | {"shape": ["n", 9, 3]}, 2, "expected 3 names, as many as output 'l' has classes, got 2"),
+        (LOGITS | {"shape": ["n", 9, 3]}, 2, ["output 'l'", 3, 2]),
         (LOGITS | {"shape": ["n", 9, 3], "activation": "softmax", "no_object": True}, 2, None),
         (
             LOGITS | {"shape": ["n", 9, 3], "activation": "softmax", "no_object": True},
             3,
-            "expected 2 names, as many as output 'l' has classes beside no_object, got 3",
+            ["output 'l'", 2, "no_object", 3],
         ),
-        ({"name": "y", "kind": "classes", "shape": ["n", 5]}, 6, "as many as output 'y' has classes, got 6"),
+        ({"name": "y", "kind": "classes", "shape": ["n", 5]}, 6, ["output 'y'", 5, 6]),
         (SCORES | {"shape": ["n", 9]}, 2, None),
     ],
 )
-def test_there_are_as_many_names_as_classes(output: dict, names: int, said: str | None) -> None:
+def test_there_are_as_many_names_as_classes(output: dict, names: int, facts: list[object] | None) -> None:
     fault = fault_of_classes(spec(output, class_names=[str(i) for i in range(names)]))
-    assert fault is None if said is None else said in str(fault)
+    if facts is None:
+        assert fault is None
+    else:
+        expect(str(fault), None, *facts)
+        assert ("no_object" in str(fault)) is ("no_object" in facts)
 
 
 def test_confident_queries_reach_the_threshold() -> None:
@@ -240,6 +280,11 @@ def test_confident_queries_reach_the_threshold() -> None:
 
 
 def test_all_faults_are_listed() -> None:
-    with pytest.raises(StageError) as error:
+    with raises("wrong-spec") as error:
         check_spec(spec({"name": "l", "kind": "logits"}, {"name": "b", "kind": "boxes"}, trained="no"), ["l"])
-    assert str(error.value).count("\n  - ") == 5
+    lines = str(error.value).splitlines()[1:]
+    assert sorted(code for line in lines for code in codes_in(line)) == [
+        *["missing-key"] * 3,
+        "wrong-name",
+        "wrong-type",
+    ]

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from conf.codes import codes_in
 from stages.parity.pins import confirmation, why_none_needed
+from tests.messages import expect
 
 
 def gate(name: str, passed: bool | None) -> dict[str, Any]:
@@ -14,29 +16,32 @@ def gate(name: str, passed: bool | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "reasons", "gates", "said"),
+    ("verdict", "reasons", "gates", "facts"),
     [
-        ("passed", [], [gate("a_max", True), gate("b_max", True)], "holds the gates on all samples. They were not"),
+        ("passed", [], [gate("a_max", True), gate("b_max", True)], []),
         (
             "not verified",
             ["b was not verified"],
             [gate("a_max", True), gate("b_max", None), gate("c_min", None)],
-            "holds on all samples the gates that had a value; b_max, c_min had none.",
+            ["b_max, c_min"],
         ),
-        ("not verified", ["random"], [gate("a_max", None)], "is open: none had a value"),
-        ("failed", ["b is 1, expected at most 0", "more"], [gate("b_max", False)], "fails on all samples: b is 1, exp"),
-        (None, ["the file cannot be loaded"], [], "could not be verified: the file cannot be loaded"),
+        ("not verified", ["random"], [gate("a_max", None)], []),
+        ("failed", ["b is 1", "more"], [gate("b_max", False)], ["b is 1"]),
+        (None, ["model.onnx"], [], ["model.onnx"]),
     ],
 )
 def test_a_confirmation_claims_no_more_than_was_measured(
-    verdict: str | None, reasons: list[str], gates: list[dict[str, Any]], said: str
+    verdict: str | None, reasons: list[str], gates: list[dict[str, Any]], facts: list[str]
 ) -> None:
     sentence = confirmation({"verdict": verdict, "reasons": reasons, "gates": gates})
-    assert said in sentence
-    assert ("holds the gates" in sentence and "is open" not in sentence) is (verdict == "passed")
+    assert codes_in(sentence) == {"passed": ["pins-hold"], "not verified": ["pins-open"]}.get(str(verdict), [])
+    expect(sentence, None, *facts)
+    assert "a_max" not in sentence and "more" not in sentence
 
 
 def test_a_search_that_rounds_less_than_the_run_that_failed_says_so() -> None:
-    assert "does not show there" in why_none_needed("emulated-fp16").format(where="here")
+    plain = why_none_needed("emulated-fp16").format(where="here")
+    expect(plain, None, "here")
+    assert "emulated-fp16" not in plain
     said = why_none_needed("emulated-fp16-pessimistic").format(where="the worst 4 samples")
-    assert "so the worst 4 samples hold the gates" in said and said.endswith("by evaluation emulated-fp16-pessimistic.")
+    expect(said, None, "the worst 4 samples", "emulated-fp16-pessimistic")

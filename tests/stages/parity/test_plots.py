@@ -5,6 +5,7 @@ import pytest
 
 from stages.parity import plots
 from stages.parity.detections import Detections
+from tests.messages import expect
 
 FACTS = {"nodes": 120, "casts": 10, "float_nodes": 80, "fp16_nodes": 60}
 
@@ -19,18 +20,23 @@ def texts(file) -> str:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("values", "facts"),
     [
-        (np.array([1e-5, 1e-4, 3e-3]), "max 0.003"),
-        (np.array([0.0, 0.0, 0.1]), "2 of 3 are exactly 0"),
-        (np.zeros(4), "all 4 errors are exactly 0"),
-        (np.zeros(0), "no detection was found again"),
-        (np.array([0.25]), "p50 0.25"),
+        (np.array([1e-5, 1e-4, 3e-3]), ["p50 0.0001", "max 0.003"]),
+        (np.array([0.0, 0.0, 0.1]), ["2 of 3", "max 0.1"]),
+        (np.zeros(4), [4, 0]),
+        (np.array([0.25]), ["p50 0.25"]),
     ],
 )
-def test_distribution_says_its_numbers(tmp_path, values, expected):
+def test_distribution_says_its_numbers(tmp_path, values, facts):
     plots.error_distribution(values, "score error", tmp_path / "plot.svg")
-    assert expected in texts(tmp_path / "plot.svg")
+    expect(texts(tmp_path / "plot.svg"), None, "score error", *facts)
+
+
+def test_a_distribution_of_nothing_says_so_and_has_no_number(tmp_path):
+    plots.error_distribution(np.zeros(0), "score error", tmp_path / "plot.svg")
+    said = texts(tmp_path / "plot.svg").replace("score error", "").replace("detections", "")
+    assert said.strip() and not any(letter.isdigit() for letter in said)
 
 
 def test_equal_input_gives_equal_files(tmp_path):

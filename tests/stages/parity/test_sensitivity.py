@@ -12,9 +12,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from stages.io import StageError
 from stages.ort.switchboard import Switchboard
 from stages.parity.sensitivity import grouped, sensitivity
+from tests.messages import raises
 from tests.stages.parity.small_board import Double, bad
 
 NODES = ["/enc/a/x", "/enc/a/y", "/enc/b/x", "/dec/x", "/dec/y", "top"]
@@ -72,7 +72,7 @@ def test_a_budget_goes_half_to_modules_and_then_to_the_nodes_of_the_worst() -> N
     assert [next(iter(row.values())) for row in found.rows] == [
         "enc", "dec", "enc.a", "/enc/a/x", "/enc/a/y", "/enc/b/x"
     ]  # fmt: skip
-    with pytest.raises(StageError, match="2 runs or more"):
+    with raises("out-of-range", 2, 1):
         sensitivity(board, FEEDS, [], bad, runs=1)  # type: ignore[arg-type]
 
 

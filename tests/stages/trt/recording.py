@@ -137,6 +137,11 @@ class World:
         return [call.arguments for call in self.calls if call.name == name]
 
 
+# What the bindings say with their RuntimeErrors.
+NO_NUMBERS = "Shape provided for a profile is inconsistent"
+NO_SWITCH = "Error in set optimization profile async."
+NO_SHAPES = "Encountered an error during shape inference"
+
 NUMPY = {"FLOAT": np.float32, "HALF": np.float16, "INT32": np.int32, "INT64": np.int64, "BOOL": np.bool_}
 
 
@@ -349,18 +354,18 @@ def _set_numbers(maker: _Maker, profile: Any, name: str, low: Any, opt: Any, hig
     if any(len(one) != expected for one in (low, opt, high)) or not all(
         a <= b <= c for a, b, c in zip(low, opt, high, strict=True)
     ):
-        raise RuntimeError("Shape provided for a profile is inconsistent")
+        raise RuntimeError(NO_NUMBERS)
 
 
 def _switch_profile(maker: _Maker, context: Any, profile: int, stream: int) -> bool:
     if not maker.world.switches_profiles:
-        raise RuntimeError("Error in set optimization profile async.")
+        raise RuntimeError(NO_SWITCH)
     return True
 
 
 def _infer(maker: _Maker, context: Any) -> list[str]:
     if not maker.world.infers:
-        raise RuntimeError("Encountered an error during shape inference")
+        raise RuntimeError(NO_SHAPES)
     return maker.world.unknown_shapes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.lint.linting import found, only
 
 
@@ -20,7 +21,8 @@ def squeezed(condition: str, passed: str = "x", axes: str = "one") -> str:
 def test_squeeze_is_named_with_its_axis() -> None:
     finding = only(squeezed("c"))
     assert (finding.rule, finding.severity, finding.op_type) == ("if-from-squeeze", "error", "If")
-    assert "squeeze(1)" in finding.message and finding.node == "If_y"
+    assert finding.node == "If_y"
+    expect(finding.message, None, "squeeze(1)")
 
 
 def test_another_if_of_two_ranks_is_no_squeeze() -> None:
@@ -80,13 +82,13 @@ def branching(condition: str, otherwise: str = "Neg(x)") -> str:
     [
         ("m = ReduceMax<keepdims = 0>(x) c = Less(m, zero)", "data"),
         ("c = Identity(flag)", "data"),
-        ("s = Shape(x) n = Gather(s, first) d = Greater(n, two) c = Squeeze(d, first)", "a size that varies"),
+        ("s = Shape(x) n = Gather(s, first) d = Greater(n, two) c = Squeeze(d, first)", "size"),
     ],
 )
 def test_a_condition_that_varies(condition: str, of: str) -> None:
     finding = only(branching(condition))
     assert (finding.rule, finding.severity) == ("data-dependent-if", "warning")
-    assert f"computed from {of}" in finding.message
+    expect(finding.message, None, of)
 
 
 def test_a_condition_that_folds_is_no_finding() -> None:
@@ -111,7 +113,8 @@ STEP = "c2 = Identity(c) b = Relu(a)"
 def test_a_trip_count_from_data() -> None:
     finding = only(loop("m", STEP))
     assert (finding.rule, finding.severity) == ("data-dependent-loop", "warning")
-    assert "trip count" in finding.message
+    expect(finding.message, None, "count")
+    assert "condition" not in finding.message
 
 
 def test_a_trip_count_from_data_that_stacks_is_an_error() -> None:
@@ -126,7 +129,8 @@ def test_an_input_as_trip_count() -> None:
 def test_a_condition_from_data() -> None:
     text = loop("four", "z = ReduceSum<keepdims = 0>(a) c2 = Cast<to = 9>(z) b = Relu(a)")
     finding = only(text)
-    assert finding.rule == "data-dependent-loop" and "condition" in finding.message
+    assert finding.rule == "data-dependent-loop"
+    expect(finding.message, None, "condition")
 
 
 @pytest.mark.parametrize("count", ["four", "d"])

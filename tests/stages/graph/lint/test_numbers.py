@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from stages.graph.lint import lint
+from tests.messages import expect
 from tests.stages.graph.lint.linting import found, model_of, only
 
 CONSTANTS = """<float big = {-1000000000}, float fits = {-10000}, float edge = {65504}, float zero = {0},
@@ -60,7 +61,13 @@ def test_what_is_no_mask_beyond_float16(body: str) -> None:
 def test_the_extreme_is_named_with_its_sign() -> None:
     text = "(float[2] x) => (float[2] y) <float[2] m = {0, 340000000000000000000000000000000000000}> { y = Add(x, m) }"
     finding = only(text)
-    assert "3.4e+38; in float16 that is inf" in finding.message and "Mark" in finding.remedy
+    expect(finding.message, None, "3.4e+38", "inf")
+    assert "-3.4e+38" not in finding.message and "-inf" not in finding.message
+    expect(finding.remedy, None, 65504)
+    assert "-1e4" not in finding.remedy
+    finding = only(text.replace("{0, 34", "{0, -34"))
+    expect(finding.message, None, "-3.4e+38", "-inf")
+    expect(finding.remedy, None, "-1e4")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.lint.linting import found, only
 
 
 def test_grid_sample_is_known_to_be_wrong() -> None:
     finding = only("(float[N,3,8,8] x, float[N,4,4,2] g) => (float[N,3,4,4] y) { y = GridSample(x, g) }")
     assert (finding.rule, finding.severity) == ("grid-sample", "warning")
-    assert "grid_sample_gather" in finding.remedy
+    expect(finding.remedy, None, "grid_sample_gather")
 
 
 def test_a_volume_needs_a_version() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.lint.linting import found, only
 
 CONSTANTS = "<float zero = {0}, float pi = {3.1415927}, float two = {2}, int64[1] first = {0}, int64 three = {3}>"
@@ -88,6 +89,6 @@ def test_an_operator_called_atan2() -> None:
     assert ("error", "atan2") in rules
 
 
-def test_where_says_when_to_change_it() -> None:
+def test_where_says_what_to_write_where_a_build_fails() -> None:
     finding = only("(bool[N] b, float[N] x) => (float[N] y) { y = Where(b, x, x) }")
-    assert "Only where a build fails" in finding.remedy
+    expect(finding.remedy, None, "c * x + (1 - c) * y", "stages.models.trt_friendly", "where_arithmetic")

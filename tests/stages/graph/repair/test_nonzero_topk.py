@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, uniform
 
 
@@ -76,7 +77,9 @@ def test_refused_where_more_may_pass_than_any_k() -> None:
     after, report = repaired(before, "nonzero_topk")
     assert "NonZero" in ops(after)
     assert report.counts == {"nonzero_topk": 0}
-    assert "threshold_topk of stages.models.trt_friendly" in report.refused[0]["reason"]
+    (refusal,) = report.refused
+    assert (refusal["pass"], refusal["node"]) == ("nonzero_topk", "/net/block.0/NonZero_nz")
+    expect(refusal["reason"], None, "scores.topk(k)", "threshold_topk", "stages.models.trt_friendly")
 
 
 def test_counts_and_masks_of_integers_are_not_its_business() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.repair.repairing import assert_equal, ops, parsed, repaired, uniform
 
 HEAD = """net (bool[n, m] mask, int64[n, m] numbers) => (TYPE[k] y)
@@ -70,7 +71,9 @@ def test_refused(body: str) -> None:
     if "Max" not in body:  # which has no value of an empty tensor
         wide = np.ones((17, 241), bool)  # 4097: not a number of float16, nor of a byte
         assert_equal(before, after, [*feeds(), {"mask": wide, "numbers": wide.astype(np.int64)}])
-    assert "take the size of a tensor" in report.refused[0]["reason"]
+    (refusal,) = report.refused
+    assert (refusal["pass"], refusal["node"]) == ("range_to_shape", "/net/block.0/Range_y")
+    expect(refusal["reason"], None, "x.shape[0]", "mask.nonzero().shape[0]")
 
 
 def test_limits_of_sizes_stay() -> None:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from stages.graph.rules.facts import _BLOCK, ConstantFacts, constant_facts
+from tests.messages import expect
 from tests.stages.graph.rules.judging import judge
 
 ADD = "(float[4] x) => (float[4] y) <float[4] w = {0, 0, 0, 0}> { [add] y = Add(x, w) [next] z = Relu(y) }"
@@ -37,7 +38,7 @@ def test_init_max(weight: list[float], found: str) -> None:
 def test_what_float16_cannot_hold_is_pinned_whatever_init_max_is() -> None:
     found = judge(ADD, weights={"w": np.array([1, 2, 3, -1e6], np.float32)})["add"]
     assert (found.rule, found.value, found.threshold, found.tensor) == ("init_overflow", 1e6, 65504.0, "w")
-    assert found.reason == "constant 'w' holds |w| = 1e+06 > 65504, float16's largest"
+    expect(found.reason, None, "'w'", "1e+06 > 65504")
     assert rule([65504.0, np.inf, 0, 0]) == "none"
     assert rule([1e6, 0, 0, 0], rules="autocast") == "none"
 
@@ -62,7 +63,7 @@ def test_what_is_filled_in_or_moved_pins_its_readers(init_max: float | None) -> 
 def test_init_max_pins_readers_alone_with_its_numbers() -> None:
     found = judge(ADD, weights={"w": np.array([1, 2, 3, 1e6], np.float32)}, init_max=512.0)
     assert found["next"].rule == "none"
-    assert found["add"].reason == "constant 'w' holds |w| = 1e+06 > init_max 512"
+    expect(found["add"].reason, None, "'w'", "1e+06", "init_max 512")
     assert (found["add"].value, found["add"].threshold, found["add"].tensor) == (1e6, 512.0, "w")
 
 

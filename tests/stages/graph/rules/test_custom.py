@@ -9,31 +9,32 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from stages.graph.decide import Lists, custom_rule_of
-from stages.io import StageError
+from stages.graph.decide import Lists, Verdict, custom_rule_of
+from tests.messages import expect, raises
 from tests.stages.graph.rules.judging import judge
 
 TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
 
 
 def keep_exp(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
-    return f"Exp is ours, {len(ranges['tensors'])} ranges" if node.op_type == "Exp" else None
+    return f"ours:{len(ranges['tensors'])}" if node.op_type == "Exp" else None
 
 
 def test_its_reason_is_the_decisions() -> None:
     found = judge(TEXT, {"x": {"absmax": 1.0}}, custom_rule=keep_exp)
     assert (found["p"].rule, found["q"].rule) == ("none", "custom_rule")
-    assert found["q"].reason == "Exp is ours, 1 ranges"
-    assert judge(TEXT, custom_rule=keep_exp)["q"].reason == "Exp is ours, 0 ranges"
+    assert found["q"].reason == "ours:1"
+    assert judge(TEXT, custom_rule=keep_exp)["q"].reason == "ours:0"
 
 
 def test_an_include_list_beats_it() -> None:
     found = judge(TEXT, custom_rule=keep_exp, include=Lists(op=("Exp",)))["q"]
-    assert found.reason == "listed in op_include_list: Exp; against custom_rule (Exp is ours, 0 ranges)"
+    assert (found.rule, found.verdict) == ("op_include_list", Verdict.fp16)
+    expect(found.reason, None, "op_include_list: Exp", "custom_rule", "ours:0")
 
 
 def test_what_it_returns_must_be_a_reason() -> None:
-    with pytest.raises(StageError, match="at node 'p' it returned True"):
+    with raises("wrong-return", "custom_rule", "'p'", True):
         judge(TEXT, custom_rule=lambda node, ranges: True)
 
 
@@ -41,7 +42,7 @@ def test_what_it_raises_is_said_with_the_rule_and_the_node() -> None:
     def measured(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
         return str(ranges["tensors"][node.outputs[0].name])
 
-    with pytest.raises(StageError, match=r"at node 'q' \(Exp\) '.*measured' raised KeyError: 'y'"):
+    with raises("function-fails", "custom_rule", "'q'", "Exp", f"{measured.__qualname__!r}", "KeyError", "'y'"):
         judge(TEXT, {"a": {}}, custom_rule=measured)
 
 
@@ -51,14 +52,14 @@ def test_it_is_named_by_module_and_function(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "failing_rules.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert custom_rule_of("house_rules:keep").__name__ == "keep"  # type: ignore[attr-defined]
-    for text, message in [
-        ("house_rules", "expected 'module:function'"),
-        (":keep", "expected 'module:function'"),
-        ("no_such_house:keep", "No module named 'no_such_house'"),
-        ("house_rules:kep", "module 'house_rules' has no function 'kep'"),
-        ("broken_rules:keep", "importing 'broken_rules' raised SyntaxError: .*broken_rules.py, line 1"),
-        ("failing_rules:keep", "importing 'failing_rules' raised ZeroDivisionError: division by zero"),
-        ("house_rules:NUMBER", "is a int; expected a function"),
+    for text, code, facts in [
+        ("house_rules", "bad-syntax", ["'house_rules'", "'module:function'"]),
+        (":keep", "bad-syntax", ["':keep'", "'module:function'"]),
+        ("no_such_house:keep", "function-fails", ["'no_such_house:keep'", "'no_such_house'", "sys.path"]),
+        ("house_rules:kep", "function-fails", ["'house_rules'", "'kep'"]),
+        ("broken_rules:keep", "function-fails", ["'broken_rules'", "SyntaxError", "broken_rules.py", "line 1"]),
+        ("failing_rules:keep", "function-fails", ["'failing_rules'", "ZeroDivisionError"]),
+        ("house_rules:NUMBER", "function-fails", ["'house_rules:NUMBER'", "int"]),
     ]:
-        with pytest.raises(StageError, match=message):
+        with raises(code, "custom_rule", *facts):
             custom_rule_of(text)

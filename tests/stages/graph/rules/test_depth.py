@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.messages import expect
 from tests.stages.graph.rules.judging import judge
 
 TEXT = "(float[2,640] x, float[640,3] w) => (float[2,3] y) { [mul] a = MatMul(x, w) [soft] y = Softmax(a) }"
@@ -9,7 +10,8 @@ TEXT = "(float[2,640] x, float[640,3] w) => (float[2,3] y) { [mul] a = MatMul(x,
 
 def test_deep_reductions_are_candidates() -> None:
     found = judge(TEXT, reduction_depth_max=639)
-    assert found["mul"].reason == "MatMul adds up 640 terms > reduction_depth_max 639"
+    expect(found["mul"].reason, None, "MatMul", 640, "reduction_depth_max", 639)
+    assert (found["mul"].value, found["mul"].threshold) == (640.0, 639.0)
     assert (found["mul"].rule, found["soft"].rule) == ("reduction_depth", "none")
 
 

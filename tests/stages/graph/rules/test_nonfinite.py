@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.rules.judging import judge, rules_by_node
 
 INF = {"absmax": 1.0, "neginf": 3, "posinf": 0, "nan": 0, "sample": "s"}
@@ -17,7 +18,9 @@ def test_who_writes_and_who_reads_is_a_candidate() -> None:
     text = HEAD + "{ [log] a = Log(x) [exp] b = Exp(a) [end] y = Relu(b) }"
     found = judge(text, {"a": INF | {"nan": 2}, "b": FINE})
     assert {name: d.rule for name, d in found.items()} == {"log": "nonfinite", "exp": "nonfinite", "end": "none"}
-    assert found["log"].reason == "'a' holds 2 NaN, 3 -Inf, and not only to mask on sample s"
+    assert (found["log"].value, found["log"].tensor, found["log"].sample) == (5.0, "a", "s")
+    expect(found["log"].reason, None, "'a'", "2 NaN", "3 -Inf", "s")
+    assert "+Inf" not in found["log"].reason  # of which there is none
     assert set(rules_by_node(text, {"a": INF, "b": FINE}, rules="autocast").values()) == {"none"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.rules.judging import judge, rules_by_node
 
 ON = {"underflow_share_max": 0.01}
@@ -59,7 +60,7 @@ def test_a_reader_that_allows_the_error_is_no_candidate() -> None:
     tensors = {"a": {"absmax": 1e-6, "sample": "s"}, "y": {"absmax": 1.0}, "z": {"absmax": 0.5}}
     found = judge(text, tensors, **ON)
     assert {name: d.rule for name, d in found.items()} == {"p": "underflow", "felt": "underflow", "hidden": "none"}
-    assert found["p"].reason == "'a' is all below 2^-14, float16's smallest normal: |x| <= 1e-06 on sample s"
+    expect(found["p"].reason, None, "'a'", "2^-14", "|x| <= 1e-06", "s")
 
 
 def test_what_nobody_measured_hides_nothing() -> None:

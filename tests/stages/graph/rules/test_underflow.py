@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.messages import expect
 from tests.stages.graph.rules.judging import judge, rules_by_node
 
 ON = {"underflow_share_max": 0.01}
@@ -62,10 +63,11 @@ def test_small_elements_in_front_of_a_logarithm(small: Any, rule: str) -> None:
 def test_the_share_and_its_sample_are_said() -> None:
     small = {"zero": 0.02, "subnormal": 0.5, "sample": "s1"}
     found = judge(LOG, {"b": {"absmax": 1.0, "sample": "s9", "small": small}}, **ON)["log"]
-    assert found.reason == "0.02 of the nonzero elements of 'b' are 0 in float16 (|x| <= 2^-25) on sample s1"
+    expect(found.reason, None, 0.02, "'b'", "|x| <= 2^-25", "s1")
     assert (found.value, found.threshold, found.tensor, found.sample) == (0.02, 0.01, "b", "s1")
     found = judge(LOG, {"b": {"absmax": 1.0, "small": small | {"zero": 0.0}}}, **ON)["log"]
-    assert found.reason == "0.5 of the nonzero elements of 'b' are subnormal in float16 (|x| < 2^-14) on sample s1"
+    expect(found.reason, None, 0.5, "'b'", "|x| < 2^-14", "s1")
+    assert (found.value, found.threshold, found.tensor, found.sample) == (0.5, 0.01, "b", "s1")
 
 
 HEAD = "(float[2] x, float[2] n) => (float[2] y) "
@@ -114,7 +116,8 @@ def test_a_logarithm_needs_the_value_of_its_epsilon() -> None:
 def test_the_reason_names_what_is_protected() -> None:
     text = HEAD + "<float eps = {1e-8}> { [e] a = Add(n, eps) [f] y = Div(x, a) }"
     found = judge(text, **ON)["e"]
-    assert found.reason == "epsilon 'eps' = 1e-08 is 0 in float16, and protects Div 'f'"
+    assert (found.rule, found.value, found.tensor) == ("underflow", pytest.approx(1e-8), "eps")
+    expect(found.reason, None, "epsilon", "'eps'", "1e-08", 0, "Div", "'f'")
 
 
 def variance(values: list[float], epsilon: float, **rules: Any) -> Any:
@@ -141,7 +144,7 @@ def test_variances_that_float16_loses(values: list[float], epsilon: float, rule:
 
 def test_the_variance_and_its_epsilon_are_said() -> None:
     found = variance([1.0, 1e-8, 1.0], 1e-12, **ON)
-    assert found.reason == "variance 'v' = 1e-08 is lost in float16 beside epsilon = 1e-12"
+    expect(found.reason, None, "variance", "'v' = 1e-08", "epsilon = 1e-12")
     assert (found.value, found.tensor) == (pytest.approx(1e-8), "v")
 
 

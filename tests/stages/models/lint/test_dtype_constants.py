@@ -95,8 +95,11 @@ class Compared(Base):
 @pytest.mark.parametrize("kind", [Matmul, ThroughArithmetic, Mask, Function, Like, Positions])
 def test_what_half_precision_refuses_is_found(kind: type[Base]) -> None:
     assert set(rules(kind)) == {RULE}
-    with pytest.raises(RuntimeError, match=r"same dtype|same type|expected scalar type"), torch.no_grad():
-        kind().half()(torch.ones(4, 4).half())
+    with torch.no_grad():
+        kind()(torch.ones(4, 4))
+        with pytest.raises(RuntimeError) as error:
+            kind().half()(torch.ones(4, 4).half())
+    assert "type" in str(error.value), "of dtypes, by torch"
 
 
 @pytest.mark.parametrize("kind", [GivenType, Numbers, Integers, LikeInput, NotMet, Compared])

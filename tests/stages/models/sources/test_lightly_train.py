@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,7 @@ import torch
 from safetensors.torch import save_file
 
 from conf.schema import Config
-from conf.validate import ConfigErrors
 from stages.configuration import validated
-from stages.io import StageError
 from stages.models.export import export
 from stages.models.model import Model
 from stages.models.source import open_model, spec_of
@@ -28,6 +27,8 @@ from stages.models.sources.lightly_train import files
 from stages.onnx_files import load_model
 from stages.ort.session import Session
 from tests.conftest import ROOT, composed
+from tests.messages import expect, raises
+from tests.stages.models.refusing import in_order, refuses
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("lightly_train") is None, reason="lightly-train is not installed here: make test-lightly"
@@ -57,8 +58,8 @@ def opened(root: Path, *overrides: str) -> Model:
     return open_model(config(*overrides), root)
 
 
-def refusal(root: Path, *overrides: str) -> str:
-    with pytest.raises(StageError) as error:
+def refused(root: Path, *overrides: str, code: str) -> str:
+    with raises(code) as error:
         opened(root, *overrides)
     return str(error.value)
 
@@ -76,22 +77,37 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "key", "code", "facts"),
     [
-        ([], "model.checkpoint: this model needs a checkpoint of lightly-train"),
-        (["decoder=none", *RANDOM], "decoder: expected dfine or rtdetrv2, got none"),
-        ([*RANDOM, "model.checkpoint=a.pt"], "model.options.random: model.checkpoint has weights; expected false"),
-        ([*RANDOM, "model.image_size=[224,null]"], "model.image_size: expected [height, width], or [null, null]"),
-        ([*RANDOM, "++trace.dynamic_axes.images={0:b,3:w}"], "trace.dynamic_axes.images: axis 3 cannot vary"),
-        ([*RANDOM, "model.preprocessing.layout=NHWC"], "model.preprocessing.layout: LT-DETR takes NCHW"),
-        ([*RANDOM, "model.drop_outputs=[aux]"], "model.drop_outputs: are known of this source"),
-        ([*RANDOM, "+model.options.key=ema"], "model.options.key: unknown key; known here: name, random"),
+        (
+            [],
+            *("model.checkpoint", "needs-value"),
+            ["model.checkpoint=exported_best.pt", "model.options.name=dinov3/vitt16-ltdetr model.options.random=true"],
+        ),
+        (["decoder=none", *RANDOM], "decoder", "in-conflict", ["dfine", "rtdetrv2"]),
+        (
+            [*RANDOM, "model.checkpoint=a.pt"],
+            *("model.options.random", "in-conflict", ["false", "model.checkpoint=null", "true"]),
+        ),
+        ([*RANDOM, "model.image_size=[224,null]"], "model.image_size", "needs-value", ["[null, null]", "[224, None]"]),
+        (
+            [*RANDOM, "++trace.dynamic_axes.images={0:b,3:w}"],
+            *("trace.dynamic_axes.images", "axis-fixed", ["axis 3", "axis 0"]),
+        ),
+        (
+            [*RANDOM, "model.preprocessing.layout=NHWC"],
+            *("model.preprocessing.layout", "in-conflict", ["NCHW", "NHWC"]),
+        ),
+        (
+            [*RANDOM, "model.drop_outputs=[aux]"],
+            *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
+        ),
+        ([*RANDOM, "+model.options.key=ema"], "model.options.key", "unknown-key", ["name, random"]),
     ],
 )
-def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
+def test_what_it_does_not_take(overrides: list[str], key: str, code: str, facts: list[str]) -> None:
+    with refuses(key, code, *facts):
         config(*overrides)
-    assert said in str(error.value)
 
 
 def test_the_checkpoint_is_fingerprinted(tmp_path: Path) -> None:
@@ -101,19 +117,17 @@ def test_the_checkpoint_is_fingerprinted(tmp_path: Path) -> None:
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightly_train", None)
-    assert refusal(tmp_path, *RANDOM) == (
-        "model.source: lightly_train needs the package lightly-train (AGPL-3.0), which is not installed: "
-        'pip install "truehalf[lightly]"'
-    )
+    said = refused(tmp_path, *RANDOM, code="package-missing")
+    in_order(said, "model.source", "lightly-train", "AGPL-3.0", 'pip install "truehalf[lightly]"')
 
 
 def test_a_package_that_cannot_be_imported_is_no_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lightly_train.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "lightly_train", raising=False)
-    said = refusal(tmp_path, *RANDOM)
-    assert "cannot be imported: RuntimeError: operator torchvision::nms does not exist" in said
-    assert "torch and torchvision have to be of one build" in said
+    said = refused(tmp_path, *RANDOM, code="package-broken")
+    raised = "RuntimeError: operator torchvision::nms does not exist"
+    in_order(said, "model.source", "lightly-train", raised, "torch", "torchvision", "make test-lightly")
 
 
 def test_it_is_imported_only_when_a_model_is_opened() -> None:
@@ -172,21 +186,23 @@ def test_decoders_differ_and_the_io_spec_says_what_goes_in_and_out(tmp_path: Pat
 
 @installed
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "model.options.name=dinov3/vitt17-ltdetr", "model.options.random=true")
-    assert said.startswith("model.options.name: lightly-train ") and "has no LT-DETR 'dinov3/vitt17-ltdetr'" in said
-    assert "dinov3/vitt16-ltdetr, " in said and "dinov3/convnext-tiny-ltdetr, " in said
+    unknown = ("model.options.name=dinov3/vitt17-ltdetr", "model.options.random=true")
+    said = refused(tmp_path, *unknown, code="unknown-choice")
+    in_order(said, "model.options.name", "lightly-train", "'dinov3/vitt17-ltdetr'")
+    expect(said, None, "dinov3/vitt16-ltdetr", "dinov3/convnext-tiny-ltdetr")
 
 
 @installed
 def test_a_name_that_does_not_have_the_decoder(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "model.options.name=ltdetrv2-s", "model.options.random=true", "decoder=rtdetrv2")
-    assert "cannot make ltdetrv2-s with {'decoder_name': 'rtdetrv2'}" in said and "not every name has both" in said
+    one_decoder = ("model.options.name=ltdetrv2-s", "model.options.random=true", "decoder=rtdetrv2")
+    said = refused(tmp_path, *one_decoder, code="module-fails")
+    expect(said, None, "lightly-train", "ltdetrv2-s", "{'decoder_name': 'rtdetrv2'}")
 
 
 @installed
 def test_a_size_that_the_network_does_not_take(tmp_path: Path) -> None:
-    said = refusal(tmp_path, *RANDOM[:2], "model.image_size=[250,224]")
-    assert said.startswith(f"model.image_size: {SMALLEST} fails on pictures of [250, 224]")
+    said = refused(tmp_path, *RANDOM[:2], "model.image_size=[250,224]", code="module-fails")
+    in_order(said, "model.image_size", SMALLEST, [250, 224], 32, 28)
 
 
 @installed
@@ -289,8 +305,9 @@ def test_a_checkpoint_says_all_by_itself(tmp_path: Path) -> None:
     averaged = {name.removeprefix("ema_model.model."): each for name, each in content["train_model"].items()}
     state = model.module.network.state_dict()  # type: ignore[union-attr]
     assert all(torch.equal(tensor, averaged[name]) for name, tensor in state.items()), "not the averaged weights"
-    assert any("in the order of the logits: 2, 5" in note for note in model.notes)
-    assert f"weights: {len(state)} tensors of exported_best.pt" in model.notes
+    assert any("2, 5" in note for note in model.notes)
+    (weights,) = [note for note in model.notes if note.startswith("weights:")]
+    in_order(weights, "weights", len(state), "exported_best.pt")
 
 
 @installed
@@ -312,51 +329,52 @@ def test_classes_and_size_of_the_configuration_go_before_the_checkpoints(tmp_pat
     model = opened(tmp_path, checkpoint, "model.classes=[Katze,Hund]", "model.image_size=[280,224]")
     assert model.class_names == ["Katze", "Hund"]
     assert model.inputs[0].preprocessing is not None and model.inputs[0].preprocessing.size == [280, 224]
-    assert "model.classes: " in (said := refusal(tmp_path, checkpoint, "model.classes=[a,b,c]"))
-    assert "expected 2 names" in said
+    said = refused(tmp_path, checkpoint, "model.classes=[a,b,c]", code="wrong-class-count")
+    in_order(said, "model.classes", tmp_path / "exported_best.pt", 2, "null", 3)
 
 
 @installed
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("override", "key", "facts"),
     [
-        (["decoder=rtdetrv2"], "decoder: {path} has dfine; set decoder=dfine, got rtdetrv2"),
+        ("decoder=rtdetrv2", "decoder", ["dfine", "decoder=dfine", "rtdetrv2"]),
         (
-            ["model.options.name=dinov3/vitt16-ltdetr"],
-            f"model.options.name: {{path}} is of '{SMALLEST}'; expected null or this name, got 'dinov3/vitt16-ltdetr'",
+            "model.options.name=dinov3/vitt16-ltdetr",
+            *("model.options.name", [f"'{SMALLEST}'", "null", "'dinov3/vitt16-ltdetr'"]),
         ),
     ],
 )
-def test_what_the_configuration_must_not_say_otherwise(overrides: list[str], said: str, tmp_path: Path) -> None:
+def test_what_the_configuration_must_not_say_otherwise(
+    override: str, key: str, facts: list[str], tmp_path: Path
+) -> None:
     checkpoint = saved(tmp_path, trained(tmp_path))
-    assert refusal(tmp_path, checkpoint, *overrides) == said.format(path=tmp_path / "exported_best.pt")
+    said = refused(tmp_path, checkpoint, override, code="in-conflict")
+    assert said.startswith(f"{key}:")
+    in_order(said, tmp_path / "exported_best.pt", *facts)
 
 
 @installed
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "code", "facts"),
     [
-        (
-            {"model_class_path": "os.path.Something"},
-            "expected a checkpoint of LT-DETR for object detection, got one of",
-        ),
-        ({"model_init_args": {"model_name": SMALLEST}}, "KeyError: 'classes'"),
-        ({"train_model": 3}, "with tensors, as training writes them, but TypeError"),
-        ({"arguments": {"model_name": "dinov9/x-ltdetr"}}, "has no LT-DETR 'dinov9/x-ltdetr'"),
-        ({"arguments": {"depth": 3}}, "cannot make dinov2/_vittest14-ltdetr with"),
+        ({"model_class_path": "os.path.Something"}, "wrong-file", ["LT-DETR", "os.path.Something", "model=torch"]),
+        ({"model_init_args": {"model_name": SMALLEST}}, "file-unreadable", ["model_init_args", "KeyError: 'classes'"]),
+        ({"train_model": 3}, "file-unreadable", ["train_model", "TypeError"]),
+        ({"arguments": {"model_name": "dinov9/x-ltdetr"}}, "unknown-choice", ["'dinov9/x-ltdetr'", SMALLEST]),
+        ({"arguments": {"depth": 3}}, "module-fails", [SMALLEST, "'depth': 3", [224, 224]]),
         (
             {"arguments": {"classes": {0: "a", 1: "b", 2: "c"}}},
-            "decoder.enc_score_head.weight: expected float32[3, 8], got float32[2, 8]",
+            *("wrong-file", ["decoder.enc_score_head.weight", "float32[3, 8]", "float32[2, 8]"]),
         ),
-        ({"arguments": {"decoder_name": "rtdetrv2"}}, "decoder: "),
-        (
-            {"arguments": {"image_normalize": {"mean": (0.5,), "std": (0.2,)}}},
-            "it takes pictures of 1 channels; expected 3",
-        ),
+        ({"arguments": {"decoder_name": "rtdetrv2"}}, "in-conflict", ["rtdetrv2", "decoder=rtdetrv2", "dfine"]),
+        ({"arguments": {"image_normalize": {"mean": (0.5,), "std": (0.2,)}}}, "not-supported", ["1 channels", 3]),
     ],
 )
-def test_a_checkpoint_that_is_not_what_training_writes(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
-    assert said in refusal(tmp_path, saved(tmp_path, trained(tmp_path, **changes)))
+def test_a_checkpoint_that_is_not_what_training_writes(
+    changes: dict[str, Any], code: str, facts: list[object], tmp_path: Path
+) -> None:
+    said = refused(tmp_path, saved(tmp_path, trained(tmp_path, **changes)), code=code)
+    in_order(said, tmp_path / "exported_best.pt", *facts)
 
 
 @installed
@@ -365,18 +383,17 @@ def test_tensors_that_do_not_fit_are_listed(tmp_path: Path) -> None:
     state = {name: each for name, each in content["train_model"].items() if name.startswith("ema_model.model.")}
     state["ema_model.model.decoder.spare"] = torch.ones(1)
     del state["ema_model.model.backbone._model_wrapper._model.cls_token"]
-    said = refusal(tmp_path, saved(tmp_path, content | {"train_model": state}))
-    assert "1 missing in the file: backbone._model_wrapper._model.cls_token" in said
-    assert "1 unexpected in the file: decoder.spare" in said
+    said = refused(tmp_path, saved(tmp_path, content | {"train_model": state}), code="wrong-file")
+    in_order(said, 1, "missing", "backbone._model_wrapper._model.cls_token", 1, "unexpected", "decoder.spare")
 
 
 @installed
 def test_a_checkpoint_with_objects_is_refused_and_its_conversion_is_opened(tmp_path: Path) -> None:
     content = trained(tmp_path)
     checkpoint = saved(tmp_path, content | {"train_dataloader": Touching(tmp_path / "called")}, "best.ckpt")
-    said = refusal(tmp_path, checkpoint)
-    assert "mkdir would have to be imported and called" in said and not (tmp_path / "called").exists()
-    assert "exported_models/exported_best.pt" in said
+    said = refused(tmp_path, checkpoint, code="code-refused")
+    expect(said, None, tmp_path / "best.ckpt", f"{os.name}.mkdir", "exported_models/exported_best.pt")
+    assert not (tmp_path / "called").exists()
     recipe = said.partition("save the tensors alone: ")[2].partition(", paths in")[0]
     subprocess.run([sys.executable, "-c", f"import torch; {recipe}"], cwd=tmp_path, check=True)
     assert (tmp_path / "called").exists(), "it is as dangerous as it is said to be"
@@ -399,9 +416,9 @@ def test_tensors_alone_need_a_name_and_classes(tmp_path: Path) -> None:
     network: Any = opened(tmp_path, *RANDOM, "model.classes=[cat,dog]", "seed=5").module.network
     save_file({name: tensor.clone() for name, tensor in network.state_dict().items()}, tmp_path / "w.safetensors")
     alone = ("model.checkpoint=w.safetensors", "model.image_size=[224,224]")
-    assert "model.options.name: " in refusal(tmp_path, *alone) and "tensors alone" in refusal(tmp_path, *alone)
+    in_order(refused(tmp_path, *alone, code="needs-value"), "model.options.name", tmp_path / "w.safetensors")
     named = (*alone, f"model.options.name={SMALLEST}")
-    assert refusal(tmp_path, *named).startswith("model.classes: ")
+    in_order(refused(tmp_path, *named, code="needs-value"), "model.classes", tmp_path / "w.safetensors")
     model = opened(tmp_path, *named, "model.classes=[cat,dog]")
     state = model.module.network.state_dict()  # type: ignore[union-attr]
     assert model.trained and all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
@@ -409,7 +426,7 @@ def test_tensors_alone_need_a_name_and_classes(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_is_missing(tmp_path: Path) -> None:
     pytest.importorskip("lightly_train", reason="lightly-train is not installed here: make test-lightly")
-    assert "no such file" in refusal(tmp_path, "model.checkpoint=none.pt")
+    expect(refused(tmp_path, "model.checkpoint=none.pt", code="file-missing"), None, tmp_path / "none.pt")
 
 
 # --- weights that lightly-train has trained ---------------------------------------------------------------------------
@@ -417,9 +434,9 @@ def test_a_checkpoint_that_is_missing(tmp_path: Path) -> None:
 
 @installed
 def test_a_name_without_weights_to_download_says_what_there_is(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "model.options.name=dinov3/vitt16-ltdetr")
-    assert "no weights of 'dinov3/vitt16-ltdetr' to download" in said and "model.options.random=true" in said
-    assert "dinov3/vitt16-ltdetr-coco" in said
+    said = refused(tmp_path, "model.options.name=dinov3/vitt16-ltdetr", code="unknown-choice")
+    in_order(said, "model.checkpoint", "'dinov3/vitt16-ltdetr'", "model.options.random=true")
+    expect(said, None, "dinov3/vitt16-ltdetr-coco")
 
 
 @installed
@@ -431,9 +448,9 @@ def test_without_a_network_the_error_says_what_to_download_and_to_where(
 
     monkeypatch.setenv("LIGHTLY_TRAIN_MODEL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    said = refusal(tmp_path, "model.options.name=dinov3/vitt16-ltdetr-coco")
-    assert f"are not in {tmp_path / 'cache'}, and cannot be downloaded: URLError" in said
-    assert "download https://" in said and "dinov3_vitt16_ltdetr_coco" in said and "set model.checkpoint" in said
+    said = refused(tmp_path, "model.options.name=dinov3/vitt16-ltdetr-coco", code="download-fails")
+    in_order(said, "model.options.name", "dinov3/vitt16-ltdetr-coco", tmp_path / "cache", "URLError")
+    assert re.search(r"https://\S*dinov3_vitt16_ltdetr_coco\S* .*\bmodel\.checkpoint\b", said)
 
 
 @installed
@@ -453,4 +470,5 @@ def test_what_was_downloaded_is_read_as_data_if_its_checksum_is_right(
     model = opened(tmp_path, name)
     assert model.trained and model.class_names == ["cat", "dog"] and (tmp_path / "cache/test.pt").is_file()
     monkeypatch.setitem(known, SMALLEST, ("test.pt", "0" * 64))
-    assert f"expected the SHA-256 {'0' * 64}" in (said := refusal(tmp_path, name)) and digest in said
+    said = refused(tmp_path, name, code="wrong-file")
+    in_order(said, "model.options.name", tmp_path / "cache/test.pt", "SHA-256", "0" * 64, SMALLEST, digest)

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from conf.schema import Config
-from conf.validate import ConfigErrors
 from stages.configuration import validated
-from stages.io import StageError
 from stages.models.source import open_model
 from stages.models.sources.ltdetr import files
 from tests.conftest import ROOT, composed
+from tests.messages import raises
+from tests.stages.models.refusing import in_order, refuses
 
-ARCHITECTURE = "model.options.architecture.backbone."
+ARCHITECTURE = "model.options.architecture."
+BACKBONE = ARCHITECTURE + "backbone."
 VIT = ["model=ltdetr_nano_vit"]
 
 
@@ -29,9 +30,8 @@ def test_the_checkpoint_is_sought_in_the_workspace(tmp_path: Path) -> None:
         files(mine, tmp_path) == [tmp_path / "mine.safetensors"]
         and files(config("model.checkpoint=null"), tmp_path) == []
     )
-    with pytest.raises(StageError) as error:
+    with raises("file-missing", tmp_path / "mine.safetensors"):
         open_model(mine, tmp_path)
-    assert f"{tmp_path}/mine.safetensors: no such file" in str(error.value)
 
 
 def test_attention_gain_reaches_the_module(tmp_path: Path) -> None:
@@ -66,66 +66,69 @@ def test_what_a_vit_does_not_say_is_that_of_the_model_beside_it() -> None:
 
 def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
     weights = ROOT / "examples/digits/weights/dfine.safetensors"
-    with pytest.raises(StageError) as error:
+    with raises("wrong-file", weights.name) as error:
         open_model(config(*VIT, f"model.checkpoint={weights}"), tmp_path)
-    said = str(error.value)
-    assert "belongs to another architecture" in said and "missing in the file" in said and "of another shape" in said
-    assert "unexpected in the file: model." in said
+    _, wrong, missing, unexpected, *_ = str(error.value).splitlines()
+    in_order(wrong, " model.", "float32", "float32")
+    in_order(missing, "missing", " model.")
+    in_order(unexpected, "unexpected", " model.")
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "key", "code", "facts"),
     [
-        (["decoder=none"], "decoder: expected dfine or rtdetrv2, got none"),
-        (["model.image_size=[120,128]"], "model.image_size: expected [height, width], multiples of 32"),
-        (["model.classes=null"], "model.classes: expected one or more"),
-        (["model.drop_outputs=[aux]"], "model.inputs, model.outputs, model.drop_outputs: are known of this source"),
-        (["model.options.mean=[0,0]"], "model.options.mean: expected three numbers (RGB), got [0.0, 0.0]"),
-        (["model.options.std=[1,0,1]"], "model.options.std: expected numbers above 0"),
-        (["model.options.attention_gain_log2=61"], "model.options.attention_gain_log2: expected 0 to 60, got 61"),
+        (["decoder=none"], "decoder", "in-conflict", ["dfine", "rtdetrv2"]),
+        (["model.image_size=[120,128]"], "model.image_size", "out-of-range", [32, "[120, 128]"]),
+        (["model.classes=null"], "model.classes", "needs-value", []),
         (
-            ["model.options.architecture.backbone.convnext.depths=[2,2]"],
-            "model.options.architecture.backbone.convnext.depths: expected four positive integers",
+            ["model.drop_outputs=[aux]"],
+            *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
         ),
+        (["model.options.mean=[0,0]"], "model.options.mean", "wrong-shape", ["RGB", "[0.0, 0.0]"]),
+        (["model.options.std=[1,0,1]"], "model.options.std", "out-of-range", [0, "[1.0, 0.0, 1.0]"]),
         (
-            ["model.options.architecture.backbone.convnext=null"],
-            "model.options.architecture.backbone: expected one of convnext and vit, the other null; got neither",
+            ["model.options.attention_gain_log2=61"],
+            *("model.options.attention_gain_log2", "out-of-range", [0, 60, 61]),
         ),
+        ([BACKBONE + "convnext.depths=[2,2]"], BACKBONE + "convnext.depths", "out-of-range", ["[2, 2]"]),
+        ([BACKBONE + "convnext=null"], BACKBONE.rstrip("."), "needs-value", ["convnext", "vit"]),
         (
-            ["model=ltdetr_nano_vit", ARCHITECTURE + "convnext={widths:[8,8,8,8],depths:[1,1,1,1],layer_scale_init:1}"],
-            "model.options.architecture.backbone: expected one of convnext and vit, the other null; got both",
+            [*VIT, BACKBONE + "convnext={widths:[8,8,8,8],depths:[1,1,1,1],layer_scale_init:1}"],
+            *(BACKBONE.rstrip("."), "in-conflict", ["convnext", "vit"]),
         ),
-        ([*VIT, ARCHITECTURE + "vit.heads=5"], "vit.width: expected heads (5) times a multiple of 4 (rotary"),
-        ([*VIT, ARCHITECTURE + "vit.heads=16"], "vit.width: expected heads (16) times a multiple of 4 (rotary"),
-        ([*VIT, ARCHITECTURE + "vit.layers=[2,4]"], "vit.layers: expected three different layers in order, from 1 to"),
-        ([*VIT, ARCHITECTURE + "vit.layers=[2,4,7]"], "from 1 to depth (6), got [2, 4, 7]"),
-        ([*VIT, ARCHITECTURE + "vit.layers=[0,4,6]"], "from 1 to depth (6), got [0, 4, 6]"),
-        ([*VIT, ARCHITECTURE + "vit.layers=[4,2,6]"], "from 1 to depth (6), got [4, 2, 6]"),
-        ([*VIT, ARCHITECTURE + "vit.registers=-1"], "vit.registers: expected 0 or more, got -1"),
-        ([*VIT, ARCHITECTURE + "vit.adapter_width=0"], "vit.adapter_width: expected 1 or more, got 0"),
-        ([*VIT, "+" + ARCHITECTURE + "vit.patch_size=14"], "vit.patch_size: unknown key; known here: width"),
-        ([*VIT, "model.options.architecture.ffn_dim=255"], "ffn_dim: expected an even number"),
-        ([*VIT, "model.image_size=[120,128]"], "model.image_size: expected [height, width], multiples of 32"),
-        (["model.options.architecture.encoder_blocks=4"], "encoder_blocks: expected 1 to 3, got 4"),
-        (["model.options.architecture.encoder_expansion=0"], "encoder_expansion: expected a number above 0"),
-        (["model.options.architecture.d_model=90", "model.options.architecture.heads=6"], "a multiple of 4"),
-        (["model.options.architecture.heads=7"], "d_model: expected a multiple of heads (7), got 96"),
+        ([*VIT, BACKBONE + "vit.heads=5"], BACKBONE + "vit.width", "in-conflict", ["heads (5)", 4, 128]),
+        ([*VIT, BACKBONE + "vit.heads=16"], BACKBONE + "vit.width", "in-conflict", ["heads (16)", 4, 128]),
+        ([*VIT, BACKBONE + "vit.layers=[2,4]"], BACKBONE + "vit.layers", "out-of-range", [1, "depth (6)", "[2, 4]"]),
+        ([*VIT, BACKBONE + "vit.layers=[2,4,7]"], BACKBONE + "vit.layers", "out-of-range", ["depth (6)", "[2, 4, 7]"]),
+        ([*VIT, BACKBONE + "vit.layers=[0,4,6]"], BACKBONE + "vit.layers", "out-of-range", ["depth (6)", "[0, 4, 6]"]),
+        ([*VIT, BACKBONE + "vit.layers=[4,2,6]"], BACKBONE + "vit.layers", "out-of-range", ["depth (6)", "[4, 2, 6]"]),
+        ([*VIT, BACKBONE + "vit.registers=-1"], BACKBONE + "vit.registers", "out-of-range", [0, -1]),
+        ([*VIT, BACKBONE + "vit.adapter_width=0"], BACKBONE + "vit.adapter_width", "out-of-range", [1, 0]),
+        ([*VIT, "+" + BACKBONE + "vit.patch_size=14"], BACKBONE + "vit.patch_size", "unknown-key", ["width"]),
+        ([*VIT, ARCHITECTURE + "ffn_dim=255"], ARCHITECTURE + "ffn_dim", "out-of-range", [255]),
+        ([*VIT, "model.image_size=[120,128]"], "model.image_size", "out-of-range", [32, "[120, 128]"]),
+        ([ARCHITECTURE + "encoder_blocks=4"], ARCHITECTURE + "encoder_blocks", "out-of-range", [1, 3, 4]),
+        ([ARCHITECTURE + "encoder_expansion=0"], ARCHITECTURE + "encoder_expansion", "out-of-range", [0, 1, "0.0"]),
         (
-            ["model.options.architecture.d_model=wide"],
-            "model.options.architecture.d_model: expected an integer, got 'wide'",
+            [ARCHITECTURE + "d_model=90", ARCHITECTURE + "heads=6"],
+            *(ARCHITECTURE + "d_model", "out-of-range", [4, 90]),
         ),
-        (["+model.options.depth=3"], "model.options.depth: unknown key; known here: attention_gain_log2"),
-        (["++trace.dynamic_axes.images={0:batch,1:channels}"], "trace.dynamic_axes.images: axis 1 cannot vary"),
+        ([ARCHITECTURE + "heads=7"], ARCHITECTURE + "d_model", "in-conflict", ["heads (7)", 96]),
+        ([ARCHITECTURE + "d_model=wide"], ARCHITECTURE + "d_model", "wrong-type", ["'wide'"]),
+        (["+model.options.depth=3"], "model.options.depth", "unknown-key", ["attention_gain_log2"]),
+        (
+            ["++trace.dynamic_axes.images={0:batch,1:channels}"],
+            *("trace.dynamic_axes.images", "axis-fixed", ["axis 1"]),
+        ),
         (
             [
                 "++trace.dynamic_axes.images={0:batch,2:height,3:width}",
                 "engine.profiles=[{images:{min:[1,3,64,64],opt:[1,3,128,128],max:[4,3,128,200]}}]",
             ],
-            "engine.profiles[0].images.max: expected heights and widths that are multiples of 32",
+            *("engine.profiles[0].images.max", "out-of-range", [32, "[4, 3, 128, 200]"]),
         ),
     ],
 )
-def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
+def test_what_it_does_not_take(overrides: list[str], key: str, code: str, facts: list[object]) -> None:
+    with refuses(key, code, *facts):
         config(*overrides)
-    assert said in str(error.value)

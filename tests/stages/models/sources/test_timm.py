@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import save_file
 
 from conf.schema import Config
-from conf.validate import ConfigErrors
 from stages.configuration import validated
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
@@ -22,6 +21,8 @@ from stages.models.source import open_model, spec_of
 from stages.models.sources.timm import files
 from stages.ort.session import Session
 from tests.conftest import composed
+from tests.messages import expect, raises
+from tests.stages.models.refusing import in_order, refuses
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("timm") is None, reason="timm is not installed here: make test-lightly"
@@ -47,29 +48,37 @@ def refusal(root: Path, *overrides: str, name: str = SMALL) -> str:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "key", "code", "facts"),
     [
-        (["decoder=dfine"], "decoder: the model brings its own; expected none, got dfine"),
-        (["model.options.name=null"], "model.options.name: expected the name of a model of timm"),
+        (["decoder=dfine"], "decoder", "in-conflict", ["none", "dfine"]),
+        (["model.options.name=null"], "model.options.name", "needs-value", ["model.options.name=resnet18"]),
         (
             ["model.options.name=resnet18.a1_in1k"],
-            "model.options.name=resnet18 model.options.weights=a1_in1k",
+            *("model.options.name", "bad-syntax", ["model.options.name=resnet18 model.options.weights=a1_in1k"]),
         ),
-        (["model.options.name=hf-hub:timm/resnet18"], "expected a name as timm.list_models() has it"),
+        (
+            ["model.options.name=hf-hub:timm/resnet18"],
+            *("model.options.name", "bad-syntax", ["timm.list_models()", "'hf-hub:timm/resnet18'"]),
+        ),
         (
             ["model.options.weights=a1_in1k", "model.checkpoint=w.pt"],
-            "model.checkpoint: model.options.weights names weights already",
+            *("model.checkpoint", "in-conflict", ["model.options.weights", "'w.pt'", "'a1_in1k'"]),
         ),
-        (["model.options.prefix=module."], "model.options.key, model.options.prefix: of model.checkpoint"),
-        (["model.image_size=[null,64]"], "model.image_size: expected [height, width]"),
-        (["model.preprocessing.layout=NHWC"], "model.preprocessing.layout: models of timm take NCHW"),
-        (["model.drop_outputs=[logits]"], "model.drop_outputs: are known of this source"),
+        (
+            ["model.options.prefix=module."],
+            *("model.options.key, model.options.prefix", "in-conflict", ["model.checkpoint", "null"]),
+        ),
+        (["model.image_size=[null,64]"], "model.image_size", "needs-value", ["[null, null]", "[None, 64]"]),
+        (["model.preprocessing.layout=NHWC"], "model.preprocessing.layout", "in-conflict", ["NCHW", "NHWC"]),
+        (
+            ["model.drop_outputs=[logits]"],
+            *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
+        ),
     ],
 )
-def test_faults(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
+def test_faults(overrides: list[str], key: str, code: str, facts: list[str]) -> None:
+    with refuses(key, code, *facts):
         config(*overrides)
-    assert said in str(error.value)
 
 
 def test_its_gates_are_a_classifiers() -> None:
@@ -83,7 +92,7 @@ def test_the_checkpoint_is_fingerprinted(tmp_path: Path) -> None:
 
 def test_without_the_package_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(StageError, match=r"timm is not installed.*pip install 'truehalf\[timm\]'"):
+    with raises("package-missing", "model.source", "timm", "pip install 'truehalf[timm]'"):
         opened(tmp_path)
 
 
@@ -96,7 +105,8 @@ def test_a_classifier_says_what_it_is_and_its_file_computes_it(name: str, size: 
     model = opened(tmp_path, name=name)
     (declared,) = model.inputs
     assert declared.preprocessing is not None and declared.preprocessing.size == [size, size]
-    assert model.trained is False and model.notes[0] == f"{name}: seeded random weights; none were read"
+    assert model.trained is False
+    expect(model.notes[0], None, name, "random")
     images = torch.rand(2, 3, size, size)
     spec = spec_of(model, {"images": images.numpy()}, {"images": {0: "batch"}})
     assert [(each["name"], each["kind"], each["shape"]) for each in spec["outputs"]] == [
@@ -137,8 +147,9 @@ def test_preprocessing_is_that_of_the_data_configuration(tmp_path: Path) -> None
     assert declared.preprocessing == Preprocessing(
         size=[224, 224], mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), resample="bicubic"
     )
-    assert "preprocessing: that of resnet18.a1_in1k, where model.preprocessing says no other" in model.notes
-    assert any("95.0% of the shorter side are seen and cuts the middle out" in note for note in model.notes)
+    _, whose, cut = model.notes
+    in_order(whose, "preprocessing", "resnet18.a1_in1k", "model.preprocessing")
+    expect(cut, None, "95.0%")
     (declared,) = opened(tmp_path, "model.preprocessing.resample=nearest", "model.image_size=[64,96]").inputs
     assert declared.preprocessing is not None
     assert (declared.preprocessing.resample, declared.preprocessing.size) == ("nearest", [64, 96])
@@ -149,9 +160,8 @@ def test_a_vit_is_made_for_the_size_that_is_asked_for(tmp_path: Path) -> None:
     model = opened(tmp_path, "model.image_size=[96,128]", name="test_vit")
     with torch.no_grad():
         assert model.module(torch.rand(1, 3, 96, 128))[0].shape == (1, 1000)
-    assert "model.image_size: test_vit fails on pictures of [4, 4]" in refusal(
-        tmp_path, "model.image_size=[4,4]", name="test_vit"
-    )
+    said = refusal(tmp_path, "model.image_size=[4,4]", name="test_vit")
+    expect(said, "module-fails", "model.image_size", "test_vit", "[4, 4]")
 
 
 @installed
@@ -167,19 +177,21 @@ def test_weights_from_a_file_and_classes_by_name(tmp_path: Path) -> None:
         with torch.no_grad():
             assert torch.equal(first.module(images)[0], model.module(images)[0])
         assert model.trained and model.class_names == ["ape", "bee", "cat"]
-    assert "belongs to another architecture" in refusal(tmp_path, "model.checkpoint=w.safetensors")
+    expect(refusal(tmp_path, "model.checkpoint=w.safetensors"), "wrong-file", tmp_path / "w.safetensors")
 
 
 @installed
 @pytest.mark.parametrize(
-    ("name", "overrides", "said"),
+    ("name", "overrides", "facts"),
     [
-        ("resnet19", [], "has no model 'resnet19'; did you mean resnet18"),
-        (SMALL, ["model.options.weights=a1"], f"has no weights 'a1' of {SMALL}; expected {TAG} or null"),
+        ("resnet19", [], ["model.options.name", "'resnet19'", "resnet18"]),
+        (SMALL, ["model.options.weights=a1"], ["model.options.weights", "'a1'", SMALL, TAG, "null"]),
     ],
 )
-def test_names_that_timm_does_not_have(name: str, overrides: list[str], said: str, tmp_path: Path) -> None:
-    assert said in refusal(tmp_path, *overrides, name=name)
+def test_names_that_timm_does_not_have(name: str, overrides: list[str], facts: list[str], tmp_path: Path) -> None:
+    said = refusal(tmp_path, *overrides, name=name)
+    expect(said, "unknown-choice")
+    in_order(said, *facts)
 
 
 @installed
@@ -191,8 +203,8 @@ def test_weights_by_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     said = refusal(tmp_path, f"model.options.weights={TAG}")
-    assert f"hf download timm/{SMALL}.{TAG} model.safetensors" in said and str(tmp_path / "hub") in said
-    assert "model.checkpoint=./mine/model.safetensors" in said
+    expect(said, "download-fails", tmp_path / "hub", f"hf download timm/{SMALL}.{TAG} model.safetensors")
+    expect(said, None, "model.checkpoint=./mine/model.safetensors model.options.weights=null")
 
     created: list[tuple[str, Any]] = []
     create = timm.create_model
@@ -205,7 +217,7 @@ def test_weights_by_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     model = opened(tmp_path, f"model.options.weights={TAG}")
     assert created == [(f"{SMALL}.{TAG}", True)] and model.trained
     assert model.class_names[0] == "tench, Tinca tinca" and len(model.class_names) == 1000
-    assert f"from timm/{SMALL}.{TAG} on the Hugging Face hub" in model.notes[0]
-    assert "expected as many names or null, got 1" in refusal(
-        tmp_path, f"model.options.weights={TAG}", "model.classes=[ape]"
-    )
+    expect(model.notes[0], None, "weights", f"timm/{SMALL}.{TAG}")
+    said = refusal(tmp_path, f"model.options.weights={TAG}", "model.classes=[ape]")
+    expect(said, "wrong-class-count")
+    in_order(said, "model.classes", SMALL, 1000, "null", 1)

@@ -12,16 +12,17 @@ import pytest
 import torch
 
 from conf.schema import Config
-from conf.validate import ConfigErrors
 from stages.configuration import validated
 from stages.data.samples import trace_samples
-from stages.io import Stage, StageError
+from stages.io import Stage
 from stages.models.model import Model
 from stages.models.source import described, open_model
 from stages.models.sources.torch import files
 from stages.ort.session import Session
 from stages.trace import run
 from tests.conftest import composed, write_params
+from tests.messages import expect, raises
+from tests.stages.models.refusing import refuses
 
 DATA = ("data=random", "model.image_size=[32,32]")
 
@@ -151,18 +152,18 @@ def test_every_tensor_that_it_returns_is_an_output(form: str, names: list[str], 
 
 def test_auxiliary_outputs_are_dropped(mine: str, tmp_path: Path) -> None:
     form = "+model.options.kwargs.form=dict"
-    with pytest.raises(StageError, match=r"aux is a list with tensors inside, which have no name"):
+    with raises("wrong-return", "model.outputs", "aux", "list", "model.drop_outputs=[aux]"):
         open_model(config(mine, form), tmp_path)
     model = open_model(config(mine, form, "model.drop_outputs=[aux,'1']"), tmp_path)
     assert [each.name for each in model.outputs] == ["logits"]
-    with pytest.raises(StageError, match=r"model.drop_outputs: the model returns no extra; it returns logits, feat"):
+    with raises("no-match", "model.drop_outputs", "extra", "logits, features, aux"):
         open_model(config(mine, form, "model.drop_outputs=[extra]"), tmp_path)
 
 
 def test_nested_tuples_and_names_of_inputs_are_refused(mine: str, tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"output_1 is a tuple with tensors inside"):
+    with raises("wrong-return", "model.outputs", "output_1", "tuple", "model.drop_outputs=[output_1]"):
         open_model(config(mine, "+model.options.kwargs.form=nested"), tmp_path)
-    with pytest.raises(StageError, match=r"the module returns images, and an input has this name"):
+    with raises("given-twice", "model.outputs", "images", "`take`"):
         open_model(config(mine, "+model.options.kwargs.form=clash"), tmp_path)
 
 
@@ -232,15 +233,16 @@ def test_weights_say_which_key_was_taken(mine: str, tmp_path: Path) -> None:
     state = open_model(config(mine), tmp_path).module.network.state_dict()  # type: ignore[union-attr, operator]
     state = {f"module.{name}": tensor + 1 for name, tensor in state.items()}  # type: ignore[union-attr, operator]
     torch.save({"ema": {"module": state}, "epoch": 1}, tmp_path / "w.ckpt")
-    with pytest.raises(StageError, match=r"model\.options\.prefix=module\."):
+    with raises("wrong-file", "w.ckpt", "model.options.prefix=module."):
         open_model(config(mine, "model.checkpoint=w.ckpt"), tmp_path)
     model = open_model(config(mine, "model.checkpoint=w.ckpt", "model.options.prefix=module."), tmp_path)
-    assert model.notes == ["weights: 9 tensors of w.ckpt (its key 'ema.module'), 'module.' taken off every name"]
+    (note,) = model.notes
+    expect(note, None, "weights", 9, "w.ckpt", "'ema.module'", "'module.'")
     assert model.trained
     assert torch.equal(model.module.get_parameter("network.conv.weight"), state["module.conv.weight"])
     untrusted = config(mine, "model.checkpoint=w.ckpt", "model.options.prefix=module.", "model.options.trained=false")
     assert not open_model(untrusted, tmp_path).trained
-    with pytest.raises(StageError, match="expected the key 'model'"):
+    with raises("wrong-name", "w.ckpt", "'model'"):
         open_model(config(mine, "model.checkpoint=w.ckpt", "model.options.key=model"), tmp_path)
 
 
@@ -251,26 +253,26 @@ def test_the_workspace_is_on_the_path_for_the_import_alone(mine: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("factory", "said"),
+    ("factory", "code", "facts"),
     [
-        ("absent", "has no function 'absent'"),
-        ("MADE", "has no function 'MADE'"),
-        ("not_a_module", "not_a_module returned a int; expected a torch.nn.Module"),
-        ("failing", "failing raised RuntimeError: no weights today"),
+        ("absent", "function-fails", ["'absent'"]),
+        ("MADE", "function-fails", ["'MADE'"]),
+        ("not_a_module", "wrong-return", ["int", "torch.nn.Module"]),
+        ("failing", "function-fails", ["RuntimeError: no weights today"]),
     ],
 )
-def test_factories_that_make_no_module(factory: str, said: str, mine: str, tmp_path: Path) -> None:
+def test_factories_that_make_no_module(factory: str, code: str, facts: list[str], mine: str, tmp_path: Path) -> None:
     before = list(sys.path)
-    with pytest.raises(StageError, match=r"^model\.options\.factory: ") as error:
+    with raises(code, f"{mine}:{factory}", *facts) as error:
         open_model(config(mine, factory=factory), tmp_path)
-    assert said in str(error.value) and "second line" not in str(error.value)
+    assert str(error.value).startswith("model.options.factory:") and "second line" not in str(error.value)
     assert sys.path == before
 
 
 def test_a_module_that_is_not_there_and_one_that_fails_on_its_inputs(mine: str, tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"module 'absent_package\.models' cannot be imported from"):
+    with raises("function-fails", "model.options.factory", "'absent_package.models'", tmp_path, "ModuleNotFoundError"):
         open_model(config("absent_package.models"), tmp_path)
-    with pytest.raises(StageError, match=r"the module fails on images float32 \[2, 32, 32, 3\]: RuntimeError"):
+    with raises("module-fails", "images float32 [2, 32, 32, 3]", "RuntimeError", "model.inputs", "model.image_size"):
         open_model(config(mine, "model.preprocessing.layout=NHWC"), tmp_path)
 
 
@@ -289,22 +291,25 @@ def test_prepare_is_for_the_export_alone(mine: str, tmp_path: Path) -> None:
     assert model.module.network is network
     assert [type(part) for part in network.modules()] == parts
     assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
-    assert "on a copy of the module" in model.notes[0]
+    (note,) = model.notes
+    expect(note, None, "prepare", f"{mine}:fuse")
 
 
 @pytest.mark.parametrize(
-    ("prepare", "said"),
+    ("prepare", "code", "facts"),
     [
-        ("not_a_module", "returned a int; expected a torch.nn.Module, or nothing"),
-        ("failing", "failing raised RuntimeError: no weights today"),
-        ("absent", "has no function 'absent'"),
+        ("not_a_module", "wrong-return", ["int", "torch.nn.Module"]),
+        ("failing", "function-fails", ["RuntimeError: no weights today"]),
+        ("absent", "function-fails", ["'absent'"]),
     ],
 )
-def test_prepare_that_fails_leaves_the_module(prepare: str, said: str, mine: str, tmp_path: Path) -> None:
+def test_prepare_that_fails_leaves_the_module(
+    prepare: str, code: str, facts: list[str], mine: str, tmp_path: Path
+) -> None:
     model = open_model(config(mine, f"model.options.prepare={mine}:{prepare}"), tmp_path)
-    with pytest.raises(StageError, match=r"^model\.options\.prepare: ") as error, model.prepared():
+    with raises(code, f"{mine}:{prepare}", *facts) as error, model.prepared():
         pass
-    assert said in str(error.value)
+    assert str(error.value).startswith("model.options.prepare:")
     assert model.module.network is made(mine)
 
 
@@ -318,10 +323,11 @@ def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tm
     report, stage = traced(mine, tmp_path, f"model.options.prepare={mine}:fuse", "model.options.trained=true")
     assert report["parity"]["status"] == "verified"
     assert "BatchNormalization" not in report["model"]["ops"]
-    assert report["notes"] == [f"prepare: {mine}:fuse, on a copy of the module, for the export alone"]
+    (note,) = report["notes"]
+    expect(note, None, "prepare", f"{mine}:fuse")
     outputs = Session(stage.out() / "model.onnx").run({"images": np.zeros((3, 3, 32, 32), np.float32)})
     assert outputs["output_0"].shape == (3, 5)
-    with pytest.raises(StageError, match=r"torch and ONNX Runtime agree on 0\.00% of the values"):
+    with raises("outputs-differ", "torch", "ONNX Runtime", "0.00%"):
         traced(mine, tmp_path, f"model.options.prepare={mine}:break_it", "model.options.trained=true")
 
 
@@ -341,52 +347,63 @@ def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("override", "key", "code", "facts"),
     [
-        (["model.options.factory=null"], "model.options.factory: model=torch needs the function"),
-        (["model.options.factory=mine.build"], "model.options.factory: expected package.module:function, got 'mine.bu"),
-        (["model.options.prepare=3:"], "model.options.prepare: expected package.module:function, got '3:'"),
-        (["decoder=dfine"], "decoder: the module brings its own; expected none, got dfine"),
-        (["model.image_size=[null,null]"], "model.image_size: expected [height, width], which a module does not say"),
-        (["model.options.prefix=module."], "model.options.key, model.options.prefix: of model.checkpoint, which is nu"),
-        (["+model.options.depth=3"], "model.options.depth: unknown key; known here: factory, kwargs"),
+        (
+            "model.options.factory=null",
+            *("model.options.factory", "needs-value", ["model.options.factory=my_package.my_module:build"]),
+        ),
+        (
+            "model.options.factory=mine.build",
+            *("model.options.factory", "bad-syntax", ["package.module:function", "'mine.build'"]),
+        ),
+        ("model.options.prepare=3:", "model.options.prepare", "bad-syntax", ["package.module:function", "'3:'"]),
+        ("decoder=dfine", "decoder", "in-conflict", ["none", "dfine"]),
+        ("model.image_size=[null,null]", "model.image_size", "needs-value", ["[height, width]", "[None, None]"]),
+        (
+            "model.options.prefix=module.",
+            *("model.options.key, model.options.prefix", "in-conflict", ["model.checkpoint", "null"]),
+        ),
+        ("+model.options.depth=3", "model.options.depth", "unknown-key", ["factory, kwargs"]),
     ],
 )
-def test_what_it_does_not_take(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
-        config("mine", *overrides)
-    assert said in str(error.value)
+def test_what_it_does_not_take(override: str, key: str, code: str, facts: list[str]) -> None:
+    with refuses(key, code, *facts):
+        config("mine", override)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "said"),
+    ("inputs", "outputs", "key", "code", "facts"),
     [
-        ([], None, "model.inputs: expected one input or more"),
-        (None, [], "model.outputs: expected one output or more"),
-        ([SIZES[0] | {"shape": [3, 2, 2]}], None, "model.inputs[0].shape: model.image_size says the size of pictures"),
-        ([SIZES[0], SIZES[1] | {"shape": [4]}], None, "model.inputs[1].shape: height and width; expected null or [2]"),
-        ([SIZES[0] | {"kind": "tensor"}], None, "model.inputs[0].shape: expected the sides of one sample"),
+        ([], None, "model.inputs", "needs-value", ["'images'"]),
+        (None, [], "model.outputs", "needs-value", ["null"]),
+        (
+            [SIZES[0] | {"shape": [3, 2, 2]}],
+            None,
+            *("model.inputs[0].shape", "in-conflict", ["model.image_size", "null", "[3, 2, 2]"]),
+        ),
+        (
+            [SIZES[0], SIZES[1] | {"shape": [4]}],
+            None,
+            *("model.inputs[1].shape", "wrong-shape", ["null", "[2]", "[4]"]),
+        ),
+        ([SIZES[0] | {"kind": "tensor"}], None, "model.inputs[0].shape", "needs-value", ["null"]),
         (
             [SIZES[0] | {"dtype": "float"}, SIZES[1] | {"dtype": "int65"}],
             None,
-            "model.inputs[1].dtype: expected a type",
+            *("model.inputs[1].dtype", "unknown-choice", ["int64", "'int65'"]),
         ),
-        ([SIZES[0] | {"dtype": "float16"}], None, "model.inputs[0].dtype: the model is run in FP32"),
-        (None, [output("images")], "model.outputs: 'images' is the name of an input, too"),
-        (
-            None,
-            [output("a", "logits")],
-            "model.outputs: output 'a', kind 'logits': expected activation sigmoid or soft",
-        ),
-        (None, [output("a", "labels")], "model.outputs: kinds: expected logits and boxes, or scores, labels and boxes"),
+        ([SIZES[0] | {"dtype": "float16"}], None, "model.inputs[0].dtype", "wrong-dtype", ["float32", "float16"]),
+        (None, [output("images")], "model.outputs", "given-twice", ["'images'"]),
+        (None, [output("a", "logits")], "model.outputs", "missing-key", ["'a'", "'logits'", "activation", "sigmoid"]),
+        (None, [output("a", "labels")], "model.outputs", "in-conflict", ["kinds", "scores", "boxes", "labels"]),
     ],
 )
-def test_what_cannot_be_declared(inputs: Any, outputs: Any, said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
+def test_what_cannot_be_declared(inputs: Any, outputs: Any, key: str, code: str, facts: list[str]) -> None:
+    with refuses(key, code, *facts):
         declared("mine", inputs, outputs)
-    assert said in str(error.value)
 
 
 def test_declared_outputs_leave_nothing_to_drop() -> None:
-    with pytest.raises(ConfigErrors, match=r"model\.drop_outputs: model\.outputs lists those that are kept"):
+    with refuses("model.drop_outputs", "in-conflict", "model.outputs", "[]", "['b']"):
         declared("mine", None, [output("a")], "model.drop_outputs=[b]")

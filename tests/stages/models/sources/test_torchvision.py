@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from conf.schema import Config
-from conf.validate import ConfigErrors
 from stages.configuration import validated
 from stages.data.preprocessing import Preprocessing
 from stages.io import StageError
@@ -28,6 +27,8 @@ from stages.ort.session import Session
 from stages.parity.outputs import DETECTIONS, check_spec, detections_of, task_of
 from stages.parity.tensors import compare_runs, query_outputs
 from tests.conftest import composed
+from tests.messages import expect, raises
+from tests.stages.models.refusing import in_order, refuses
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed here: make test-lightly"
@@ -59,34 +60,44 @@ def refusal(root: Path, *overrides: str, model: str = "torchvision_classifier") 
 
 
 @pytest.mark.parametrize(
-    ("model", "overrides", "said"),
+    ("overrides", "key", "code", "facts"),
     [
-        ("torchvision", ["decoder=dfine"], "decoder: the model brings its own; expected none, got dfine"),
-        ("torchvision", ["model.options.name=null"], "model.options.name: expected the name of a model of torchvision"),
-        ("torchvision", ["model.options.candidates=0"], "model.options.candidates: expected 1 to 3840"),
-        ("torchvision", ["model.options.candidates=3841"], "model.options.candidates: expected 1 to 3840"),
-        ("torchvision_classifier", ["model.options.candidates=9"], "model.options.candidates: of detectors"),
-        ("torchvision", ["model.preprocessing.mean=[0,0,0]"], "model.preprocessing.mean: a detector of torchvision"),
+        (["decoder=dfine"], "decoder", "in-conflict", ["none", "dfine"]),
         (
-            "torchvision",
-            ["++trace.dynamic_axes.images={0:batch,2:height}"],
-            "images: axis 2 cannot vary: anchors are baked",
+            ["model.options.name=null"],
+            *("model.options.name", "needs-value", ["model.options.name=ssd300_vgg16"]),
         ),
-        ("torchvision", ["model.image_size=[320,null]"], "model.image_size: expected [height, width]"),
-        ("torchvision", ["model.preprocessing.layout=NHWC"], "model.preprocessing.layout: models of torchvision take"),
-        ("torchvision", ["model.options.key=ema"], "model.options.key, model.options.prefix: of model.checkpoint"),
-        ("torchvision", ["model.drop_outputs=[boxes]"], "model.drop_outputs: are known of this source"),
+        (["model.options.candidates=0"], "model.options.candidates", "out-of-range", [1, 3840, 0]),
+        (["model.options.candidates=3841"], "model.options.candidates", "out-of-range", [1, 3840, 3841]),
+        (["model.preprocessing.mean=[0,0,0]"], "model.preprocessing.mean", "in-conflict", ["RGB", "0..1", "null"]),
         (
-            "torchvision",
+            ["++trace.dynamic_axes.images={0:batch,2:height}"],
+            *("trace.dynamic_axes.images", "axis-fixed", ["axis 2", "model.image_size", "axis 0"]),
+        ),
+        (["model.image_size=[320,null]"], "model.image_size", "needs-value", ["[null, null]", "[320, None]"]),
+        (["model.preprocessing.layout=NHWC"], "model.preprocessing.layout", "in-conflict", ["NCHW", "NHWC"]),
+        (
+            ["model.options.key=ema"],
+            *("model.options.key, model.options.prefix", "in-conflict", ["model.checkpoint", "null"]),
+        ),
+        (
+            ["model.drop_outputs=[boxes]"],
+            *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
+        ),
+        (
             ["model.options.weights=DEFAULT", "model.checkpoint=w.pt"],
-            "model.checkpoint: model.options.weights names weights already",
+            *("model.checkpoint", "in-conflict", ["model.options.weights", "'w.pt'", "'DEFAULT'"]),
         ),
     ],
 )
-def test_faults(model: str, overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as error:
-        config(*overrides, model=model)
-    assert said in str(error.value)
+def test_faults(overrides: list[str], key: str, code: str, facts: list[object]) -> None:
+    with refuses(key, code, *facts):
+        config(*overrides, model="torchvision")
+
+
+def test_a_classifier_has_no_candidates() -> None:
+    with refuses("model.options.candidates", "in-conflict", "null", 9):
+        config("model.options.candidates=9")
 
 
 def test_a_classifier_may_vary_in_height_and_width_and_its_gates_are_a_classifiers() -> None:
@@ -101,7 +112,7 @@ def test_the_checkpoint_is_fingerprinted(tmp_path: Path) -> None:
 
 def test_without_the_package_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(StageError, match=r"torchvision is not installed.*pip install 'truehalf\[torchvision\]'"):
+    with raises("package-missing", "model.source", "torchvision", "pip install 'truehalf[torchvision]'"):
         opened(tmp_path)
 
 
@@ -119,12 +130,10 @@ def test_a_torchvision_of_another_build_is_told_from_none(
     for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(StageError) as error:
+    with raises("package-broken", f"torch {torch.__version__.partition('+')[0]}") as error:
         extra(package)
-    said = str(error.value)
-    assert said.startswith(f"model.source: {package} is installed and cannot be imported: RuntimeError: operator")
-    assert "operator torchvision::nms does not exist" in said and f"torch {torch.__version__.partition('+')[0]}" in said
-    assert "pip install --force-reinstall torch torchvision" in said
+    raised = "RuntimeError: operator torchvision::nms does not exist"
+    in_order(str(error.value), "model.source", package, raised, "pip install --force-reinstall torch torchvision")
 
 
 # --- detectors --------------------------------------------------------------------------------------------------------
@@ -217,33 +226,45 @@ def test_a_detector_says_what_it_is_and_its_file_computes_it(detector: Model, tm
 def test_two_stages_are_refused_with_the_reason(tmp_path: Path) -> None:
     for name in ("fasterrcnn_mobilenet_v3_large_320_fpn", "maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn"):
         said = refusal(tmp_path, f"model.options.name={name}", model="torchvision")
-        assert f"{name} has two stages with NMS between them" in said and "ssd300_vgg16" in said
+        expect(said, "not-supported", "model.options.name", name, "NMS", "ssd300_vgg16", "model=onnx")
 
 
 @installed
 @pytest.mark.parametrize(
-    ("model", "overrides", "said"),
+    ("model", "override", "code", "facts"),
     [
-        ("torchvision", ["name=ssd300_vgg"], "no model 'ssd300_vgg' for detection; did you mean ssd300_vgg16"),
-        ("torchvision", ["name=resnet18"], "resnet18 is a model for classification: model=torchvision_classifier"),
-        ("torchvision_classifier", ["name=ssd300_vgg16"], "ssd300_vgg16 is a model for detection: model=torchvision"),
         (
-            "torchvision_classifier",
-            ["weights=IMAGENET1K_V9"],
-            "has no weights 'IMAGENET1K_V9' in torchvision; expected",
+            *("torchvision", "model.options.name=ssd300_vgg", "unknown-choice"),
+            ["model.options.name", "'ssd300_vgg'", "detection", "ssd300_vgg16"],
+        ),
+        (
+            *("torchvision", "model.options.name=resnet18", "in-conflict"),
+            ["model.options.task", "resnet18", "classification", "model=torchvision_classifier"],
+        ),
+        (
+            *("torchvision_classifier", "model.options.name=ssd300_vgg16", "in-conflict"),
+            ["model.options.task", "ssd300_vgg16", "detection", "model=torchvision"],
+        ),
+        (
+            *("torchvision_classifier", "model.options.weights=IMAGENET1K_V9", "unknown-choice"),
+            ["model.options.weights", "'IMAGENET1K_V9'", "IMAGENET1K_V1", "null"],
         ),
     ],
 )
-def test_names_that_torchvision_does_not_have(model: str, overrides: list[str], said: str, tmp_path: Path) -> None:
-    assert said in refusal(tmp_path, *(f"model.options.{each}" for each in overrides), model=model)
+def test_names_that_torchvision_does_not_have(
+    model: str, override: str, code: str, facts: list[str], tmp_path: Path
+) -> None:
+    said = refusal(tmp_path, override, model=model)
+    expect(said, code)
+    in_order(said, *facts)
 
 
 @installed
 def test_detectors_without_a_size_of_their_own_ask_for_one(tmp_path: Path) -> None:
     said = refusal(tmp_path, "model.options.name=fcos_resnet50_fpn", model="torchvision")
-    assert "takes pictures of any size (the shorter side 800, the longer one at most 1333)" in said
+    expect(said, "needs-value", "model.image_size=[height, width]", "fcos_resnet50_fpn", 800, 1333, 32)
     said = refusal(tmp_path, "model.options.name=fcos_resnet50_fpn", "model.image_size=[60,64]", model="torchvision")
-    assert "takes multiples of 32, got [60, 64]" in said
+    expect(said, "out-of-range", "model.image_size", "fcos_resnet50_fpn", 32, "[60, 64]")
 
 
 # --- classifiers, and weights -----------------------------------------------------------------------------------------
@@ -268,7 +289,8 @@ def test_a_classifier_with_random_weights_follows_the_seed(tmp_path: Path) -> No
     assert [(each["name"], each["kind"], each["shape"]) for each in spec["outputs"]] == [
         ("logits", "classes", ["batch", 1000])
     ]
-    assert any("cuts 224 x 224 out of the middle; here the whole picture is resized" in note for note in first.notes)
+    (resized,) = [note for note in first.notes if "224 x 224" in note]
+    in_order(resized, "preprocessing", 256, "224 x 224", "224 x 224")
     (declared,) = opened(tmp_path, "model.options.name=efficientnet_b0").inputs
     assert declared.preprocessing is not None and declared.preprocessing.resample == "bicubic"
 
@@ -282,8 +304,9 @@ def test_weights_from_a_file(tmp_path: Path) -> None:
     images = torch.rand(2, 3, 224, 224)
     with torch.no_grad():
         assert torch.equal(first.module(images)[0], second.module(images)[0])
-    assert second.trained and "(its key 'model')" in second.notes[0] and second.class_names == ["ape", "bee"]
-    assert "belongs to another architecture" in refusal(tmp_path, keys[0], "model.checkpoint=w.pt")
+    assert second.trained and second.class_names == ["ape", "bee"]
+    expect(second.notes[0], None, "weights", "w.pt", "'model'")
+    expect(refusal(tmp_path, keys[0], "model.checkpoint=w.pt"), "wrong-file", tmp_path / "w.pt")
 
 
 @installed
@@ -320,9 +343,8 @@ def test_weights_by_name_come_from_the_cache_with_names_and_transforms(cache: Pa
     weights = torchvision.models.get_model_weights(SMALL).IMAGENET1K_V1
     name = weights.url.rpartition("/")[2]
     keys = [f"model.options.name={SMALL}", "model.options.weights=DEFAULT"]
-    said = refusal(tmp_path, *keys)
-    assert "is not in torch's cache and cannot be downloaded" in said and "no network" in said
-    assert weights.url in said and str(cache / name) in said and "TORCH_HOME" in said
+    facts = ("model.options.weights", "no network", weights.url, cache / name, "TORCH_HOME")
+    expect(refusal(tmp_path, *keys), "download-fails", *facts)
 
     random = opened(tmp_path, keys[0])
     torch.save(random.module.get_submodule("network").state_dict(), cache / name)
@@ -331,12 +353,12 @@ def test_weights_by_name_come_from_the_cache_with_names_and_transforms(cache: Pa
     with torch.no_grad():
         assert torch.equal(random.module(images)[0], model.module(images)[0])
     assert model.trained and model.class_names[0] == "tench" and len(model.class_names) == 1000
-    assert "IMAGENET1K_V1 of torchvision" in model.notes[0]
-    assert "expected as many names or null, got 1" in refusal(tmp_path, *keys, "model.classes=[ape]")
+    expect(model.notes[0], None, "weights", "SqueezeNet1_1_Weights.IMAGENET1K_V1", torchvision.__version__)
+    in_order(said := refusal(tmp_path, *keys, "model.classes=[ape]"), "model.classes", 1000, "null", 1)
+    expect(said, "wrong-class-count")
 
     (cache / name).write_bytes((cache / name).read_bytes()[:1000])
-    said = refusal(tmp_path, *keys)
-    assert f"{cache / name}: cannot be read as" in said and "delete it" in said
+    expect(refusal(tmp_path, *keys), "file-unreadable", cache / name, "SqueezeNet1_1_Weights.IMAGENET1K_V1")
 
 
 class Touching:
@@ -354,6 +376,8 @@ def test_weights_in_the_cache_are_data(cache: Path, tmp_path: Path) -> None:
     import torchvision
 
     url = torchvision.models.get_model_weights(SMALL).DEFAULT.url
-    torch.save(Touching(tmp_path / "called"), cache / url.rpartition("/")[2])
-    assert "cannot be read" in refusal(tmp_path, f"model.options.name={SMALL}", "model.options.weights=DEFAULT")
+    path = cache / url.rpartition("/")[2]
+    torch.save(Touching(tmp_path / "called"), path)
+    said = refusal(tmp_path, f"model.options.name={SMALL}", "model.options.weights=DEFAULT")
+    expect(said, "file-unreadable", path)
     assert not (tmp_path / "called").exists()

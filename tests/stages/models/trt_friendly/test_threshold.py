@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from stages.models.trt_friendly import threshold_topk
+from tests.messages import raises
 from tests.stages.models.trt_friendly.exports import EXPORTERS, check_export
 
 
@@ -28,7 +29,7 @@ def test_of_more_the_best() -> None:
 
 @pytest.mark.parametrize("k", [0, 3841])
 def test_refusals(k: int) -> None:
-    with pytest.raises(ValueError, match=f"expected k from 1 to 3840, got {k}"):
+    with raises(None, "threshold_topk", "k", 1, 3840, k, error=ValueError):
         threshold_topk(torch.rand(5000), 0.5, k)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.farm import CHAIN, Clock, Farm, Job, Slots, simulate
+from tests.measuring.farm import CHAIN, Clock, Farm, Job, Slots, simulate
 
 ALONE = Farm(1, 0.0, 0.0, 0.0, {}, 0.0, 0)
 

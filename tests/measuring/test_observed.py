@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.observed import ALWAYS, OBSERVER, distinct, executed, read
 from tests.conftest import ROOT
+from tests.measuring.observed import ALWAYS, OBSERVER, distinct, executed, read
 
 
 def lock(path: Path, data_max: int, slim: str = "1", trace: str = "python -m stages.trace") -> Path:

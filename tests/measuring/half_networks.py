@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.emulation_nodes import distances
 from conf.schema import CONF
 from stages.ort.emulated import EmulatedSession
+from tests.measuring.emulated_operators import distances
 
 if TYPE_CHECKING:
     import torch

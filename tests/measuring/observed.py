@@ -1,4 +1,4 @@
-"""Which processes ran for a command, and what they took, by benchmarks/observer; and which stages DVC had to run."""
+"""The processes that ran for a command and what they took (observer/), and the stages that DVC had to run."""
 
 from __future__ import annotations
 

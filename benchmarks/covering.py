@@ -1,0 +1,161 @@
+"""Which tests run which lines: coverage by test, in this process and in those that tests start.
+
+    python -m benchmarks.covering test             make test, measured
+    python -m benchmarks.covering rest             what make test-all runs beyond it
+    python -m benchmarks.covering table            line coverage of both, by room, for docs/testing.md
+
+A line's context is the test that ran it, or the fixture of more than one test that did; of each test it is noted which
+of those fixtures it reads, and how long it took. All of it lies in benchmarks/build/coverage/.
+
+Tests of tests/pipeline/test_cli.py that look for tracebacks fail here: Hydra prints them where Python is traced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "benchmarks" / "build" / "coverage"
+ROOMS = ("conf", "pipeline", "stages")
+SELECTED = {"test": "not gpu and not slow", "rest": "not gpu and (slow or hypothesis)"}
+_CONTEXT = "TRUEHALF_TEST"  # what processes that a test starts note as their lines' context
+_NOTES = "TRUEHALF_NOTES"
+_SETTINGS = """\
+[run]
+parallel = true
+data_file = {folder}/data
+context = ${{TRUEHALF_TEST-}}
+disable_warnings = no-data-collected
+source =
+    {rooms}
+[paths]
+{paths}
+"""
+
+
+# --- a plugin of pytest: -p benchmarks.covering ---------------------------------------------------------------------
+
+
+def _switch(name: str) -> None:
+    from coverage import Coverage
+
+    os.environ[_CONTEXT] = name
+    if (current := Coverage.current()) is not None:
+        current.switch_context(name)
+
+
+def _shared(item: Any) -> list[str]:
+    """The fixtures of more than one test that a test reads."""
+    definitions = getattr(item, "_fixtureinfo", None)
+    named = definitions.name2fixturedefs if definitions else {}
+    return sorted(_name(each[-1]) for each in named.values() if each and each[-1].scope != "function")
+
+
+def _name(definition: Any) -> str:
+    return f"fixture {definition.baseid}::{definition.argname}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[None]:
+    if fixturedef.scope == "function":
+        return (yield)
+    before = os.environ.get(_CONTEXT, "")
+    _switch(_name(fixturedef))
+    try:
+        return (yield)
+    finally:
+        _switch(before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: Any) -> Iterator[None]:
+    _switch(item.nodeid)
+    started = time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        seconds = round(time.perf_counter() - started, 3)
+        _switch("")
+        note = {"test": item.nodeid, "seconds": seconds, "slow": bool(item.get_closest_marker("slow"))}
+        with Path(os.environ[_NOTES]).open("a") as file:
+            file.write(json.dumps(note | {"fixtures": _shared(item)}) + "\n")
+
+
+# --- the measurement ------------------------------------------------------------------------------------------------
+
+
+def measure(tier: str) -> int:
+    """Run the tests of a tier; the exit code of pytest."""
+    folder = BUILD / tier
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    folder.mkdir(parents=True)
+    settings = folder / "settings.ini"
+    # lines of copies of the project, in which chains run, count as the project's
+    paths = "\n".join(f"{room} =\n    {ROOT / room}\n    */{room}" for room in ROOMS)
+    settings.write_text(_SETTINGS.format(folder=folder, rooms="\n    ".join(ROOMS), paths=paths))
+    environment = os.environ | {"COVERAGE_PROCESS_START": str(settings), _NOTES: str(folder / "notes.jsonl")}
+    profile = ["--hypothesis-profile", "all"] if tier == "rest" else []
+    command = [sys.executable, "-m", "pytest", "-p", "benchmarks.covering", "-q", "-m", SELECTED[tier], *profile]
+    command += ["--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+    done = subprocess.run(command, cwd=ROOT, env=environment)
+    combine = [sys.executable, "-m", "coverage", "combine", "-q", "--rcfile", str(settings)]
+    subprocess.run(combine, cwd=ROOT, check=True, env=os.environ | {_CONTEXT: ""})
+    return done.returncode
+
+
+def lines_of(tier: str) -> dict[str, dict[int, list[str]]]:
+    """By module and line, the contexts that ran it."""
+    from coverage import CoverageData
+
+    data = CoverageData(str(BUILD / tier / "data"))
+    data.read()
+    found = {}
+    for name in data.measured_files():
+        if Path(name).is_relative_to(ROOT):
+            contexts = data.contexts_by_lineno(name)
+            found[str(Path(name).relative_to(ROOT))] = {line: list(each) for line, each in contexts.items()}
+    return found
+
+
+def notes_of(tier: str) -> dict[str, dict[str, Any]]:
+    """By test what was noted of it."""
+    notes = [json.loads(line) for line in (BUILD / tier / "notes.jsonl").read_text().splitlines()]
+    return {note["test"]: note for note in notes}
+
+
+def table() -> str:
+    """Covered lines by room, of `make test` and of all tests."""
+    test, rest = lines_of("test"), lines_of("rest")
+    lines = ["| room | lines that a test runs | of them `make test` |", "|---|---|---|"]
+    totals = [0, 0]
+    for room in ROOMS:
+        modules = [name for name in test.keys() | rest.keys() if name.startswith(f"{room}/")]
+        some = sum(len(test.get(name, {})) for name in modules)
+        every = sum(len(test.get(name, {}).keys() | rest.get(name, {}).keys()) for name in modules)
+        totals = [totals[0] + some, totals[1] + every]
+        lines.append(f"| {room} | {every} | {some} ({some / every:.1%}) |")
+    lines.append(f"| all | {totals[1]} | {totals[0]} ({totals[0] / totals[1]:.1%}) |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments in (["test"], ["rest"]):
+        return measure(arguments[0])
+    if arguments == ["table"]:
+        print(table())
+        return 0
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

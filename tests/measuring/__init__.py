@@ -1,0 +1,1 @@
+"""What tests and benchmarks measure in the same way."""

@@ -1,0 +1,83 @@
+"""ONNX's backend tests: one small model for each operator and what it can do, as data for our own tests.
+
+`make test` takes the sample, `make test-all` the whole: in the order of their names of every two the one whose inputs
+are smaller, and of what is left over the first of each operator that the others do not have.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx
+import pytest
+
+FLOAT = onnx.TensorProto.FLOAT
+# For a test's parameter `whole`.
+SAMPLE_AND_WHOLE = [pytest.param(False, id="sample"), pytest.param(True, id="whole", marks=pytest.mark.slow)]
+
+Case = tuple[str, onnx.ModelProto, list[Any]]  # name, model, its first set of inputs
+
+
+def cases(whole: bool = True) -> Iterator[Case]:
+    """The valid tests with a float32 input or output."""
+    found = _valid_cases()
+    kept = None if whole else sampled((name, model) for name, model, _ in found)
+    for name, model, inputs in found:
+        if kept is None or name in kept:
+            copied = onnx.ModelProto()
+            copied.CopyFrom(model)
+            yield name, copied, inputs
+
+
+def sampled(models: Iterable[tuple[str, onnx.ModelProto]]) -> set[str]:
+    """The names of the sample."""
+    in_order = sorted(models, key=lambda pair: pair[0])
+    pairs = [sorted(in_order[i : i + 2], key=lambda pair: _numbers(pair[1])) for i in range(0, len(in_order), 2)]
+    kept, left = [pair[0] for pair in pairs], [each for pair in pairs for each in pair[1:]]
+    names, seen = {name for name, _ in kept}, {each for _, model in kept for each in operators_of(model)}
+    for name, model in left:
+        if not operators_of(model) <= seen:
+            names.add(name)
+            seen |= operators_of(model)
+    return names
+
+
+def _numbers(model: onnx.ModelProto) -> int:
+    """In all inputs together, as far as their axes are fixed."""
+    shapes = [value.type.tensor_type.shape.dim for value in model.graph.input]
+    return sum(math.prod(axis.dim_value or 1 for axis in shape) for shape in shapes)
+
+
+def operators_of(model: onnx.ModelProto) -> set[tuple[str, str]]:
+    return {(node.domain, node.op_type) for node in model.graph.node}
+
+
+@functools.cache
+def _valid_cases() -> tuple[Case, ...]:
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tests = load_model_tests(kind="node") + load_model_tests(kind="simple")
+    found = []
+    for test in tests:
+        model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
+        if FLOAT in [t for _, t in io_types(model)] and is_valid(model):
+            found.append((test.name, model, (test.data_sets or [([], [])])[0][0]))
+    return tuple(found)
+
+
+def io_types(model: onnx.ModelProto) -> list[tuple[str, int]]:
+    return [(v.name, v.type.tensor_type.elem_type) for v in [*model.graph.input, *model.graph.output]]
+
+
+def is_valid(model: onnx.ModelProto) -> bool:
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+        return False
+    return True
