@@ -41,9 +41,9 @@ def print_summary(
         table.add_row(*_row(stage, reports, crash is not None and crash["stage"] == stage))
     console.print(table)
     if crash:
-        console.print(f"failed: {crash['stage']}: {crash['message']}", markup=False)
+        console.print(f"failed: {crash['stage']}: {crash['message']}", markup=False, soft_wrap=True)
     for line in _sentences(reports, tracked):
-        console.print(line, markup=False)
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _title(params: dict[str, Any]) -> str:
