@@ -5,7 +5,7 @@
     python -m benchmarks.covering table            line coverage of both, by room, for docs/testing.md
 
 A line's context is the test that ran it, or the fixture of more than one test that did; of each test it is noted which
-of those fixtures it reads, and how long it took. All of it lies in benchmarks/build/coverage/.
+of those fixtures it reads, and of both how long they took. All of it lies in benchmarks/build/coverage/.
 
 Tests of tests/pipeline/test_cli.py that look for tracebacks fail here: Hydra prints them where Python is traced.
 """
@@ -70,10 +70,12 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[None]:
         return (yield)
     before = os.environ.get(_CONTEXT, "")
     _switch(_name(fixturedef))
+    started = time.perf_counter()
     try:
         return (yield)
     finally:
         _switch(before)
+        _write({"fixture": _name(fixturedef), "seconds": round(time.perf_counter() - started, 3)})
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,9 +87,12 @@ def pytest_runtest_protocol(item: Any) -> Iterator[None]:
     finally:
         seconds = round(time.perf_counter() - started, 3)
         _switch("")
-        note = {"test": item.nodeid, "seconds": seconds, "slow": bool(item.get_closest_marker("slow"))}
-        with Path(os.environ[_NOTES]).open("a") as file:
-            file.write(json.dumps(note | {"fixtures": _shared(item)}) + "\n")
+        _write({"test": item.nodeid, "seconds": seconds, "fixtures": _shared(item)})
+
+
+def _write(note: dict[str, Any]) -> None:
+    with Path(os.environ[_NOTES]).open("a") as file:
+        file.write(json.dumps(note) + "\n")
 
 
 # --- the measurement ------------------------------------------------------------------------------------------------
@@ -127,9 +132,17 @@ def lines_of(tier: str) -> dict[str, dict[int, list[str]]]:
 
 
 def notes_of(tier: str) -> dict[str, dict[str, Any]]:
-    """By test what was noted of it."""
+    """By test: the fixtures of more than one test that it reads, and its seconds when it has to make them itself."""
     notes = [json.loads(line) for line in (BUILD / tier / "notes.jsonl").read_text().splitlines()]
-    return {note["test"]: note for note in notes}
+    made = {
+        note["fixture"]: note["seconds"]
+        for note in sorted(notes, key=lambda note: note["seconds"])
+        if "fixture" in note
+    }
+    tests = {note["test"]: note for note in notes if "test" in note}
+    for note in tests.values():
+        note["seconds"] = max(note["seconds"], *(made.get(fixture, 0) for fixture in note["fixtures"]), 0)
+    return tests
 
 
 def table() -> str:

@@ -1,12 +1,13 @@
 """Which of the drawn mutants `make test` and `make test-all` kill.
 
     python -m benchmarks.covering test; python -m benchmarks.covering rest    first: which tests run which lines
-    python -m benchmarks.mutation run              two at a time; goes on where it was stopped
+    python -m benchmarks.mutation run [2]          so many at a time; goes on where it was stopped
     python -m benchmarks.mutation table            for docs/testing.md
 
 For each mutant a copy of the project with that one change runs the tests that run the mutant's line, fast ones first,
-until one fails: those of `make test`, and where none of them does, those that `make test-all` runs beyond it. A tier
-that has not ended after five minutes counts as survived, with that reason. Results are committed, one a mutant.
+until one fails: those of `make test`, and where none of them does, those that `make test-all` runs beyond it. The test
+that failed has to pass without the change. A tier that has not ended after five minutes counts as survived, with that
+reason. Results are committed, one a mutant.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from benchmarks.mutants import DRAWN, ROOT, Mutant, mutated
 
 RESULTS = ROOT / "benchmarks" / "results" / "mutation.json"
 LIMIT_S = 300
-SIDE_BY_SIDE = 2
 KILLED, SURVIVED, TOO_LONG, NOT_RUN = "killed", "survived", "survived (limit)", "survived (no test runs it)"
 _lock = Lock()
+_sound: set[str] = set()  # tests that were seen to pass without a change
 
 
 class Covering:
@@ -98,30 +99,46 @@ def first_failure(folder: Path, tests: list[str], tier: str) -> tuple[str, str |
     if code == 0:
         return SURVIVED, None
     said = output.read_text()
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.+)", said, re.MULTILINE)
     if failed is None:
         raise RuntimeError(f"pytest ended with {code}: {said[-2000:]}")
-    return KILLED, failed[1]
+    # a test's name may hold blanks, and a reason may follow it
+    named = [test for test in tests if f"{failed[1]} - ".startswith(f"{test} - ")]
+    return KILLED, named[0] if named else failed[1].split()[0]
 
 
 def judged(mutant: Mutant, folder: Path, tiers: Mapping[str, Covering]) -> dict[str, Any]:
-    """What becomes of a mutant in a copy of the project."""
+    """What becomes of a mutant in a copy of the project.
+
+    Raises:
+        RuntimeError: a test that fails with the change fails without it, too.
+    """
     file = folder / mutant.module
     sound = file.read_text()
     result: dict[str, Any] = {}
-    file.write_text(mutated(sound, mutant))
-    try:
-        for tier, covering in tiers.items():
-            tests = covering.tests_of(mutant.module, lines_of_mutant(sound, mutant))
-            started = time.perf_counter()
+    for tier, covering in tiers.items():
+        tests = covering.tests_of(mutant.module, lines_of_mutant(sound, mutant))
+        started = time.perf_counter()
+        file.write_text(mutated(sound, mutant))
+        try:
             outcome, test = first_failure(folder, tests, tier)
-            result[tier] = {"outcome": outcome, "by": test, "tests": len(tests)}
-            result[tier]["seconds"] = round(time.perf_counter() - started, 1)
-            if outcome == KILLED:
-                break
-    finally:
-        file.write_text(sound)
+        finally:
+            file.write_text(sound)
+        result[tier] = {"outcome": outcome, "by": test, "tests": len(tests)}
+        result[tier]["seconds"] = round(time.perf_counter() - started, 1)
+        if outcome == KILLED:
+            assert test is not None
+            _check_sound(folder, test, tier)
+            break
     return result
+
+
+def _check_sound(folder: Path, test: str, tier: str) -> None:
+    if test not in _sound:
+        outcome, _ = first_failure(folder, [test], tier)
+        if outcome != SURVIVED:
+            raise RuntimeError(f"{test} does not pass without the change: {outcome}")
+        _sound.add(test)
 
 
 def key_of(mutant: Mutant) -> str:
@@ -133,14 +150,14 @@ def copy_of_project(folder: Path) -> Path:
     return folder
 
 
-def run() -> int:
+def run(side_by_side: int = 2) -> int:
     """Judge every mutant that has no result yet."""
     mutants = [Mutant(**each) for each in json.loads(DRAWN.read_text())]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     tiers = {tier: Covering(tier) for tier in SELECTED}
     with tempfile.TemporaryDirectory(prefix="truehalf-mutants-") as name:
         folders: Queue[Path] = Queue()
-        for number in range(SIDE_BY_SIDE):
+        for number in range(side_by_side):
             folders.put(copy_of_project(Path(name) / str(number)))
 
         def one(mutant: Mutant) -> None:
@@ -154,7 +171,7 @@ def run() -> int:
                 RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
                 print(key_of(mutant), *(f"{tier}: {each['outcome']}" for tier, each in found.items()), flush=True)
 
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        with ThreadPoolExecutor(side_by_side) as pool:
             list(pool.map(one, [mutant for mutant in mutants if key_of(mutant) not in results]))
     return 0
 
@@ -181,8 +198,8 @@ def table() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments == ["run"]:
-        return run()
+    if arguments[:1] == ["run"] and len(arguments) <= 2 and all(each.isdecimal() for each in arguments[1:]):
+        return run(*map(int, arguments[1:]))
     if arguments == ["table"]:
         print(table())
         return 0
