@@ -84,7 +84,9 @@ PICTURES = [
 ]
 SPEC = {"inputs": PICTURES, "class_names": [str(digit) for digit in range(10)]}
 SAMPLES = "samples: {calibration: 64, verification: 500}"
-FEWER_SAMPLES = "samples: {calibration: 4, verification: 12}"  # as few as let every gate be judged
+# Of 12 verification samples one box near an IoU of 0.95 moves average precision by more than its gate allows, and CPUs
+# differ in which one it is; of 32 the drop is a fifth of the gate. verify takes as long for both.
+FEWER_SAMPLES = "samples: {calibration: 4, verification: 32}"
 
 
 def make_workspace(folder: Path) -> Path:

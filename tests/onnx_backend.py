@@ -57,14 +57,19 @@ def operators_of(model: onnx.ModelProto) -> set[tuple[str, str]]:
 
 
 @functools.cache
-def _valid_cases() -> tuple[Case, ...]:
+def loaded(kind: str) -> tuple[Any, ...]:
+    """The tests of a kind as ONNX has them; to be read only."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tests = load_model_tests(kind="node") + load_model_tests(kind="simple")
+        return tuple(load_model_tests(kind=kind))
+
+
+@functools.cache
+def _valid_cases() -> tuple[Case, ...]:
     found = []
-    for test in tests:
+    for test in [*loaded("node"), *loaded("simple")]:
         model = test.model or onnx.load(f"{test.model_dir}/model.onnx")
         if FLOAT in [t for _, t in io_types(model)] and is_valid(model):
             found.append((test.name, model, (test.data_sets or [([], [])])[0][0]))

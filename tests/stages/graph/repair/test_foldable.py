@@ -11,10 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx.backend.test.loader import load_model_tests
 
 from stages.graph.repair.foldable import FOLDABLE, SUMS
 from stages.slim import slim
+from tests.onnx_backend import loaded
 from tests.stages.graph.repair.repairing import RNG, assert_equal, ops, repaired, run
 
 NEWEST = 24  # opset that ONNX Runtime and onnx both have
@@ -258,10 +258,7 @@ def test_a_softmax_of_old_keeps_its_values_through_slim(tmp_path: Path) -> None:
 
 def backend_cases() -> Iterator[tuple[str, onnx.ModelProto]]:
     """ONNX's own tests of single operators that are folded, with initializers in the place of inputs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        found = load_model_tests(kind="node")
-    for case in found:
+    for case in loaded("node"):
         node = case.model.graph.node[0]
         opset = {entry.domain: entry.version for entry in case.model.opset_import}.get("", 0)
         arrays = case.data_sets[0][0]
