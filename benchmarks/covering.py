@@ -7,7 +7,8 @@
 A line's context is the test that ran it, or the fixture of more than one test that did; of each test it is noted which
 of those fixtures it reads, and of both how long they took. All of it lies in benchmarks/build/coverage/.
 
-Tests of tests/pipeline/test_cli.py that look for tracebacks fail here: Hydra prints them where Python is traced.
+Tests that look for tracebacks of Hydra fail here, which prints them where Python is traced, and tests that act as
+another user, who cannot write into that folder.
 """
 
 from __future__ import annotations
