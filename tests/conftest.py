@@ -7,6 +7,7 @@ import fcntl
 import functools
 import json
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
@@ -50,6 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here (nvidia-smi is missing)"))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test and each fixture begins with the same random numbers, whatever ran before."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_finish() -> None:
