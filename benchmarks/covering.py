@@ -118,6 +118,10 @@ def measure(tier: str) -> int:
     return done.returncode
 
 
+def is_measured(tier: str) -> bool:
+    return (BUILD / tier / "data").exists()
+
+
 def lines_of(tier: str) -> dict[str, dict[int, list[str]]]:
     """By module and line, the contexts that ran it."""
     from coverage import CoverageData

@@ -28,7 +28,7 @@ from queue import Queue
 from threading import Lock
 from typing import Any
 
-from benchmarks.covering import SELECTED, lines_of, notes_of
+from benchmarks.covering import SELECTED, is_measured, lines_of, notes_of
 from benchmarks.mutants import DRAWN, ROOT, Mutant, mutated
 
 RESULTS = ROOT / "benchmarks" / "results" / "mutation.json"
@@ -107,16 +107,20 @@ def first_failure(folder: Path, tests: list[str], tier: str) -> tuple[str, str |
     return KILLED, named[0] if named else failed[1].split()[0]
 
 
-def judged(mutant: Mutant, folder: Path, tiers: Mapping[str, Covering]) -> dict[str, Any]:
-    """What becomes of a mutant in a copy of the project.
+def judged(
+    mutant: Mutant, folder: Path, tiers: Mapping[str, Covering], known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What becomes of a mutant in a copy of the project; of a tier that is `known` it is not asked again.
 
     Raises:
         RuntimeError: a test that fails with the change fails without it, too.
     """
     file = folder / mutant.module
     sound = file.read_text()
-    result: dict[str, Any] = {}
+    result = dict(known or {})
     for tier, covering in tiers.items():
+        if tier in result:
+            continue
         tests = covering.tests_of(mutant.module, lines_of_mutant(sound, mutant))
         started = time.perf_counter()
         file.write_text(mutated(sound, mutant))
@@ -151,10 +155,10 @@ def copy_of_project(folder: Path) -> Path:
 
 
 def run(side_by_side: int = 2) -> int:
-    """Judge every mutant that has no result yet."""
+    """Judge every mutant that has no result yet, of the tiers whose coverage was measured."""
     mutants = [Mutant(**each) for each in json.loads(DRAWN.read_text())]
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    tiers = {tier: Covering(tier) for tier in SELECTED}
+    tiers = {tier: Covering(tier) for tier in SELECTED if is_measured(tier)}
     with tempfile.TemporaryDirectory(prefix="truehalf-mutants-") as name:
         folders: Queue[Path] = Queue()
         for number in range(side_by_side):
@@ -163,7 +167,7 @@ def run(side_by_side: int = 2) -> int:
         def one(mutant: Mutant) -> None:
             folder = folders.get()
             try:
-                found = judged(mutant, folder, tiers)
+                found = judged(mutant, folder, tiers, results.get(key_of(mutant)))
             finally:
                 folders.put(folder)
             with _lock:
@@ -172,8 +176,12 @@ def run(side_by_side: int = 2) -> int:
                 print(key_of(mutant), *(f"{tier}: {each['outcome']}" for tier, each in found.items()), flush=True)
 
         with ThreadPoolExecutor(side_by_side) as pool:
-            list(pool.map(one, [mutant for mutant in mutants if key_of(mutant) not in results]))
+            list(pool.map(one, [mutant for mutant in mutants if not _is_done(results.get(key_of(mutant), {}))]))
     return 0
+
+
+def _is_done(result: Mapping[str, Any]) -> bool:
+    return result.keys() == SELECTED.keys() or any(tier["outcome"] == KILLED for tier in result.values())
 
 
 def table() -> str:
