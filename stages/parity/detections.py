@@ -136,8 +136,8 @@ def read_detections(
     width: int,
     height: int,
     *,
-    box_format: str = "xyxy",
-    normalized: bool = False,
+    box_format: str,
+    normalized: bool,
 ) -> list[Detections]:
     """Detections of a model that does the top-k inside, best first.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
@@ -142,6 +143,15 @@ def test_an_initializer_that_the_caller_may_override_is_not_folded() -> None:
         { h = Cast<to = 10>(w)  k = Cast<to = 10>(x)  y = Add(h, k) }"""
     result, _ = cleaned(onnx.parser.parse_model(text))
     assert ops(result) == ["Cast", "Cast", "Add"]
+
+
+@pytest.mark.parametrize(("version", "folded"), [(3, False), (4, True)])
+def test_before_version_4_of_the_format_every_initializer_may_be_overridden(version: int, folded: bool) -> None:
+    text = """<ir_version: 8, opset_import: ["": 9]> g (float[2] x) => (float16[2] y) <float[2] w = {1.5, 2.5}>
+        { h = Cast<to = 10>(w)  k = Cast<to = 10>(x)  y = Add(h, k) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    model.ir_version = version
+    assert clean(model).rules.get("constant", 0) == folded
 
 
 def test_nan_is_not_folded_into_an_integer() -> None:

@@ -259,6 +259,20 @@ def test_names_that_are_taken() -> None:
     assert run(model, x=np.float16([2]))["y"].item() == 18
 
 
+def test_names_of_nodes_that_are_taken() -> None:
+    model = parsed("""g (float16[1] x) => (float16[1] y) { ["a/to_half"] a = Mul(x, x)  ["a/to_float"] y = Neg(a) }""")
+    names = [node.name for node in emulate(model).graph]
+    assert len(set(names)) == len(names) and {"a/to_half", "a/to_float"} <= set(names)
+
+
+def test_an_initializer_without_a_type_has_that_of_its_tensor() -> None:
+    model = parsed("g (float16[1] x) => (float16[1] y) <float16[1] w = {16384}> { y = Mul(x, w) }")  # the bits of 2
+    model.graph.initializers["w"].type = None
+    emulated = emulate(model)
+    assert emulated.graph.initializers["w"].dtype == ir.DataType.FLOAT
+    assert run(model, x=np.float16([3]))["y"].item() == 6
+
+
 def test_functions_are_inlined() -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>

@@ -217,6 +217,14 @@ def test_a_constant_that_meets_one_that_is_left_is_left_too() -> None:
     assert (clamps(found), found.exempt) == ({}, set())
 
 
+def test_a_constant_is_left_that_meets_one_that_is_left_by_way_of_a_third() -> None:
+    body = """other = Constant<value_float = -1e9>() third = Constant<value_float = -1e8>() d = Not(c)
+        m = Where(c, big, zero) n = Where(d, other, zero) o = Where(c, third, zero) e = Exp(third)
+        p = Add(x, m) q = Add(p, n) y = Softmax(q) r = Add(x, n) s = Add(r, o) z = Softmax(s)"""
+    found = masks(body, SCORES)
+    assert (clamps(found), found.exempt) == ({}, set())
+
+
 def test_a_where_with_something_added_behind_it_counts_as_added() -> None:
     body = "t = Where(c, big, x) u = Add(t, one) y = Softmax(u)"
     assert clamps(masks(body, SCORES)) == {"big": -32768.0}

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.graph import place
+from stages.graph.decide import Rules, decide
 from stages.graph.place import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
-from stages.graph.ports import FP16, FP32, End
+from stages.graph.ports import FP16, FP32, End, ports
+from stages.graph.ready import make_ready
+from stages.graph.sizes import concrete_shapes
 from tests.tiers import examples
 
 NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
@@ -78,6 +84,27 @@ def test_a_small_island_disappears_and_a_large_one_stays() -> None:
     for extra, expected in ((2 * (60 + LAUNCH) - 1, FP32), (2 * (60 + LAUNCH) + 1, FP16)):
         problem = Problem({a: FP32, c: FP32}, {b: extra}, (Link(a, (b,), 60), Link(b, (c,), 60)))
         assert min_cut(problem)[b] == expected
+
+
+@pytest.mark.parametrize("before", [66, 2**29 - 1 - LAUNCH], ids=["small", "largest of which the unit is 1"])
+def test_one_byte_decides(before: int) -> None:
+    """Three nodes cost 1, 1 and 3 bytes more in FP32, the cast before them 6 more than the one behind them."""
+    a, b, c, d, e = NODES[:5]
+    dear = 2**29
+    links = (Link(a, (b,), before), Link(b, (c,), dear), Link(c, (d,), dear), Link(d, (e,), before - 6))
+    problem = Problem({a: FP32, e: FP16}, {b: 1, c: 1, d: 3}, links)
+    assert min_cut(problem) == {a: FP32, b: FP32, c: FP32, d: FP32, e: FP16}
+
+
+def test_arithmetic_counts_beside_traffic() -> None:
+    """x[64,64] w[64,64]: 3 * 4096 elements of 2 bytes more, and 2 * 64 * 4096 operations of 0.05 bytes."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[64,64] x, float[64,64] w) => (float[64,64] y)
+        { [m] y = MatMul(x, w) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    make_ready(model)
+    decisions = decide(model, None, Rules())
+    (owner,) = (found := ports(model, list(decisions.nodes))).owners
+    assert place.problem(found, decisions.nodes, concrete_shapes(model)).fp32 == {owner: 3 * 4096 * 2 + 26214}
 
 
 def test_a_cast_is_paid_once_however_many_read_it() -> None:
