@@ -19,7 +19,9 @@ import torch
 from stages.models.export import evaluation_mode, export
 
 CASES: dict[str, ModuleType] = {
-    info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)
+    info.name: importlib.import_module(f"{__name__}.{info.name}")
+    for info in pkgutil.iter_modules(__path__)
+    if not info.ispkg
 }
 
 
