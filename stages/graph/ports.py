@@ -231,7 +231,7 @@ class Places:
 
 
 def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, Places]]:
-    """What If, Loop and Scan pass on, of any type; nothing for other operators with bodies, and for Scan before opset 9.
+    """What If, Loop and Scan pass on, of any type; nothing for other operators, and for Scan before opset 9.
 
     Args:
         held: the bodies of the node.
