@@ -165,8 +165,9 @@ def test_moves_keep_to_types_that_can_be_loaded(t: ir.DataType) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op_type", STEPS)
-def test_moves_keep_to_types_that_can_be_loaded_all_of_them(op_type: str) -> None:
-    for opset, (s, m, t) in product(OPSETS.get(op_type, [13, 21]), triples()):
+def test_moves_keep_to_types_that_can_be_loaded_whatever_is_between(op_type: str) -> None:
+    last = {(m, t): (s, m, t) for s, m, t in triples()}
+    for opset, (s, m, t) in product(OPSETS.get(op_type, [21])[-1:], last.values()):
         check(moved([op_type], s, m, t, opset))
 
 
