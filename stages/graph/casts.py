@@ -7,16 +7,18 @@
     moved_rounding                                                  as rounding
     constant      Cast(constant, t)           ->  constant          exact: computed once
     duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
-    captured      the same in several graphs  ->  one, beside x     exact: bodies read it from there
+    captured      the same in several graphs  ->  one, beside x     exact: bodies read it from there; not where the
+                                                                    Cast may fail (a string) and no body may run
     unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
     like          CastLike(x, y: t)           ->  Cast(x, t)        exact
     dead          Cast(x, t) unread           ->  nothing           exact
 
 So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the two rules with
 a rounding out. `moved` holds for whole regions of data movement (stages.graph.moves): what flows in is a Cast to m or a
-constant, what reads the results is a Cast to t or reads no values. A Cast from float to integer or bool truncates: no
-rule touches f32 -> i64 -> f32. Where a Cast that goes wrote a graph output, the output keeps its name: the producer
-takes it over, or an Identity stands there (`identity_for_output`).
+constant, what reads the results is a Cast to t or reads no values, and runtimes have kernels for all moves in t. A Cast
+from float to integer or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack
+(UINT8 to INT32). Where a Cast that goes wrote a graph output, the output keeps its name: the producer takes it over, or
+an Identity stands there (`identity_for_output`).
 """
 
 from __future__ import annotations
@@ -24,15 +26,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-import onnx
 import onnx_ir as ir
 
 from stages.graph.element_types import KNOWN, cast_tensor, chain_rule, has_cast
 from stages.graph.facts import all_nodes
-from stages.graph.moves import Region, reads_no_values, regions
+from stages.graph.moves import Region, has_kernel, reads_no_values, regions
 from stages.graph.normalize import Names, normalize
-
-_TENSOR = {dtype: f"tensor({dtype.name.lower()})" for dtype in KNOWN}  # as schemas name them
 
 
 @dataclass
@@ -104,7 +103,7 @@ class _Cleaning:
         for cast in reversed(_casts(graph)):
             source, result = _ends(cast)
             for use in list(result.uses()):
-                if reads_no_values(use.node):
+                if reads_no_values(use.node) and has_kernel(use.node, source.dtype):
                     use.node.replace_input_with(use.idx, source)
                     self.rules["unread"] += 1
             if not result.uses() and not result.is_graph_output():
@@ -133,6 +132,8 @@ class _Cleaning:
             home = source.graph
             if len(casts) == 1 or not isinstance(home, ir.Graph) or all(cast.graph is home for cast in casts):
                 continue
+            if source.dtype not in KNOWN and not any(cast.graph is home for cast in casts):
+                continue  # a string may hold no number: its Cast fails, where no branch that is taken asks for it
             shared = self._new_cast(source, _ends(casts[0])[1].dtype, casts[0])
             for cast in casts:
                 assert cast.graph is not None
@@ -161,7 +162,8 @@ class _Cleaning:
         if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
             return
         (t,) = targets
-        if t is None or t not in KNOWN or not all(self._takes(node, t) for node in region.nodes):
+        typed = [*region.nodes, *(node for node, _ in region.exits if reads_no_values(node))]
+        if t is None or not all(has_kernel(node, t) for node in typed):
             return
         rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()
         for _, _, value in region.entries:
@@ -196,15 +198,6 @@ class _Cleaning:
             assert cast.graph is not None
             self._bypass(cast.graph, cast, _ends(cast)[0], "moved_rounding" if "rounding" in rules else "moved")
 
-    def _takes(self, node: ir.Node, dtype: ir.DataType) -> bool:
-        """Whether a move may be of this type, by its schema at the model's opset."""
-        opset = self.model.graph.opset_imports.get("", 0)
-        try:
-            schema = onnx.defs.get_schema(node.op_type, opset, "")
-        except onnx.defs.SchemaError:
-            return False
-        return _TENSOR[dtype] in schema.outputs[0].types
-
     def _only_read_by(self, value: ir.Value, users: set[tuple[ir.Node, int]]) -> bool:
         return not value.is_graph_output() and all((use.node, use.idx) in users for use in value.uses())
 
@@ -221,7 +214,9 @@ class _Cleaning:
 
     def _chain_rule(self, s: ir.DataType | None, m: ir.DataType | None, t: ir.DataType | None) -> str | None:
         rule = chain_rule(s, m, t)
-        return None if rule == "rounding" and self.strict else rule
+        if rule is None or (rule == "rounding" and self.strict):
+            return None
+        return rule if s == t or _has_cast_kernel(s, t) else None
 
     # --- constants ----------------------------------------------------------------------------------------------------
 
@@ -281,6 +276,11 @@ class _Cleaning:
             if value is result:
                 graph.outputs[index] = output
         self.rules["identity_for_output"] += 1
+
+
+def _has_cast_kernel(s: ir.DataType | None, t: ir.DataType | None) -> bool:
+    """Whether runtimes cast from s to t: TensorRT casts UINT8 from and to float32 and float16 alone (its DataType)."""
+    return ir.DataType.UINT8 not in (s, t) or not {ir.DataType.FLOAT, ir.DataType.FLOAT16}.isdisjoint((s, t))
 
 
 def _casts(graph: ir.Graph) -> list[ir.Node]:

@@ -1,7 +1,8 @@
 """Which nodes must stay FP32, which are wanted in FP16, and why. What stands first decides:
 
     no_fp16_kernel, quantized, subgraph, any_type    the graph itself settles it (stages.graph.rules.structure)
-    overflow                          a measured |x| that float16 cannot hold; not even an include list overrides it
+    shape_arithmetic                  it decides a shape, an index or a trip count (stages.graph.shape_arithmetic)
+    overflow                          a measured |x| that float16 cannot hold
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (stages.graph.rules)
@@ -10,7 +11,8 @@
     fp16_ops                          operator types that are wanted in FP16
     none                              free: whatever is cheaper
 
-With rules="autocast", overflow does not speak, and of the candidate rules only init_max and data_max do.
+No list overrides the first three lines. With rules="autocast", overflow does not speak, and of the candidate rules only
+init_max and data_max do.
 
 A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
 float32 anyway. Attention masks that are proven to be such (stages.graph.masks) are judged by no range.
@@ -37,6 +39,7 @@ from stages.graph.rules.structure import is_judged, sealed_nodes, structure
 from stages.graph.rules.tiny import tiny
 from stages.graph.rules.underflow import underflow
 from stages.graph.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
+from stages.graph.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from stages.io import StageError
 
 __all__ = ["Decision", "Decisions", "Lists", "Rules", "Verdict", "custom_rule_of", "decide"]
@@ -55,6 +58,7 @@ class Decisions:
         warnings: one line each.
         masks: constants that are proven to mask, one line each.
         paths: by mask constant, the nodes of which one must run in FP16 for the clamp to be needed.
+        exact: values that decide a shape, an index or a trip count.
     """
 
     nodes: dict[ir.Node, Decision]
@@ -63,6 +67,7 @@ class Decisions:
     warnings: list[str] = field(default_factory=list)
     masks: list[str] = field(default_factory=list)
     paths: dict[ir.Value, Path] = field(default_factory=dict)
+    exact: frozenset[ir.Value] = frozenset()
 
 
 def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> Decisions:
@@ -87,10 +92,13 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     evidence = Evidence(model, ranges, rules)
     masks = find_masks(model, ranges, evidence.constant) if rules.masks and rules.rules == "default" else Masks()
     evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
-    judge = _Judge(evidence, blocked, included)
+    region = shape_arithmetic(model)
+    judge = _Judge(evidence, blocked, included, region)
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
     warnings += _clamped(nodes, evidence)
-    return Decisions(nodes, unmatched, masks.clamps, [*warnings, *masks.refused], masks.findings, masks.paths)
+    warnings += masks.refused
+    exact = frozenset(region.values)
+    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact)
 
 
 def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:
@@ -108,8 +116,8 @@ def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]
 
 
 class _Judge:
-    def __init__(self, evidence: Evidence, blocked: Selection, included: Selection) -> None:
-        self._evidence, self._blocked, self._included = evidence, blocked, included
+    def __init__(self, evidence: Evidence, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
+        self._evidence, self._blocked, self._included, self._region = evidence, blocked, included, region
         self._sealed = sealed_nodes(evidence.model)
         self._candidate_rules = _candidate_rules(evidence)
         self._wanted = [(text, op_matcher(text)) for text in evidence.rules.fp16_ops]
@@ -117,6 +125,9 @@ class _Judge:
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)
         settled = structure(node, self._evidence, self._sealed.get(node), include is not None)
+        if settled is None and (decided := self._region.nodes.get(node)) is not None:
+            reason = f"it decides {decided}: shapes, indices and trip counts are computed in FP32"
+            settled = Decision(Verdict.fp32, "shape_arithmetic", reason)
         if settled is None and self._evidence.rules.rules == "default":
             settled = activations.overflow(node, self._evidence)
         if settled is not None:

@@ -13,7 +13,7 @@ from stages.graph.arithmetic import flops
 from stages.graph.convert import ConversionReport, convert
 from stages.graph.decide import Decisions, Rules, Verdict, decide
 from stages.graph.ports import FP16, Owner, io_type_of, ports
-from stages.graph.rules.interface import interface_overflows
+from stages.graph.rules.interface import interface_decides, interface_overflows
 from stages.graph.sizes import concrete_shapes
 
 PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
@@ -67,9 +67,11 @@ def halve(
     """
     shapes = concrete_shapes(model, input_shapes)
     decisions = decide(model, ranges, rules)
-    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep_io_types)))
+    io_type = io_type_of(keep_io_types)
+    decisions.warnings.extend(interface_overflows(model, ranges, io_type))
+    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
-    found = ports(model, movable, keep_io_types, init_conversion_max_bytes)
+    found = ports(model, movable, keep_io_types, init_conversion_max_bytes, decisions.exact)
     problem = place.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[placement](problem)
     placed, naive = place.cost(problem, assignment), place.cost(problem, place.eager(problem))

@@ -92,6 +92,7 @@ def ports(
     movable: Collection[ir.Node],
     keep_io_types: bool | Collection[str] = True,
     init_conversion_max_bytes: int | None = None,
+    exact: Collection[ir.Value] = (),
 ) -> Ports:
     """Find owners and tensors.
 
@@ -100,8 +101,9 @@ def ports(
         movable: nodes that are not pinned, control flow included; the others are FP32.
         keep_io_types: graph inputs and outputs that stay float32: all, none, or those named.
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
+        exact: float32 values that stay so: control flow passes them on as such, and a Cast reads them as such.
     """
-    return _Finder(model, set(movable), io_type_of(keep_io_types), init_conversion_max_bytes).found()
+    return _Finder(model, set(movable), io_type_of(keep_io_types), init_conversion_max_bytes, set(exact)).found()
 
 
 def io_type_of(keep_io_types: bool | Collection[str]) -> Callable[[str | None], ir.DataType]:
@@ -119,9 +121,10 @@ class _Finder:
         movable: set[ir.Node],
         io_type: Callable[[str | None], ir.DataType],
         init_conversion_max_bytes: int | None,
+        exact: set[ir.Value],
     ) -> None:
         self.model, self.movable, self.io_type = model, movable, io_type
-        self.init_conversion_max_bytes = init_conversion_max_bytes
+        self.init_conversion_max_bytes, self.exact = init_conversion_max_bytes, exact
         self.ports = Ports()
         # What control flow passes on: ends of body inputs, of graph outputs, and of the control-flow nodes themselves.
         self.body_inputs: dict[ir.Value, End] = {}
@@ -173,7 +176,7 @@ class _Finder:
         if node in self.node_inputs:
             return self.node_inputs[node].get(index, FP32)
         if takes_any_type(node):
-            return None
+            return FP32 if node.op_type == "Cast" and node.inputs[index] in self.exact else None
         slots = self.ports.slots.get(node)
         return node if slots is not None and index in slots.inputs else FP32
 
@@ -188,13 +191,14 @@ class _Finder:
         held = bodies(node)
         for body in held:
             self.graph_outputs[body] = [FP32] * len(body.outputs)
-        for slot, places in _passed_on(node, held):
+        for slot, places in passed_on(node, held):
             values = [value for value in places.values(node) if value.name]
-            if node in self.movable and values and all(is_float32(value) for value in values):
+            exact = not self.exact.isdisjoint(places.passed(node))
+            if node in self.movable and not exact and values and all(is_float32(value) for value in values):
                 self.ports.owners[slot] = node
                 self._own(slot, places)
 
-    def _own(self, slot: Slot, places: _Places) -> None:
+    def _own(self, slot: Slot, places: Places) -> None:
         if places.input is not None:
             self.node_inputs[slot.node][places.input] = slot
         if places.output is not None:
@@ -206,13 +210,17 @@ class _Finder:
 
 
 @dataclass(frozen=True)
-class _Places:
-    """All places of one slot."""
+class Places:
+    """All places of one slot: an input and an output of the node, inputs and outputs of its bodies."""
 
     input: int | None = None
     output: int | None = None
     body_inputs: tuple[ir.Value, ...] = ()
     body_outputs: tuple[tuple[ir.Graph, int], ...] = ()
+
+    def passed(self, node: ir.Node) -> list[ir.Value]:
+        """What the node puts out there, and what its bodies get."""
+        return [*self.body_inputs, *([node.outputs[self.output]] if self.output is not None else [])]
 
     def values(self, node: ir.Node) -> list[ir.Value]:
         inner = [*self.body_inputs, *(body.outputs[index] for body, index in self.body_outputs)]
@@ -222,28 +230,32 @@ class _Places:
         return inner if read is None else [*inner, read]
 
 
-def _passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, _Places]]:
-    """What If, Loop and Scan pass on; nothing for other operators with bodies, and for Scan before opset 9."""
+def passed_on(node: ir.Node, held: list[ir.Graph]) -> Iterable[tuple[Slot, Places]]:
+    """What If, Loop and Scan pass on, of any type; nothing for other operators, and for Scan before opset 9.
+
+    Args:
+        held: the bodies of the node.
+    """
     kind = node.op_type if node.domain == "" else ""
     outputs = range(len(node.outputs))
     if kind == "If":
         if all(len(body.outputs) >= len(node.outputs) for body in held):
             for i in outputs:
-                yield Slot(node, i), _Places(output=i, body_outputs=tuple((body, i) for body in held))
+                yield Slot(node, i), Places(output=i, body_outputs=tuple((body, i) for body in held))
     elif kind == "Loop":
         (body,) = held
         states = len(body.inputs) - 2
         for i in outputs:
-            state = _Places(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
-            yield Slot(node, i), state or _Places(output=i, body_outputs=((body, i + 1),))
+            state = Places(i + 2, i, (body.inputs[i + 2],), ((body, i + 1),)) if i < states else None
+            yield Slot(node, i), state or Places(output=i, body_outputs=((body, i + 1),))
     elif kind == "Scan" and (schema := schema_of(node)) is not None and schema.since_version >= _SCAN_WITHOUT_BATCH:
         (body,) = held
         states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
         for i in outputs:
-            state = _Places(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
-            yield Slot(node, i), state or _Places(output=i, body_outputs=((body, i),))
+            state = Places(i, i, (body.inputs[i],), ((body, i),)) if i < states else None
+            yield Slot(node, i), state or Places(output=i, body_outputs=((body, i),))
         for i in range(states, len(node.inputs)):
-            yield Slot(node, len(node.outputs) + i - states), _Places(input=i, body_inputs=(body.inputs[i],))
+            yield Slot(node, len(node.outputs) + i - states), Places(input=i, body_inputs=(body.inputs[i],))
 
 
 _SCAN_WITHOUT_BATCH = 9

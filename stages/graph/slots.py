@@ -17,7 +17,7 @@ import onnx_ir as ir
 HALF = "tensor(float16)"
 
 # The one list by hand: inputs that say where or how many, not how much. Rounded, they would mean other elements.
-_COORDINATES = {("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")}
+COORDINATES = {("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")}
 
 # Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
 # lack float16 kernels for them, and there is no conversion to be made of the attribute alone.
@@ -102,4 +102,4 @@ def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParamet
     if not parameters:
         return False
     parameter = parameters[min(position, len(parameters) - 1)]  # the last one repeats when it is variadic
-    return HALF in parameter.types and parameter.is_homogeneous and (node.op_type, parameter.name) not in _COORDINATES
+    return HALF in parameter.types and parameter.is_homogeneous and (node.op_type, parameter.name) not in COORDINATES

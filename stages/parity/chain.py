@@ -204,6 +204,7 @@ def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) ->
             f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
             f"{', '.join(cpu_nodes[:NAMED])}{more}"
         )
+    items += [final.facts["shapes_unknown"]] if final.facts.get("shapes_unknown") else []
     rows = final.facts["batches"]["sizes"]
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     items.append(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")

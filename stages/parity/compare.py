@@ -150,6 +150,10 @@ def compare(
     runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
     judged, worst = seen.judged(), seen.worst_sample()
+    shape_faults = [files.shape_fault] if files.shape_fault else []
+    judged.failures += shape_faults
+    judged.elsewhere += shape_faults
+    judged.unknown += [files.shapes_unknown] if files.shapes_unknown else []
     infinite, zero = empty_comparisons(runs)
     if len(infinite) == len(judged.outputs):
         judged.unknown += infinite

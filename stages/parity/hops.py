@@ -26,11 +26,12 @@ from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
 from stages.parity.average_precision import average_precision, self_ap
 from stages.parity.detections import Detections, Matching, match, summarize
+from stages.parity.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
 from stages.parity.histograms import error_histogram
 from stages.parity.outputs import DETECTIONS, confident_queries, found_in, task_of
 from stages.parity.plain_outputs import errors_by_sample, measure_plain, plain_outputs
 from stages.parity.reference import Outputs, Reference, groups, joined
-from stages.parity.tensors import pair_queries, query_outputs, tensor_errors
+from stages.parity.tensors import check_same_shapes, pair_queries, query_outputs, tensor_errors
 from stages.progress import track
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[S
         fed = filled(group, fixed) if fixed else group
         feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(fed).items()}
         outputs = session.run(feeds)
-        parts.append({name: np.asarray(value, np.float32)[: len(group)] for name, value in outputs.items()})
+        kept = len(group) if len(fed) > len(group) else None  # what fills a group up goes again
+        parts.append({name: np.asarray(value, np.float32)[:kept] for name, value in outputs.items()})
     return joined(parts)
 
 
@@ -156,19 +158,38 @@ def measure_file(
 
     `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
     that computed floats on the CPU provider beside CUDA, None for other evaluations; not_split, the nodes whose inner
-    sums a pessimistic emulation does not round, each with the reason.
+    sums a pessimistic emulation does not round, each with the reason; shapes_unknown, why shapes that FP16 arithmetic
+    decides were not looked at where it is not rounded, else None.
+
+    Raises:
+        StageError: an output has another shape than the reference's.
     """
     session, evaluation = opened or open_file(path, options.evaluation.value)
     outputs = run_file(session, path, reference.samples[:count], options.batch)
     hop = measure(reference, outputs, options)
+    emulated = isinstance(session, EmulatedSession)
     run = {
         "evaluation": evaluation,
         "provider": session.provider,
         "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
         "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
-        "not_split": session.not_split if isinstance(session, EmulatedSession) else {},
+        "not_split": getattr(session, "not_split", {}),
+        "shapes_unknown": _check_unrounded_shapes(path, reference, count, options) if emulated else None,
     }
     return replace(hop, facts=run | hop.facts)
+
+
+def _check_unrounded_shapes(path: Path, reference: Reference, count: int, options: VerifyConfig) -> str | None:
+    """Hold the shapes of a file with stages.parity.float16_shapes against the reference's; why not, where not."""
+    nodes = float16_shape_arithmetic(load_model(path))
+    try:
+        got = run_file(Session(path), path, reference.samples[:count], options.batch) if nodes else {}
+    except StageError as error:
+        return shapes_unknown(nodes, error)
+    expected = {name: reference.outputs[name][:count] for name in got}
+    if fault := shape_fault(expected, got, nodes, f"{count} samples"):
+        raise StageError("wrong-shape", f"{path}: {fault}")
+    return None
 
 
 def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
@@ -188,6 +209,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     """
     count = len(next(iter(outputs.values())))
     expected = {name: value[:count] for name, value in reference.outputs.items()}
+    check_same_shapes(expected, outputs)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
     rows = pair_queries(expected, outputs, names) if names else None
     paired, confident = dict(outputs), np.zeros(0, bool)

@@ -258,6 +258,11 @@ def check_runs(
 def _check_alike(reference: Outputs, other: Outputs) -> None:
     if list(reference) != list(other):
         raise StageError("not-comparable", f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
+    check_same_shapes(reference, other)
+
+
+def check_same_shapes(reference: Outputs, other: Outputs) -> None:
+    """Raise StageError for the first output of another shape than the reference's."""
     for name, value in reference.items():
         if value.shape != other[name].shape:
             raise StageError(

@@ -1,8 +1,9 @@
 """Two ONNX files on the same inputs: their interfaces held against each other, and both run.
 
 The reference runs on ONNX Runtime's CPU provider in FP32, or emulated where it holds FP16 itself; the candidate by the
-evaluation asked for (stages.parity.hops.open_file). Where axis 0 counts samples, feeds are run in groups of `batch`,
-and a file with a fixed batch gets groups of its own size, the last one filled up with its last sample.
+evaluation asked for (stages.parity.hops.open_file), and where FP16 arithmetic decides its shapes on the CPU provider,
+too (stages.parity.float16_shapes). Where axis 0 counts samples, feeds are run in groups of `batch`, and a file with a
+fixed batch gets groups of its own size, the last one filled up with its last sample.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from conf.schema import Evaluation
 from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.session import CUDA, Session
+from stages.parity.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
 from stages.parity.hops import OpenFile, fixed_batch, open_file
 from stages.progress import track
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Arrays = dict[str, np.ndarray]
-REFERENCE, CANDIDATE = "reference", "candidate"
+REFERENCE, CANDIDATE, UNROUNDED = "reference", "candidate", "candidate, not rounded between nodes"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class TwoFiles:
         reference_evaluation, evaluation: what ran them.
         provider: the candidate's execution provider, read back.
         beyond_float16: see `inputs_beyond_float16`, of all feeds that were run.
+        shape_fault: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
+        shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
     def __init__(self, reference: Path, candidate: Path, evaluation: str) -> None:
@@ -81,6 +85,11 @@ class TwoFiles:
         }
         self.beyond_float16: dict[str, float] = {}
         self._fixed: dict[str, int | None] = {REFERENCE: None, CANDIDATE: None}
+        self.shape_fault: str | None = None
+        self.shapes_unknown: str | None = None
+        self._shape_nodes = float16_shape_arithmetic(self.candidate)
+        if self._shape_nodes and self.evaluation != Evaluation.cuda.value:
+            self._open_unrounded()
 
     @property
     def cpu_nodes(self) -> list[str]:
@@ -126,7 +135,16 @@ class TwoFiles:
                 count = min(batch, rows - start) if rows else 0
                 reference, candidate = (self._run_one(which, part, count) for which in (REFERENCE, CANDIDATE))
                 group = called[start : start + count] if rows else called
+                if UNROUNDED in self._open and self.shape_fault is None:
+                    got = self._run_one(UNROUNDED, part, count)
+                    self.shape_fault = shape_fault(reference, got, self._shape_nodes, group[0])
                 yield Run(index, start, count, group, reference, candidate, _size(part, picture))
+
+    def _open_unrounded(self) -> None:
+        try:
+            self._open[UNROUNDED] = Session(self.paths[CANDIDATE]), Evaluation.emulated_fp16.value
+        except StageError as error:
+            self.shapes_unknown = shapes_unknown(self._shape_nodes, error)
 
     def _model(self, which: str) -> ir.Model:
         return self.reference if which == REFERENCE else self.candidate
@@ -152,7 +170,7 @@ class TwoFiles:
         return found
 
     def _run_one(self, which: str, feed: Arrays, rows: int) -> Arrays:
-        session = self._open[which][0]
+        session, which = self._open[which][0], CANDIDATE if which == UNROUNDED else which
         typed = {name: _as_type(value, self._dtypes[which].get(name)) for name, value in feed.items()}
         fixed = self._fixed[which] if rows else None
         try:

@@ -1,11 +1,12 @@
-"""Graph inputs and outputs that become float16 though float16 does not hold what was measured of them: warnings.
+"""Graph inputs and outputs that become float16 though float16 does not hold what was measured of them, or though they
+decide a shape, an index or a trip count: warnings.
 
 No node is at fault there, and none can be pinned against it: the file's own types say float16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -42,3 +43,15 @@ def interface_overflows(
             reaches = f"reaches |x| = {absmax:.4g} > 65504{on_sample(sample)}"
             found.append(f"graph {kind} {value.name!r} becomes float16 but {reaches}; keep_io_types keeps it float32")
     return found
+
+
+def interface_decides(
+    model: ir.Model, exact: Collection[ir.Value], io_type: Callable[[str | None], ir.DataType]
+) -> list[str]:
+    """One line for each float32 graph input among `exact` (stages.graph.shape_arithmetic) that becomes float16."""
+    return [
+        f"graph input {value.name!r} becomes float16 but decides a shape, an index or a trip count, which float16 "
+        "rounds; keep_io_types keeps it float32"
+        for value in model.graph.inputs
+        if value in exact and is_float32(value) and io_type(value.name) == ir.DataType.FLOAT16
+    ]

@@ -268,6 +268,72 @@ def test_one_cast_for_a_body_and_what_stands_around_it() -> None:
     np.testing.assert_array_equal(run(result, x), run(proto, x))
 
 
+# Two bodies cast the words, where `c`; a cast in front of them fails on what is no number whatever `c` is.
+CAST = "Cast<to = {t}>(words)"
+BRANCHES = {
+    "two branches of an inner If": """y = If(c) <then_branch = t () => ({type}[2] ty) { ty = If(d)
+            <then_branch = a () => ({type}[2] ay) { ay = {cast} },
+             else_branch = b () => ({type}[2] by) { h = {cast} by = Neg(h) }> },
+        else_branch = e () => ({type}[2] ey) { ey = Cast<to = {t}>(x) }>""",
+    "two Ifs": """k = If(c) <then_branch = a () => ({type}[2] ay) { ay = {cast} }, else_branch = b () => ({type}[2] by)
+            { by = Cast<to = {t}>(x) }> l = If(c) <then_branch = f () => ({type}[2] fy) { fy = {cast} },
+            else_branch = g () => ({type}[2] gy) { gy = Cast<to = {t}>(x) }> y = Add(k, l)""",
+    "two Loops": """k = Cast<to = {t}>(x) n = Cast<to = 7>(c) l = Loop(n, , k) <body = a (int64 i, bool p, {type}[2] s)
+            => (bool q, {type}[2] r) { q = Identity(p) h = {cast} r = Add(s, h) }>
+            y = Loop(n, , l) <body = b (int64 j, bool u, {type}[2] v) => (bool w, {type}[2] z)
+            { w = Identity(u) m = {cast} z = Sub(v, m) }>""",
+}
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+@pytest.mark.parametrize(("t", "type"), [(F32, "float"), (F64, "double"), (I64, "int64")])
+def test_a_cast_that_may_fail_is_not_made_before_the_branch_that_asks_for_it(branches: str, t: int, type: str) -> None:
+    import onnxruntime as ort
+
+    text = BRANCHES[branches].replace("{cast}", CAST).replace("{t}", str(t)).replace("{type}", type)
+    proto = graph(text, "float[2] x, string[2] words, bool c, bool d", f"{type}[2] y")
+    result, _ = cleaned(proto)
+    assert not any(node.op_type == "Cast" and node.input[0] == "words" for node in result.graph.node)
+    for words, c in ((["1", "2"], True), (["one", ""], False)):
+        feeds = {"x": np.array([3, 4], np.float32), "words": np.array(words, object)}
+        feeds |= {"c": np.array(c), "d": np.array(True)}
+        a, b = (
+            ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            for model in (proto, result)
+        )
+        feeds = {value.name: feeds[value.name] for value in a.get_inputs()}
+        np.testing.assert_array_equal(b.run(None, feeds)[0], a.run(None, feeds)[0])
+
+
+def test_a_cast_of_unknown_type_stays_in_its_branch() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x, bool c) => (float[2] y)
+        { a = their.Op(x) y = If(c) <then_branch = t () => (float[2] ty) { ty = Cast<to = 1>(a) },
+        else_branch = e () => (float[2] ey) { b = Cast<to = 1>(a)  ey = Neg(b) }> }"""
+    _, report = cleaned(onnx.parser.parse_model(text))
+    assert (report.before, report.after) == (2, 2)
+
+
+def test_a_cast_that_may_fail_is_shared_where_it_is_made_anyway() -> None:
+    text = """k = Cast<to = 1>(words) y = If(c) <then_branch = t () => (float[2] ty)
+        { h = Cast<to = 1>(words) ty = Neg(h) }, else_branch = e () => (float[2] ey) { ey = Relu(k) }>"""
+    _, report = cleaned(graph(text, "string[2] words, bool c", "float[2] y"))
+    assert report.after == 1
+
+
+@pytest.mark.parametrize(("s", "m", "t", "after"), [
+    ("uint8", F32, I32, 2), ("uint8", F32, I64, 2), ("uint8", F16, BOOL, 2), ("int8", F32, 2, 2), ("bool", F32, 2, 2),
+    ("uint8", F32, F16, 1), ("uint8", I32, F32, 1), ("float16", F32, 2, 1), ("uint8", F32, 2, 0),
+])  # fmt: skip
+def test_no_cast_from_or_to_uint8_that_tensorrt_has_not(s: str, m: int, t: int, after: int) -> None:
+    _, report = cleaned(
+        graph(f"a = Cast<to = {m}>(x)  b = Cast<to = {t}>(a)  y = Identity(b)", f"{s}[4] x", f"{NAMES[t]}[4] y")
+    )
+    assert report.after == after
+
+
+NAMES = {F16: "float16", F32: "float", BOOL: "bool", 2: "uint8", I32: "int32", I64: "int64"}
+
+
 def test_both_branches_share_a_cast() -> None:
     body = """y = If(c) <then_branch = t () => (double[4] ty) { ty = Cast<to = 11>(x) },
                          else_branch = e () => (double[4] ey) { b = Cast<to = 11>(x)  ey = Neg(b) }>"""

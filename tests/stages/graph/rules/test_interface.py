@@ -53,3 +53,14 @@ def test_without_ranges_only_constants_are_known() -> None:
     model = ir.from_onnx_text(TEXT)
     make_ready(model)
     assert_warned(halve(model, None, Rules(), keep_io_types=False).decisions.warnings, [W])
+
+
+def test_an_input_that_decides_a_shape() -> None:
+    text = HEAD + "(float[1] t, float[4] x) => (float[n] y) { a = Mul(t, t) i = Cast<to = 7>(a) y = Tile(x, i) }"
+    for kept, warned in ((False, 1), (True, 0), (["x"], 1), (["t"], 0)):
+        model = ir.from_onnx_text(text)
+        make_ready(model)
+        warnings = halve(model, None, Rules(), keep_io_types=kept).decisions.warnings
+        assert len(warnings) == warned
+        for warning in warnings:
+            expect(warning, None, "input", "'t'", "float16", "keep_io_types")

@@ -1,0 +1,158 @@
+"""Float arithmetic whose result becomes a shape, an index, a trip count or a branch.
+
+300 * 2/3 is 200. With 2/3 as float16 it is 199.95, and where that becomes a size, an axis has 199 elements or 200,
+depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a size of 4097 is none, and TensorRT has
+no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
+
+    sinks    inputs that say where or how many (`deciding_input`), and the condition that the body of a Loop returns
+    region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
+             If, Loop and Scan. It ends at
+               Shape and Size           they read no values
+               TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
+               MaxPool, NonMaxSuppression
+               a layer                  products, convolutions, normalizations, pools, samplers, custom operators with
+                                        more than SMALL elements: what a network predicts is rounded like any activation
+               declared nodes           the pass that made them says what must be FP32 (stages.graph.rules.declared)
+
+An integer that ends as data (a label, a quantized value, a graph output) is no sink: nothing behind it is kept FP32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from stages.graph.facts import all_nodes, bodies, is_op
+from stages.graph.moves import reads_no_values
+from stages.graph.ports import passed_on
+from stages.graph.rules.declared import FLOAT32
+from stages.graph.slots import COORDINATES, half_slots, schema_of
+
+SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
+
+# Inputs that may be floats, and yet say where or how many.
+_FLOATS_TOO = COORDINATES | {
+    *(("Range", name) for name in ("start", "limit", "delta")),
+    *(("Resize", "scales"), ("Upsample", "scales"), ("NonZero", "X"), ("Unique", "X")),
+    *(("NonMaxSuppression", "iou_threshold"), ("NonMaxSuppression", "score_threshold")),
+}
+# Operators with inputs that no float can be, and that are data all the same.
+_DATA = {
+    *("And", "Or", "Xor", "Not", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Where"),
+    *("DequantizeLinear", "QLinearConv", "TfIdfVectorizer"),
+}
+_INTEGERS = {"tensor(int32)", "tensor(int64)", "tensor(bool)"}
+_FLOAT = "tensor(float)"
+# By operator the output that is a choice.
+_CHOICES = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "MaxPool": 1, "NonMaxSuppression": 0}
+_LAYERS = {
+    *("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "MatMul", "MatMulInteger"),
+    *("QLinearConv", "QLinearMatMul", "Attention", "GRU", "LSTM", "RNN", "Softmax", "LogSoftmax"),
+    *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization"),
+    *("LRN", "MeanVarianceNormalization", "RMSNormalization"),
+    *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool", "MaxUnpool"),
+    *("Col2Im", "DFT", "GridSample", "MaxRoiPool", "Resize", "RoiAlign", "STFT", "Upsample"),
+}
+
+
+@dataclass(frozen=True)
+class ShapeArithmetic:
+    """The region of a model.
+
+    Attributes:
+        nodes: each with the sink that it is behind, in words; nodes that compute integers among them.
+        values: what they write and read, constants and graph inputs among them; of any type.
+    """
+
+    nodes: dict[ir.Node, str] = field(default_factory=dict)
+    values: set[ir.Value] = field(default_factory=set)
+
+
+def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
+    """Find the region.
+
+    Args:
+        model: normalized, without functions. Types and shapes need not be known; then no custom operator has a sink,
+            and every layer ends the region.
+    """
+    found, sources = ShapeArithmetic(), _sources(model)
+    for node in all_nodes(model):
+        for index, value in enumerate(node.inputs):
+            if value is not None and (name := deciding_input(node, index)) is not None:
+                what = f"{name} of {node.op_type} {node.name!r}"
+                _walk_back(value, what, sources, found)
+                if index in half_slots(node).inputs:
+                    found.nodes.setdefault(node, what)
+        if is_op(node, "Loop"):
+            condition = node.attributes["body"].as_graph().outputs[0]
+            _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
+    return found
+
+
+def deciding_input(node: ir.Node, index: int) -> str | None:
+    """The name of an input that says where or how many; None for data.
+
+    It is one that the operator's schema allows to be an integer or bool, and not to be a float. Of an operator that
+    onnx does not know, every integer may be one.
+    """
+    schema = schema_of(node)
+    if schema is None:
+        value = node.inputs[index]
+        dtype = value.dtype if value is not None else None
+        return f"input {index}" if dtype in (ir.DataType.INT32, ir.DataType.INT64) else None
+    if node.domain != "" or not schema.inputs:
+        return None
+    parameter = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last one repeats when it is variadic
+    if (node.op_type, parameter.name) in _FLOATS_TOO:
+        return parameter.name
+    types = set(parameter.types)
+    decides = node.op_type not in _DATA and _FLOAT not in types and bool(types & _INTEGERS)
+    return parameter.name if decides else None
+
+
+def _walk_back(
+    value: ir.Value, sink: str, sources: dict[ir.Value, list[ir.Value | None]], found: ShapeArithmetic
+) -> None:
+    waiting: list[ir.Value | None] = [value]
+    while waiting:
+        value_or_none = waiting.pop()
+        if value_or_none is None or value_or_none in found.values:
+            continue
+        value, node = value_or_none, value_or_none.producer()
+        if node is None or bodies(node):
+            found.values.add(value)
+            waiting += sources.get(value, [])
+        elif not _is_end(node, value):
+            found.values.add(value)
+            found.nodes.setdefault(node, sink)
+            waiting += node.inputs
+
+
+def _is_end(node: ir.Node, value: ir.Value) -> bool:
+    if reads_no_values(node) or FLOAT32 in node.metadata_props:
+        return True
+    if node.domain == "" and _CHOICES.get(node.op_type) == value.index():
+        return True
+    return (schema_of(node) is None or node.op_type in _LAYERS) and not _is_small(node)
+
+
+def _is_small(node: ir.Node) -> bool:
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+    shapes = [value.shape for value in values]
+    return all(shape is not None and shape.is_static() and math.prod(shape.numpy()) <= SMALL for shape in shapes)
+
+
+def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:
+    """What an output of If, Loop or Scan, or an input of their bodies, may hold."""
+    found: dict[ir.Value, list[ir.Value | None]] = {}
+    for node in all_nodes(model):
+        for _, places in passed_on(node, bodies(node)) if bodies(node) else ():
+            held: list[ir.Value | None] = [body.outputs[index] for body, index in places.body_outputs]
+            if places.input is not None:
+                held.append(node.inputs[places.input])
+            outputs = [node.outputs[places.output]] if places.output is not None else []
+            for value in (*outputs, *places.body_inputs):
+                found[value] = held
+    return found
