@@ -2,7 +2,7 @@
 
     python -m benchmarks.covering test             make test, measured
     python -m benchmarks.covering rest             what make test-all runs beyond it
-    python -m benchmarks.covering table            line coverage of both, by room, for docs/testing.md
+    python -m benchmarks.covering table            statements that they run, by room, for docs/testing.md
 
 A line's context is the test that ran it, or the fixture of more than one test that did; of each test it is noted which
 of those fixtures it reads, and of both how long they took. All of it lies in benchmarks/build/coverage/.
@@ -151,18 +151,47 @@ def notes_of(tier: str) -> dict[str, dict[str, Any]]:
 
 
 def table() -> str:
-    """Covered lines by room, of `make test` and of all tests."""
-    test, rest = lines_of("test"), lines_of("rest")
-    lines = ["| room | lines that a test runs | of them `make test` |", "|---|---|---|"]
-    totals = [0, 0]
+    """By room, the statements that there are, and those that `make test` runs; and, where it was measured, all tests.
+
+    What `make test` runs of all statements is at most what it runs of those that any test runs.
+    """
+    measured = [tier for tier in SELECTED if is_measured(tier)]
+    run = {tier: _run_lines(tier) for tier in measured}
+    lines = ["| room | statements | `make test` runs |", "|---|---|---|"]
+    if "rest" in run:
+        lines = [lines[0] + " all tests run |", lines[1] + "---|"]
+    totals: list[int] = []
     for room in ROOMS:
-        modules = [name for name in test.keys() | rest.keys() if name.startswith(f"{room}/")]
-        some = sum(len(test.get(name, {})) for name in modules)
-        every = sum(len(test.get(name, {}).keys() | rest.get(name, {}).keys()) for name in modules)
-        totals = [totals[0] + some, totals[1] + every]
-        lines.append(f"| {room} | {every} | {some} ({some / every:.1%}) |")
-    lines.append(f"| all | {totals[1]} | {totals[0]} ({totals[0] / totals[1]:.1%}) |")
-    return "\n".join(lines)
+        counts = [0, 0, 0]
+        for file in sorted((ROOT / room).rglob("*.py")):
+            statements, some = _statements(file), run["test"].get(str(file), set())
+            every = some | run.get("rest", {}).get(str(file), set())
+            counts = [
+                a + len(b) for a, b in zip(counts, (statements, statements & some, statements & every), strict=True)
+            ]
+        totals = [a + b for a, b in zip(totals or [0, 0, 0], counts, strict=True)]
+        lines.append(_row(room, counts[: 1 + len(run)]))
+    return "\n".join([*lines, _row("all", totals[: 1 + len(run)])])
+
+
+def _row(name: str, counts: list[int]) -> str:
+    shares = [f"{count} ({count / counts[0]:.1%})" for count in counts[1:]]
+    return f"| {' | '.join([name, str(counts[0]), *shares])} |"
+
+
+def _run_lines(tier: str) -> dict[str, set[int]]:
+    """By file, the lines that ran."""
+    from coverage import CoverageData
+
+    data = CoverageData(str(BUILD / tier / "data"))
+    data.read()
+    return {name: set(data.lines(name) or ()) for name in data.measured_files()}
+
+
+def _statements(file: Path) -> set[int]:
+    from coverage import Coverage
+
+    return set(Coverage(data_file=None, config_file=False).analysis2(str(file))[1])
 
 
 def main(arguments: list[str]) -> int:
