@@ -15,10 +15,11 @@ import yaml
 from conf.schema import REPAIR_PASSES
 from stages.graph.lint import RULES
 from stages.io import Stage
+from stages.lint_report import MENDED_BY
 from stages.onnx_files import SPEC_KEY, load_model
 from stages.ort.session import Session
 from stages.slimming import slim
-from stages.trace import MENDED_BY, PASSED_ON, pass_on, run, trace
+from stages.trace import PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.messages import expect, raises
 from tests.stages.models import detectors
