@@ -283,7 +283,7 @@ def _own_attributes(module: torch.nn.Module, before: Mapping[str, Any]) -> list[
     after = state(module)
     own = {name for name, part in module.named_modules() if _is_own(part)}
     changed = [name for name in after if after[name] != before.get(name) and name.rpartition(".")[0] in own]
-    return [name.removeprefix("network.") for name in changed]
+    return [name.removeprefix("network.").removeprefix(".") for name in changed]
 
 
 def _is_own(part: torch.nn.Module) -> bool:
