@@ -58,7 +58,8 @@ OPEN = {
 FINE = {
     "nothing": "pass",
     "a size that is fixed": "if x.shape[2] == 8 and x.shape[1] < 4:\n    y = y * 2",
-    "checks": "assert x.min() >= 0\nif x.isnan().any():\n    raise ValueError('nan')\nif x.max() > 1:\n    warnings.warn('?')",
+    "checks": "assert x.min() >= 0\nif x.isnan().any():\n    raise ValueError('nan')",
+    "a message": "if x.max() > 1:\n    warnings.warn('too bright')",
     "what is printed": "print(x.mean().item(), end='')",
     "a parameter": "if self.scale.item() > 0.5:\n    y = y * self.scale",
     "a batch of one": "if x.shape[0] == 1:\n    y = y.reshape(1, 4)",
