@@ -126,6 +126,7 @@ def trace(
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
+            traced = copied(module)
             warned = export(
                 module,
                 inputs,
@@ -153,7 +154,7 @@ def trace(
         parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
         followed = exporter == "dynamo"
         baked = what_was_baked(
-            Subject(module, made, before, described, spec, example, pairs, warned, followed, atol, rtol)
+            Subject(module, made, traced, before, described, spec, example, pairs, warned, followed, atol, rtol)
         )
         facts = model_facts(model)
         for file in described.parent.iterdir():

@@ -70,30 +70,30 @@ def test_the_other_routes_give_a_verified_file(tmp_path: Path, method: str) -> N
     assert report(tmp_path, "fp16")["method"] == method and report(tmp_path, "verify")["verdict"] == "passed"
 
 
-def branching(folder: Path, condition: str) -> Path:
-    """The classifier, with an `if` on its input in forward."""
+def branching(folder: Path, name: str, condition: str) -> tuple[str, ...]:
+    """The classifier in a module of its own, with an `if` on its input in forward; what chooses it."""
     code = CODE.replace(
         "        return {", f"        if {condition}:\n            images = images * 2\n        return {{"
     )
-    (with_own_model(folder) / "own_model.py").write_text(code)
-    return folder
+    (with_own_model(folder) / f"{name}.py").write_text(code)
+    return (*MODEL, *NPZ, f"model.options.factory={name}:build")
 
 
 def test_an_if_that_was_traced_away_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as ended:
-        run_stages(branching(tmp_path, "0.1 < images.mean() < 0.3"), *MODEL, *NPZ, stages=("inputs", "trace"))
+        run_stages(tmp_path, *branching(tmp_path, "window", "0.1 < images.mean() < 0.3"), stages=("inputs", "trace"))
     assert ended.value.code == 1
-    expect(report(tmp_path, "error")["message"], "outputs-differ", "images", "own_model.py:15", "py-tensor-if")
+    expect(report(tmp_path, "error")["message"], "outputs-differ", "images", "window.py:15", "py-tensor-if")
 
 
 def test_an_if_that_no_input_exercises_leaves_the_run_not_verified(tmp_path: Path) -> None:
-    run_stages(branching(tmp_path, "0.123 < images.mean() < 0.12301"), *MODEL, *NPZ)
+    run_stages(tmp_path, *branching(tmp_path, "narrow", "0.123 < images.mean() < 0.12301"))
     verify = report(tmp_path, "verify")
     assert verify["verdict"] == "not verified" and verify["status"] == "done"
     (reason,) = verify["reasons"]
-    expect(reason, "trace-open", "own_model.py:15", "py-tensor-if")
+    expect(reason, "trace-open", "narrow.py:15", "py-tensor-if")
     reports = {"trace": report(tmp_path, "trace"), "verify": verify}
-    assert any("own_model.py:15" in said for said in not_verified(reports))
+    assert any("narrow.py:15" in said for said in not_verified(reports))
     (unmet_one,) = unmet({"verify": {"require": ["trace"]}}, reports)
     expect(unmet_one, "trace-open", "verify.require")
 

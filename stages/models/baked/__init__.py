@@ -27,6 +27,7 @@ from stages.models.baked.agreement import Rule, all_finite, largest_values
 from stages.models.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Place, places_of, settle
 from stages.models.baked.reads import Read, reads
 from stages.models.baked.variations import NATURAL, SEARCHING, disturbed, variations
+from stages.models.calling import network_of
 from stages.models.lint import lint_source
 from stages.models.lint.functions import is_own
 from stages.models.sizes import other_axes
@@ -47,6 +48,7 @@ class Subject:
     Attributes:
         module: as it is after the export.
         made: a copy of it as it was before its first run; None where it cannot be copied.
+        traced: a copy of what was exported, before the export: with `prepare`, another module; None as above.
         before: its state (as_made.state) then.
         path: of the file.
         spec: I/O spec.
@@ -59,6 +61,7 @@ class Subject:
 
     module: torch.nn.Module
     made: torch.nn.Module | None
+    traced: torch.nn.Module | None
     before: Mapping[str, Any]
     path: Path
     spec: Mapping[str, Any]
@@ -90,7 +93,7 @@ def what_was_baked(subject: Subject) -> dict[str, Any]:
     base = min([subject.example, *(feed for feed, _ in alike)], key=lambda feed: len(next(iter(feed.values()))))
     seen = [subject.example, *(feed for feed, _ in alike)]
     own = _has_own_code(subject, findings)
-    first = _read(subject, [base]) if own else []
+    first = _read(subject, [base]) if own and not subject.followed else []
     found = places_of(subject.caught, findings, first or [])
     searched = any(place.own for place in found.values()) or (own and first is None)
     changes = NATURAL | (SEARCHING if searched else {})
@@ -146,7 +149,7 @@ _RANDOM = (
 def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
     """Of lint in the source; or why there is none."""
     try:
-        return lint_source(module), ""
+        return lint_source(network_of(module)), ""
     except StageError as error:
         return [], error.text
     except RecursionError:
@@ -160,10 +163,10 @@ def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
 
 
 def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
-    """What Python reads on each feed, by a module as it was made; None where that cannot be followed."""
+    """What Python reads on each feed in what was exported; None where that cannot be followed."""
     runs = []
     for feed in feeds:
-        module = (copied(subject.made) if subject.made is not None else None) or subject.module
+        module = (copied(subject.traced) if subject.traced is not None else None) or subject.module
         try:
             runs.append(reads(module, tensors_of(subject.spec, feed)))
         except Exception:  # whatever the module raises, or torch.jit.trace
