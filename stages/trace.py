@@ -122,7 +122,6 @@ def trace(
     inputs = tensors_of(spec, example)
     check_declared(spec)
     made, before = copied(module), state(module)
-    check_repeats(lambda: torch_outputs(module, spec, example, example), spec, atol, rtol)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
@@ -139,6 +138,7 @@ def trace(
             )
         model = load_model(exported)
         check_names(model, spec)
+        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, atol, rtol)
         unread = unread_inputs(model, module, spec, example)
         references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
         spec = attach(model, spec, varying_axes(references))
