@@ -37,7 +37,7 @@ from stages.models.against_torch import (
     unread_inputs,
 )
 from stages.models.as_made import copied, state
-from stages.models.baked import Subject, check_repeats, reason_of, what_was_baked
+from stages.models.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
 from stages.models.export import DynamicAxes, export
 from stages.models.model import Model
 from stages.models.sizes import at_other_sizes, varying_axes
@@ -151,11 +151,11 @@ def trace(
         )
         save_model(model, described)
         pairs = list(zip(check_feeds, references, strict=True))
-        parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
         followed = exporter == "dynamo"
-        baked = what_was_baked(
-            Subject(module, made, traced, before, described, spec, example, pairs, warned, followed, atol, rtol)
-        )
+        subject = Subject(module, made, traced, before, described, spec, example, pairs, warned, followed, atol, rtol)
+        with explaining(subject):
+            parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
+        baked = what_was_baked(subject)
         facts = model_facts(model)
         for file in described.parent.iterdir():
             file.replace(out_path.with_name(file.name))

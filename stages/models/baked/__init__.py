@@ -8,10 +8,11 @@ A module is also run again on the same input, and as it was made: a file draws n
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +126,24 @@ def reason_of(found: Mapping[str, Any]) -> str:
         f"the file keeps what Python decided while it was traced, and {len(found['inputs'])} further inputs do not "
         f"settle that: {'; '.join(places[:_SHOWN])}{more}; docs/lint.md says what to write instead",
     )
+
+
+@contextlib.contextmanager
+def explaining(subject: Subject) -> Iterator[None]:
+    """Where outputs differ on a sample, say where Python decided while the module was traced.
+
+    Raises:
+        StageError: what was raised within, with these places; or of a module whose outputs follow from earlier calls.
+    """
+    try:
+        yield
+    except StageError as error:
+        if error.code == "not-finite":
+            raise
+        findings, _ = _findings(subject.module)
+        _changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
+        said = _decided(list(places_of(subject.caught, findings, []).values()))
+        raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
 
 
 def check_repeats(
@@ -246,12 +265,18 @@ def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Seq
     changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if said else []
     ranges = ", ".join(f"{name} from {feed[name].min():.4g} to {feed[name].max():.4g}" for name in changed)
     where = f"on an input that is {said} ({ranges})" if said else "on a sample"
-    decided = [place.sentence for place in places if place.own] or [place.sentence for place in places]
-    why = f" Python decided there while it was traced: {'; '.join(decided[:_SHOWN])}." if decided else ""
     return (
-        f"torch and the traced file compute other outputs {where}: {difference}.{why} docs/lint.md says what to write "
-        "instead; the other exporter (trace.exporter), or trace.atol and trace.rtol, where rounding explains it"
+        f"torch and the traced file compute other outputs {where}: {difference}.{_decided(places)} Try the other "
+        "exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it"
     )
+
+
+def _decided(places: Sequence[Place]) -> str:
+    """For a message: the places of the user's, or else of packages."""
+    named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
+    if not named:
+        return ""
+    return f" Python decided while it was traced: {'; '.join(named[:_SHOWN])}; docs/lint.md says what to write instead."
 
 
 def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
