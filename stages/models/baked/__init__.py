@@ -93,17 +93,17 @@ def what_was_baked(subject: Subject) -> dict[str, Any]:
     alike = [(feed, outputs) for feed, outputs in subject.pairs if not other_axes(feed, subject.example)]
     base = min([subject.example, *(feed for feed, _ in alike)], key=lambda feed: len(next(iter(feed.values()))))
     seen = [subject.example, *(feed for feed, _ in alike)]
-    own = _has_own_code(subject, findings)
-    first = _read(subject, [base]) if own and not subject.followed else []
-    found = places_of(subject.caught, findings, first or [])
-    searched = any(place.own for place in found.values()) or (own and first is None)
-    changes = NATURAL | (SEARCHING if searched else {})
-    tried = list(variations(subject.spec, base, seen, changes))
+    own = _has_own_code(subject, findings) and not subject.followed
+    runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if own else []
+    found = places_of(subject.caught, findings, runs or [])
+    settle(found, runs, "", subject.followed)
+    searched = runs is None or any(place.state == OPEN for place in found.values())
+    tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     compared, skipped = _compared(subject, alike, base, tried, list(found.values()))
     open_state = _changes_of_state(subject, [base, *compared.values()], findings)
-    runs: list[list[Read]] | None = first
-    if searched and first is not None:
-        runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs), base, *compared.values()])
+    if runs and searched:  # where the samples went one way, others may have gone the other
+        more = _read(subject, list(compared.values()))
+        runs = None if more is None else runs + more
         found = places_of(subject.caught, findings, runs or [])
     settle(found, runs, open_state, subject.followed)
     said = {
