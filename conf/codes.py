@@ -38,10 +38,12 @@ MODELS = {
     "export-fails": "a module that the exporter of torch cannot write, for the reason that is named",
     "input-unread": "an input that the exported file does not read, because Python has read it",
     "module-fails": "a model that cannot be made as it is asked for, or that raises an error on what goes in",
+    "module-varies": "a module whose outputs for one input vary: random numbers, or state that calls leave",
     "no-source": "a module whose Python source cannot be read",
     "package-broken": "a Python package that is installed, and that cannot be imported",
     "revision-moves": "a branch, which moves, where a commit or a tag is needed",
     "takes-one-value": "an input that the exported file does not read, and of which the module takes one value only",
+    "trace-open": "a place of your code where Python decided while it was traced, and that no compared input settles",
     "wrong-class-count": "more or fewer names of classes than the model has classes",
 }
 DATA = {

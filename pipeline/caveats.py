@@ -45,6 +45,15 @@ def not_verified(reports: Reports) -> list[str]:
     return items + list(engine or [])
 
 
+def decided(reports: Reports) -> list[str]:
+    """Where Python decided while the model was traced, with file and line, and nothing is open: outputs agreed."""
+    baked = reports.get("trace", {}).get("baked", {})
+    places = [("in a package", place) for place in baked.get("installed", [])]
+    places += [("settled", place) for place in baked.get("settled", [])]
+    unread = [f"no source to read: {baked['unread']}"] if baked.get("unread") else []
+    return [f"{place} ({where})" for where, place in places] + unread
+
+
 def warnings(reports: Reports) -> list[str]:
     """What calibration warns of: samples of noise; the conversion: entries that match no node (a typo, most likely),
     opsets, outputs not finite; and what the engine's stage finds odd about the file's precision.

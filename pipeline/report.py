@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.caveats import not_verified, parity, unmet, warnings
+from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.data import data_of
 from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.template import rendered
@@ -68,6 +68,8 @@ def content(folder: Path) -> dict[str, Any]:
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
         "warnings": warnings(reports),
+        "decided": decided(reports),
+        "compared": reports.get("trace", {}).get("baked", {}).get("inputs", []),
         "stages": [
             _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
         ],

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline.caveats import not_verified, parity, warnings
+from pipeline.caveats import decided, not_verified, parity, warnings
 from pipeline.engine import engine_sentence, latency_rows
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
+
+_PLACES = 5  # of a line; the report has all
 
 
 def print_summary(
@@ -96,6 +98,10 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
     if engine:
         lines += _engine_lines(engine)
     lines += [f"not verified: {item}" for item in not_verified(reports)]
+    if places := decided(reports):
+        named = ", ".join(place.partition(": ")[0] for place in places[:_PLACES])
+        more = f" and {len(places) - _PLACES} more" if len(places) > _PLACES else ""
+        lines.append(f"trace: Python decided while the model was traced, and outputs agree: {named}{more}")
     lines.append("report: reports/report.html")
     if tracked:
         lines.append(f"MLflow: {tracked['message']}")

@@ -8,16 +8,32 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from conf.codes import coded
-from stages.graph.lint import SEVERITIES, Finding, Rule
+from stages.graph.lint import RULES, SEVERITIES, Finding, Rule, lint
 from stages.graph.lint.finding import link_to
+from stages.graph.lint.ignoring import parse_ignores, split_ignored
+from stages.io import StageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 PLACES_SHOWN = 5
 FIRST_FINDINGS = 20
 _WIDTH_MIN, _WIDTH_MAX = 60, 120
+MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
+    "reshape-allowzero": "allowzero",
+    "if-from-squeeze": "squeeze_if",
+    "where-condition": "where_arithmetic",
+    "range-of-execution-tensor": "range_to_shape",
+    "grid-sample": "grid_sample_gather",
+    "rope-tile": "rope_constants",
+    "bool-index": "bool_index",
+    "nonzero-threshold": "nonzero_topk",
+    "empty-node-name": "deduplicate_names",
+}
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -94,6 +110,25 @@ def unmatched(ignored: Mapping[str, int]) -> list[str]:
     return [
         coded("no-match", f"lint.ignore: {text!r} matches no finding") for text, number in ignored.items() if not number
     ]
+
+
+def lint_of_trace(
+    model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
+) -> dict[str, Any]:
+    """What TensorRT will not like, for the report; the gate leaves out what repair is there to mend.
+
+    Raises:
+        StageError: when there are findings of the severity that ends the stage, with all their rules.
+    """
+    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
+    left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
+    if fatal := failing(left, fail_on):
+        raise StageError(
+            "lint-fails",
+            f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
+            "docs/lint.md says what to write instead; leave a rule out with lint.ignore",
+        )
+    return summary(findings, ignored)
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """trace: the torch module as an FP32 ONNX file with stable names, known value types and its I/O spec, and the proof
 that ONNX Runtime computes from it what torch computes (stages/parity/tensors.py has the rule). Where height or width
-vary, also at two sizes that were not traced (stages/models/sizes.py).
+vary, also at two sizes that were not traced (stages/models/sizes.py). What the trace has baked in is looked for on
+inputs that differ and in the source (stages/models/baked); what stays open is in open.json, and the run not verified.
 
 A model that is an ONNX file already (source onnx) is checked and passed on, with its I/O spec.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -21,12 +23,10 @@ from conf.schema import Config
 from stages.data.picture import Arrays as ArraysOfOne
 from stages.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
 from stages.graph.facts import model_facts
-from stages.graph.lint import RULES, lint
-from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.graph.normalize import infer_types
 from stages.graph.opset import list_weights_apart
-from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_text
-from stages.lint_report import failing, failure, summary
+from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_json, write_text
+from stages.lint_report import lint_of_trace
 from stages.models.against_torch import (
     SILENT,
     compared_with_torch,
@@ -36,6 +36,8 @@ from stages.models.against_torch import (
     torch_outputs,
     unread_inputs,
 )
+from stages.models.as_made import copied, state
+from stages.models.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
 from stages.models.export import DynamicAxes, export
 from stages.models.model import Model
 from stages.models.sizes import at_other_sizes, varying_axes
@@ -51,18 +53,8 @@ if TYPE_CHECKING:
     import torch
 
 SPEC_FILE = "io_spec.json"
+OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 PASSED_ON = "none: the file is passed on"
-MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
-    "reshape-allowzero": "allowzero",
-    "if-from-squeeze": "squeeze_if",
-    "where-condition": "where_arithmetic",
-    "range-of-execution-tensor": "range_to_shape",
-    "grid-sample": "grid_sample_gather",
-    "rope-tile": "rope_constants",
-    "bool-index": "bool_index",
-    "nonzero-threshold": "nonzero_topk",
-    "empty-node-name": "deduplicate_names",
-}
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -107,8 +99,9 @@ def trace(
             it is outside.
 
     Returns:
-        exporter, opset, warnings {category: count}, parameters, unread_inputs (names of those that no output depends
-        on, which are inputs of the file all the same), model (facts) and parity: {status: "verified" or
+        exporter, opset, warnings {category: count}, baked (see stages.models.baked.what_was_baked), parameters,
+        unread_inputs (names of those that no output depends on, which are inputs of the file all the same), model
+        (facts) and parity: {status: "verified" or
         "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
         the same of each feed of another height or width, with the shapes of its inputs},
         lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
@@ -120,6 +113,7 @@ def trace(
             says.
     """
     options, lint_options = defaults("config")["trace"], defaults("config")["lint"]
+    atol, rtol = (options["atol"] if atol is None else atol), (options["rtol"] if rtol is None else rtol)
     exporter = exporter or str(options["exporter"])
     opset = opset or int(options["opset"])
     dynamic_axes = named_axes(spec) if dynamic_axes is None else dynamic_axes
@@ -127,9 +121,11 @@ def trace(
     out_path.parent.mkdir(parents=True, exist_ok=True)
     inputs = tensors_of(spec, example)
     check_declared(spec)
+    made, before = copied(module), state(module)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
+            traced = copied(module)
             warned = export(
                 module,
                 inputs,
@@ -142,10 +138,11 @@ def trace(
             )
         model = load_model(exported)
         check_names(model, spec)
+        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, atol, rtol)
         unread = unread_inputs(model, module, spec, example)
         references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
         spec = attach(model, spec, varying_axes(references))
-        linted = _lint(
+        linted = lint_of_trace(
             model,
             lint_options["ignore"] if lint_ignore is None else lint_ignore,
             lint_options["fail_on"] if lint_fail_on is None else lint_fail_on,
@@ -153,15 +150,12 @@ def trace(
             repair,
         )
         save_model(model, described)
-        parity = compared_with_torch(
-            module,
-            described,
-            spec,
-            list(zip(check_feeds, references, strict=True)),
-            example,
-            atol=options["atol"] if atol is None else atol,
-            rtol=options["rtol"] if rtol is None else rtol,
-        )
+        pairs = list(zip(check_feeds, references, strict=True))
+        followed = exporter == "dynamo"
+        subject = Subject(module, made, traced, before, described, spec, example, pairs, warned, followed, atol, rtol)
+        with explaining(subject):
+            parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
+        baked = what_was_baked(subject)
         facts = model_facts(model)
         for file in described.parent.iterdir():
             file.replace(out_path.with_name(file.name))
@@ -169,10 +163,11 @@ def trace(
     return {
         "exporter": exporter,
         "opset": model.graph.opset_imports[""],
-        "warnings": warned,
+        "warnings": dict(Counter(warning.category.__name__ for warning in warned)),
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "unread_inputs": unread,
-        "parity": parity,
+        "parity": parity | ({"status": NOT_VERIFIED, "reason": reason} if (reason := reason_of(baked)) else {}),
+        "baked": baked,
         "lint": linted,
         "model": facts | {"size_mb": model_size_mb(out_path)},
     }
@@ -215,7 +210,7 @@ def pass_on(
     check_names(model, spec)
     check_declared(spec)
     spec = attach(model, spec, {})
-    linted = _lint(
+    linted = lint_of_trace(
         model,
         lint_options["ignore"] if lint_ignore is None else lint_ignore,
         lint_options["fail_on"] if lint_fail_on is None else lint_fail_on,
@@ -288,7 +283,9 @@ def run(stage: Stage) -> dict[str, Any]:
         prepared=model.prepared,
         **door,
     )
-    if not resized and at_other_sizes(model.inputs, axes):
+    if open_because := reason_of(report["baked"]):
+        write_json(stage.out() / OPEN_FILE, [open_because])
+    elif not resized and at_other_sizes(model.inputs, axes):
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
     unread = [f"input {name!r}: no output that is kept depends on it" for name in report["unread_inputs"]]
@@ -318,25 +315,6 @@ def _at_other_sizes(
 def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:
     """The first `size` samples, from the first one again where there are fewer."""
     return stacked([samples[i % len(samples)] for i in range(size)])
-
-
-def _lint(
-    model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
-) -> dict[str, Any]:
-    """What TensorRT will not like, for the report; the gate leaves out what repair is there to mend.
-
-    Raises:
-        StageError: when there are findings of the severity that ends the stage, with all their rules.
-    """
-    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
-    left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
-    if fatal := failing(left, fail_on):
-        raise StageError(
-            "lint-fails",
-            f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
-            "docs/lint.md says what to write instead; leave a rule out with lint.ignore",
-        )
-    return summary(findings, ignored)
 
 
 def _floats_stored(model: ir.Model) -> int:

@@ -65,6 +65,7 @@ def run(stage: Stage) -> dict[str, Any]:
             decisions=read_json(decisions) if decisions.exists() else None,
             left_out=left_out,
             pinned=config.precision.node_block_list,
+            left_open=_left_open(stage),
             conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
         )
     stage.publish(stage.out() / PAGE)
@@ -80,6 +81,12 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
             arrays: dict[str, Any] = dict(frozen.outputs)
             np.savez(folder / f"{name}.npz", **arrays)
     write_json(folder / "samples.json", index)
+
+
+def _left_open(stage: Stage) -> list[str]:
+    """Why the traced file itself is not verified: what Python decided while it was traced, and no input settles."""
+    path = stage.root / "artifacts" / "trace" / "open.json"
+    return [f"trace: {reason}" for reason in read_json(path)] if path.exists() else []
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any], batch: int) -> Reference | str:

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.caveats import not_verified, unmet
 from tests.conftest import in_workspace, make_workspace
 from tests.in_process import report, run_stages
+from tests.messages import expect
 
 CODE = """
 import numpy as np
@@ -66,6 +68,34 @@ def test_a_classifier_passes_on(tmp_path: Path, data: tuple[str, ...]) -> None:
 def test_the_other_routes_give_a_verified_file(tmp_path: Path, method: str) -> None:
     run_stages(with_own_model(tmp_path), *MODEL, *NPZ, f"precision.method={method}")
     assert report(tmp_path, "fp16")["method"] == method and report(tmp_path, "verify")["verdict"] == "passed"
+
+
+def branching(folder: Path, name: str, condition: str) -> tuple[str, ...]:
+    """The classifier in a module of its own, with an `if` on its input in forward; what chooses it."""
+    code = CODE.replace(
+        "        return {", f"        if {condition}:\n            images = images * 2\n        return {{"
+    )
+    (with_own_model(folder) / f"{name}.py").write_text(code)
+    return (*MODEL, *NPZ, f"model.options.factory={name}:build")
+
+
+def test_an_if_that_was_traced_away_is_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_stages(tmp_path, *branching(tmp_path, "window", "0.1 < images.mean() < 0.3"), stages=("inputs", "trace"))
+    assert ended.value.code == 1
+    expect(report(tmp_path, "error")["message"], "outputs-differ", "images", "window.py:15", "py-tensor-if")
+
+
+def test_an_if_that_no_input_exercises_leaves_the_run_not_verified(tmp_path: Path) -> None:
+    run_stages(tmp_path, *branching(tmp_path, "narrow", "0.123 < images.mean() < 0.12301"))
+    verify = report(tmp_path, "verify")
+    assert verify["verdict"] == "not verified" and verify["status"] == "done"
+    (reason,) = verify["reasons"]
+    expect(reason, "trace-open", "narrow.py:15", "py-tensor-if")
+    reports = {"trace": report(tmp_path, "trace"), "verify": verify}
+    assert any("narrow.py:15" in said for said in not_verified(reports))
+    (unmet_one,) = unmet({"verify": {"require": ["trace"]}}, reports)
+    expect(unmet_one, "trace-open", "verify.require")
 
 
 @pytest.mark.slow

@@ -29,6 +29,12 @@ def calling(
     return _called_class()(network, tuple(takes), tuple(keywords) if keywords else None, fixed).eval()
 
 
+def network_of(module: torch.nn.Module) -> torch.nn.Module:
+    """The network that a module of `calling` holds; any other module itself."""
+    of_calling = type(module).__qualname__ == f"{_called_class.__name__}.<locals>.Called"
+    return getattr(module, "network") if of_calling else module  # noqa: B009
+
+
 def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
     """The outputs that are wanted of what a module returned.
 

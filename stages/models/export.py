@@ -63,7 +63,7 @@ def export(
     input_names: Sequence[str],
     output_names: Sequence[str],
     dynamic_axes: DynamicAxes,
-) -> dict[str, int]:
+) -> list[warnings.WarningMessage]:
     """Write `module`, in eval mode and without gradients, as an ONNX file with the type of every value that ONNX can
     infer; the module is left as it was.
 
@@ -73,7 +73,7 @@ def export(
         dynamic_axes: by input or output name, {axis: symbol}; all other axes are as in the example.
 
     Returns:
-        how often the exporter warned, by category of warning.
+        what the exporter warned of, with file and line.
 
     Raises:
         StageError: when the exporter cannot do it (naming the operation without an ONNX translation), when it cannot
@@ -95,7 +95,7 @@ def export(
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
             raise _explained(error, exporter, opset) from error
-    return dict(Counter(warning.category.__name__ for warning in caught))
+    return list(caught)
 
 
 @contextlib.contextmanager

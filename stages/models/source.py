@@ -11,6 +11,7 @@ import numpy as np
 from conf.schema import Config
 from stages.io import StageError
 from stages.models import sources
+from stages.models.as_made import copied
 from stages.models.model import Input, Model, Output
 
 if TYPE_CHECKING:
@@ -39,8 +40,9 @@ def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) 
     import torch
 
     tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
+    module = copied(model.module) or model.module  # a run may change it, and it is traced as it was made
     with torch.no_grad():
-        outputs = model.module(*tensors)
+        outputs = module(*tensors)
     return io_spec(model, tensors, outputs, axes)
 
 

@@ -85,6 +85,7 @@ def verify(
     decisions: Sequence[Mapping[str, Any]] | None = None,
     left_out: Sequence[str] = (),
     pinned: Sequence[str] = (),
+    left_open: Sequence[str] = (),
     conversion: Conversion | None = None,
 ) -> dict[str, Any]:
     """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
@@ -100,6 +101,7 @@ def verify(
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
         left_out: what is wrong with each sample that was left out.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
+        left_open: why the traced file itself is not verified; a verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
 
     Returns:
@@ -127,7 +129,7 @@ def verify(
 
     hops = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
     final = hops[FINAL] = measured(files[FINAL], total, batch_sizes)
-    verdict = judge(reference, final, options)
+    verdict = gates.left_open(judge(reference, final, options), left_open)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
     verdict["not_verified"] += [f"a sample that was left out: {what}" for what in left_out]
     unknown = verdict["not_verified"]

@@ -88,6 +88,12 @@ def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) ->
     return {"verdict": outcome, "reasons": failed + unknown or ([] if gates else ["no gate was evaluated"])}
 
 
+def left_open(judged: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, Any]:
+    """A verdict, given why the file that everything was made from is not verified itself."""
+    outcome = NOT_VERIFIED if reasons and judged["verdict"] == PASSED else judged["verdict"]
+    return dict(judged) | {"verdict": outcome, "reasons": [*judged["reasons"], *reasons]}
+
+
 def detects(gates: Sequence[Mapping[str, Any]]) -> bool:
     """Whether they are those of a detector, which has a gate of its own that no other model has."""
     return any(gate["measures"] == "matched_fraction" for gate in gates)

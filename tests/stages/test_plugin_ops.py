@@ -6,8 +6,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
+from stages.lint_report import lint_of_trace
 from stages.plugin_ops import ops_of_plugins
-from stages.trace import _lint
 from tests.messages import raises
 
 
@@ -40,7 +40,7 @@ def test_what_is_known_goes_before_what_is_assumed(
 def test_trace_knows_the_operators_of_plugins() -> None:
     """engine.plugins is what the finding asks for: then there is none."""
     with raises("lint-fails", "lint.fail_on", "unsupported-op", "com.acme::Mine"):
-        _lint(graph(), ["empty-node-name"], "error", [], [])
+        lint_of_trace(graph(), ["empty-node-name"], "error", [], [])
     for named in (["Mine"], ["com.acme::Mine"]):
         ops, _ = ops_of_plugins(graph(), ["a.so"], named)
-        assert _lint(graph(), [], "error", ops, [])["counts"]["error"] == 0
+        assert lint_of_trace(graph(), [], "error", ops, [])["counts"]["error"] == 0

@@ -7,12 +7,14 @@ import functools
 import inspect
 import linecache
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 _FOREIGN = {"torch", "numpy", "math", "functools", "einops", "torchvision", "typing", "collections", "builtins"}
+_PRODUCT = [Path(__file__).resolve().parents[3] / room for room in ("conf", "pipeline", "stages")]
 
 
 def python_function(function: Any) -> Any | None:
@@ -42,6 +44,14 @@ def may_read(function: Any, packages: frozenset[str]) -> bool:
 def _installed(file: str) -> bool:
     parts = Path(file).parts
     return "site-packages" in parts or "dist-packages" in parts
+
+
+def is_own(file: str) -> bool:
+    """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
+    path = Path(file)
+    library = Path(sysconfig.get_path("stdlib"))
+    inside = any(path.is_relative_to(folder) for folder in (library, *_PRODUCT))
+    return not (_installed(file) or inside or file.startswith("<frozen"))
 
 
 def shown_file(file: str) -> str:

@@ -21,6 +21,7 @@ from conf.codes import coded
 from conf.schema import Config
 from stages.imported import imported, said
 from stages.io import StageError, typed_line
+from stages.models.as_made import copied
 from stages.models.calling import calling
 from stages.models.common_faults import key_of_no_checkpoint, own_decoder
 from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
@@ -147,6 +148,7 @@ def _outputs(
     batch = config.trace.input_shape[0] or 1
     sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
     feeds = stacked([sample] * batch)
+    network = copied(network) or network  # a run may change it
     try:
         with torch.no_grad():
             returned = network(*(torch.from_numpy(feeds[each.name]) for each in inputs))

@@ -213,12 +213,12 @@ def test_module_is_left_as_it_was_and_nothing_is_printed(
     assert capfd.readouterr().out == ""
 
 
-def test_warnings_are_counted(tmp_path: Path) -> None:
+def test_warnings_are_told_with_their_place(tmp_path: Path) -> None:
     class Branch(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x if x.sum() > 0 else -x
 
-    counts = export(
+    caught = export(
         Branch(),
         [torch.rand(2, 4)],
         tmp_path / "m.onnx",
@@ -228,7 +228,9 @@ def test_warnings_are_counted(tmp_path: Path) -> None:
         output_names=["y"],
         dynamic_axes={},
     )
-    assert counts["TracerWarning"] == 1
+    (tracer,) = [warning for warning in caught if warning.category.__name__ == "TracerWarning"]
+    assert Path(tracer.filename) == Path(__file__)
+    assert tracer.lineno == Branch.forward.__code__.co_firstlineno + 1
 
 
 def test_without_dynamic_axes_all_are_static(tmp_path: Path) -> None:

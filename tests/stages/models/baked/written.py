@@ -1,0 +1,68 @@
+"""Modules whose forward is written for a test, in files of their own, so that lint can read them."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from stages.trace import trace
+
+SPEC: dict[str, Any] = {
+    "inputs": [
+        {"name": "x", "dtype": "float32", "shape": ["n", 3, 8, 8], "kind": "images", "range": [0, 1], "channels": "RGB"}
+    ],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["n", 4]}],
+    "trained": True,
+}
+_HEAD = """
+import math, random, warnings
+import numpy as np
+import torch
+
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(4))
+        self.grid, self.calls = None, 0
+        torch.nn.init.constant_(self.conv.weight, 0.05)
+
+    def forward(self, x):
+        y = self.conv(x).mean((2, 3)) + 1
+"""
+_number = itertools.count()
+
+
+def written(folder: Path, body: str) -> torch.nn.Module:
+    """A module of a file in `folder` whose forward makes y of x, and then does what `body` says, from line 17 on."""
+    file = folder / f"written_{next(_number)}.py"
+    file.write_text(_HEAD.lstrip() + textwrap.indent(body, " " * 8) + "\n        return y\n")
+    found = importlib.util.spec_from_file_location(file.stem, file)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[file.stem] = module
+    found.loader.exec_module(module)
+    made: torch.nn.Module = module.Module().eval()
+    return made
+
+
+def pictures(*seeds: int, low: float = 0.3, high: float = 0.9) -> dict[str, np.ndarray]:
+    """Of middling brightness: an example that takes one side of most conditions."""
+    rng = np.random.default_rng(seeds[0])
+    return {"x": rng.uniform(low, high, (len(seeds), 3, 8, 8)).astype(np.float32)}
+
+
+def traced(folder: Path, body: str, **options: Any) -> dict[str, Any]:
+    """The report of trace, with checks on other pictures and in other batches."""
+    spec = SPEC | options.pop("spec", {})
+    checks = options.pop("check_feeds", [pictures(3, 4, 5), pictures(6)])
+    return trace(written(folder, body), pictures(1, 2), folder / "m.onnx", spec=spec, check_feeds=checks, **options)
