@@ -19,11 +19,12 @@ from typing import Any
 
 import yaml
 
+from conf.output_files import write_text
 from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.data import data_of
 from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.template import rendered
-from pipeline.workspace import STAGES, read_reports, root, write_text
+from pipeline.workspace import STAGES, read_reports, root
 
 _TEMPLATE = "report.html.j2"
 _INK = "#767676"  # the text colour of the plots, replaced by the page's own

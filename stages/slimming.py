@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.output_files import destination, written_whole
 from stages.graph.facts import model_facts
 from stages.graph.repair import PASSES, RepairReport
 from stages.graph.repair import repair as repaired
 from stages.io import StageError, defaults
-from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
+from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model, source_weights
 from stages.ort.session import Session
+from stages.output_paths import check_outputs
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ def slim(
     options = defaults("config")["slim"]
     passes = tuple(defaults("repair/tensorrt")["passes"] if repair is None else repair)
     before = load_model(model_path)
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(before))
+    out_path = destination(out_path)
     known = _patterns()
     if unknown := [name for name in skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
@@ -113,15 +117,15 @@ def slim(
             return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
         return _verdict(at_fault(lambda skip: agrees(skip, ()), [name for name in known if name not in skip_patterns]))
 
-    out_path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".slim") as folder:
         try:
             model, repairs, parity = attempt(folder, skip_patterns, passes)
         except StageError as error:
             raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
         facts_before, facts = model_facts(before), model_facts(model)
-        for file in Path(folder).glob(f"{out_path.name}*"):
-            file.replace(out_path.with_name(file.name))
+        with written_whole(out_path) as building:
+            for file in Path(folder).glob(f"{out_path.name}*"):
+                file.replace(building.with_name(file.name))
     return {
         "simplified": simplify,
         "nodes_before": facts_before["nodes"],
