@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -71,18 +71,24 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     place = destination(path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".", suffix=PARTIAL) as folder:
-        building = Path(folder) / place.name
+    folder = place.with_name(f".{place.name}{PARTIAL}")
+    if folder.is_dir() and not folder.is_symlink():  # of a process that was killed
+        shutil.rmtree(folder)
+    folder.mkdir()
+    try:
+        building = folder / place.name
         yield building
         if destination(path) != place:
             raise NoPlace(path, "another link than before")
-        files = {file: place.with_name(file.name) for file in sorted(building.parent.iterdir(), reverse=True)}
+        files = {file: place.with_name(file.name) for file in sorted(folder.iterdir(), reverse=True)}
         for target in files.values():
             if target != place and target.is_symlink():  # who reads the model reads no files that are links
                 raise NoPlace(target, "a link")
             destination(target)
         for file, target in files.items():
             file.replace(target)
+    finally:
+        shutil.rmtree(folder)
 
 
 def write_text(path: Path, text: str) -> None:

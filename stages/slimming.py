@@ -15,7 +15,7 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +95,9 @@ def slim(
         folder: str, skip: Sequence[str], passes: Sequence[str]
     ) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
         model = _simplified(model_path, Path(folder), skip) if simplify else load_model(model_path)
-        _check_ends(before, model, "onnxslim")
+        _keep_ends(before, model, "onnxslim")
         report = repaired(model, passes)
-        _check_ends(before, model, "repair")
+        _keep_ends(before, model, "repair")
         save_model(model, Path(folder) / out_path.name)  # which runs the checker
         return model, report, comparison.parity(Path(folder) / out_path.name)
 
@@ -254,15 +254,37 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
         taken.add(name)
 
 
-def _check_ends(before: ir.Model, after: ir.Model, who: str) -> None:
-    """Inputs and outputs keep name, order, type and shape, dynamic axes included."""
-    for kind in ("inputs", "outputs"):
-        expected = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(before.graph, kind)]
-        got = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(after.graph, kind)]
-        if expected != got:
-            raise StageError(
-                "slim-fails", f"{who} changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}"
-            )
+def _keep_ends(before: ir.Model, after: ir.Model, who: str) -> None:
+    """Give inputs and outputs the shapes that they had, once it is known that they are what they were.
+
+    An axis of an output that had a name of its own may have become a number: torch names what it does not look into,
+    and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
+
+    Raises:
+        StageError: when inputs or outputs have other names, types or ranks, another number on an axis, or one where an
+            input varies.
+    """
+    own = {axis.value for value in before.graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
+    for kind, varying in (("inputs", own), ("outputs", own - {None})):
+        expected, got = getattr(before.graph, kind), getattr(after.graph, kind)
+        if len(expected) != len(got) or not all(
+            _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)
+        ):
+            listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
+            raise StageError("slim-fails", f"{who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
+        for one, other in zip(expected, got, strict=True):
+            other.shape = None if one.shape is None else one.shape.copy()
+
+
+def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
+    if (one.name, one.dtype) != (other.name, other.dtype):
+        return False
+    if one.shape is None or other.shape is None:
+        return True
+    return len(one.shape) == len(other.shape) and not any(
+        isinstance(got, int) and got != expected and (isinstance(expected, int) or expected.value in varying)
+        for expected, got in zip(one.shape, other.shape, strict=True)
+    )
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------

@@ -146,9 +146,11 @@ def test_a_file_beside_is_checked_as_well(tmp_path: Path) -> None:
 
 
 def test_files_of_the_users_own_that_are_called_partial_stay(tmp_path: Path) -> None:
-    for name in ("a.partial", ".a.partial"):
+    for name in ("a.partial", ".b.partial"):
         (tmp_path / name).write_text("kept")
     write_text(tmp_path / "a", "new")
+    with pytest.raises(OSError):
+        write_text(tmp_path / "b", "new")
     assert {path.read_text() for path in tmp_path.glob("*.partial")} == {"kept"}
 
 
