@@ -391,7 +391,8 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     stays += f"; wanted: {', '.join(included)}" if included else ""
     if dtype.get("method", "convert") != "convert":  # traced in FP16: neither rules nor lists were asked
         stays = f"; traced: {dtype['method']}"
-    calibrated, verified = data.get("calibration_samples"), data.get("verification_samples")
+    counts = (data.get("calibration_samples"), data.get("verification_samples"))
+    calibrated, verified = (count or "what there is" for count in counts)
     return [
         ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),
         ("checkpoint", str(model.get("checkpoint") or "none: weights of the source, or random, seeded")),

@@ -264,7 +264,7 @@ def run(stage: Stage) -> dict[str, Any]:
     if config.precision.dtype.value != "fp16":
         return _pass_on(stage)
     spec = read_json(stage.artifact("trace", "io_spec.json"))
-    opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles[:1], spec["inputs"])[0].items()}
+    opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles, spec["inputs"])[0].items()}
     if config.precision.method is not Method.convert:
         return _trace(stage, spec, opt)
     return to_fp16(

@@ -157,7 +157,7 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
         found[purpose] = [_digest(each[number]) for number in range(len(each))]
         for number, digest in enumerate(found[purpose]):
             earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
-            if earlier != purpose:
+            if earlier != purpose and name != each.names[number]:  # of one name: stages.data.samples shares it out
                 shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
     if shared:
         more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""

@@ -275,7 +275,7 @@ def run(stage: Stage) -> dict[str, Any]:
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = _batch(samples[:traced], batch)
     spec = _spec_of(model, example, axes)
-    feeds = [_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)]
+    feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
     door: dict[str, Any] = {
         "lint_ignore": config.lint.ignore,
         "lint_fail_on": config.lint.fail_on.value,
@@ -328,9 +328,9 @@ def _at_other_sizes(
     return [_batch(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
 
 
-def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:
-    """The first `size` samples, from the first one again where there are fewer."""
-    return stacked([samples[i % len(samples)] for i in range(size)])
+def _batch(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
+    """`size` samples from `start` on, from the first one again where there are fewer."""
+    return stacked([samples[(start + i) % len(samples)] for i in range(size)])
 
 
 def _lint(

@@ -65,7 +65,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     same = same_content(files)
     rows = [(path, row) for path in files if path not in same for row in range(_length(path, headers[path]))]
     if len(rows) < first + count:
-        raise TooFew(f"data.file: {place} holds {len(rows)} different samples", purpose, first + count)
+        raise TooFew(f"data.file: {place} holds {len(rows)} different samples", len(rows), purpose, first + count)
     order = np.random.default_rng(config.data.seed).permutation(len(rows))
     chosen = sorted(int(i) for i in order[first : first + count])
     return ArrayRows([rows[i] for i in chosen], left_out(same, place if place.is_dir() else place.parent))
