@@ -87,8 +87,11 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
     """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
     file.
     """
+    samples = adversarial_samples(config, spec)
+    if not samples:
+        return "none are made for inputs that are no pictures"
     try:
-        return freeze(model, adversarial_samples(config, spec), spec, batch)
+        return freeze(model, samples, spec, batch)
     except StageError as error:
         return str(error)
 
