@@ -84,6 +84,8 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str,
         files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
         digest.update(name.encode())
         digest.update(bytes.fromhex(files[-1]["sha256"]))
+    if files and samples.names != [file["file"] for file in files]:  # rows of files: which ones
+        digest.update(" ".join(samples.names).encode())
     return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from conf.output_files import NoPlace, destination, same_place
-from stages.data.images import is_picture
 from stages.io import StageError, explain
 
 _WEIGHTS = "{}.data"  # where the weights of a large model go, beside it
@@ -46,7 +46,8 @@ def check_outputs(
 
 def _sample_in(written: Mapping[str, Path], read: Mapping[str, Path]) -> tuple[str, str] | None:
     for name, path in written.items():
-        if path.exists() and (path.suffix == ".npz" or is_picture(path)):
+        is_picture = (mimetypes.guess_type(path.name)[0] or "").startswith("image/")
+        if path.exists() and (path.suffix == ".npz" or is_picture):
             for other, folder in read.items():
                 if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
                     return name, other

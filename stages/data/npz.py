@@ -71,6 +71,18 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     return ArrayRows([rows[i] for i in chosen], left_out(same, place if place.is_dir() else place.parent))
 
 
+def headers_of(config: Config, root: Path) -> dict[str, Header]:
+    """Shape, with the axis of samples, and type of the arrays in `data.file`, by name; of a folder, in its first file.
+
+    Raises:
+        StageError: when it cannot be read, or holds none.
+    """
+    assert config.data.file is not None, "validated: data.source=npz has a file"
+    place = root / config.data.file
+    first = next(iter(sorted(place.glob("*.npz"))), place) if place.is_dir() else place
+    return _headers(first)
+
+
 def _headers(path: Path) -> dict[str, Header]:
     try:
         return npz_headers(path)

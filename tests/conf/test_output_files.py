@@ -9,8 +9,9 @@ import os
 import random
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -63,7 +64,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "link into a cache": _protected_link,
     "link to an open file without a name": lambda path: _nameless(path),
 }
-_OPEN: list[object] = []
+_OPEN: list[IO[str]] = []
 
 
 def _nameless(path: Path) -> None:
@@ -71,6 +72,13 @@ def _nameless(path: Path) -> None:
     _OPEN.append(opened)
     path.with_name("deleted").unlink()
     path.symlink_to(f"/proc/self/fd/{opened.fileno()}")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
 
 
 def made(folder: Path, kind: str) -> tuple[Path, Callable[[], object]]:

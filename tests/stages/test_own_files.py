@@ -13,7 +13,7 @@ import pytest
 from stages.io import read_json
 from stages.slim import slim
 from tests.in_process import TO_VERIFY, report, run_stages
-from tests.messages import raises
+from tests.messages import expect, raises
 from tests.tiers import first_of
 
 PICTURES = """ g (float[{batch}, 3, {height}, {width}] {x}) => (float[{batch}, 4] {y}, float[{batch}, 4, {left}] {z}) {{
@@ -159,6 +159,25 @@ def with_modules(folder: Path, name: str, count: int) -> list[str]:
 
 
 SAMPLES = {"sequences": 2, "pictures": 3, "rows": 5}
+
+
+def test_a_module_whose_inputs_nobody_declares_takes_the_arrays_by_name(tmp_path: Path) -> None:
+    options = [option for option in with_modules(tmp_path, "sequences", 4) if "model.inputs" not in option]
+    with np.load(tmp_path / "samples.npz") as stored:
+        np.savez(tmp_path / "samples.npz", **{name: stored[name] for name in ("mask", "ids")})
+    run_stages(tmp_path, *options, stages=("inputs", "trace"))
+    spec = read_json(tmp_path / "artifacts/trace/io_spec.json")
+    assert [(entry["name"], entry["dtype"], entry["shape"]) for entry in spec["inputs"]] == [
+        ("ids", "int64", ["batch", 7]),
+        ("mask", "float32", ["batch", 7]),
+    ]
+    with np.load(tmp_path / "samples.npz") as stored:
+        np.savez(tmp_path / "samples.npz", mask=stored["mask"], numbers=stored["ids"])
+    with pytest.raises(SystemExit):
+        run_stages(tmp_path, *options, stages=("inputs", "trace"))
+    expect(read_json(tmp_path / "reports/error.json")["message"], "needs-value", "model.inputs", "numbers")
+
+
 MADE = [(name, exporter) for name in SAMPLES for exporter in ("torchscript", "dynamo")]
 
 
