@@ -317,5 +317,19 @@ def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
 
 
 def stacked(batch: Sequence[Sample]) -> dict[str, np.ndarray]:
-    """The feeds of a group with a leading batch axis."""
+    """The feeds of a group with a leading batch axis.
+
+    Raises:
+        StageError: when they differ in shape.
+    """
+    first = batch[0]
+    for sample in batch:
+        for name, array in sample.feeds.items():
+            if array.shape != first.feeds[name].shape:
+                raise StageError(
+                    "wrong-shape",
+                    f"data: input {name!r}: {first.name} has {list(first.feeds[name].shape)}, and {sample.name}, in "
+                    f"one batch with it, {list(array.shape)}; expected samples of one shape: pad or crop them, or run "
+                    "one size after the other",
+                )
     return {name: np.stack([sample.feeds[name] for sample in batch]) for name in batch[0].feeds}

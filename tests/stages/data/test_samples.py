@@ -101,6 +101,17 @@ def test_any_number_of_samples_is_shared_out(held: int, calibration: int, verifi
     assert len(calibration_samples(one, tmp_path, spec)) == max(1, min(32, held - 1))
 
 
+def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
+    for length in (3, 4):
+        np.savez(tmp_path / f"arrays/{length}.npz", x=np.zeros((1, length), np.float32))
+    spec = {"inputs": [{"name": "x", "kind": "tensor", "dtype": "float32", "shape": ["n", "t"]}], "class_names": []}
+    config = validate(composed("data=npz", "data.file=arrays"))
+    two = [calibration_samples(config, tmp_path, spec)[0], verification_samples(config, tmp_path, spec)[0]]
+    with raises("wrong-shape", "'x'", "[3]", "[4]"):
+        stacked(two)
+
+
 def test_samples_are_what_the_model_reads() -> None:
     sample = verification_samples(digits_config(), Path("unused"), SPEC)[2]
     image = sample.feeds["images"]
