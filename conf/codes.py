@@ -27,7 +27,7 @@ FILES = {
     "file-missing": "a file or folder that is not there",
     "file-unreadable": "a file that is there and cannot be read: its content is broken, or is something else",
     "file-unwritable": "a file or folder where the system refuses what is asked, most often to write",
-    "would-overwrite": "an output whose place is that of an input",
+    "would-overwrite": "an output whose place is that of an input or of another output",
     "wrong-file": "a file that is whole, but not the one that is needed here",
 }
 MODELS = {

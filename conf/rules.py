@@ -94,7 +94,7 @@ def _bounds(c: Config) -> Iterator[str]:
         "model.samples.verification": c.model.samples.verification,
         "verify.batch": c.verify.batch,
     }
-    yield from _outside(positive_integers, 1, None)
+    yield from _outside({path: value for path, value in positive_integers.items() if value is not None}, 1, None)
     yield from _outside({"verify.suggest_runs": c.verify.suggest_runs}, 10, None)  # fewer find nothing
     yield from _outside(
         {
@@ -438,10 +438,10 @@ def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:
-    if not c.engine.profiles:
-        yield coded("needs-value", "engine.profiles: expected at least one optimization profile")
+    if c.engine.profiles is not None and not c.engine.profiles:
+        yield coded("needs-value", "engine.profiles: expected at least one optimization profile, or null")
     dynamic = c.trace.dynamic_axes
-    for i, profile in enumerate(c.engine.profiles):
+    for i, profile in enumerate(c.engine.profiles or ()):
         where = f"engine.profiles[{i}]"
         if not profile:
             yield coded("needs-value", f"{where}: expected shapes of the inputs")

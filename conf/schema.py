@@ -361,8 +361,8 @@ class DataConfig:
     file: str | None
     function: str | None
     seed: int
-    calibration_samples: int
-    verification_samples: int
+    calibration_samples: int | None
+    verification_samples: int | None
 
 
 @dataclass(frozen=True)
@@ -430,7 +430,7 @@ class EngineConfig:
 
     backend: Backend
     provider: Provider | None
-    profiles: list[dict[str, ProfileShapes]]
+    profiles: list[dict[str, ProfileShapes]] | None
     memory_pools_gb: dict[str, float]
     builder_optimization_level: int | None
     max_aux_streams: int | None

@@ -15,7 +15,7 @@ from conf.schema import Config, EngineConfig, PrecisionConfig
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
 # Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.
-_DERIVED = {"model.image_size": ("trace.input_shape", "engine.profiles")}
+_DERIVED = {"model.image_size": ("trace.input_shape",)}
 # What an entry of model.inputs and model.outputs may leave out, and what it is then: these lists are the user's, so no
 # YAML file says it.
 _LEFT_OUT: dict[str, dict[str, Any]] = {

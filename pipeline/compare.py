@@ -8,21 +8,23 @@ python -m pipeline.compare --diff RUN RUN                   which nodes have ano
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from conf.codes import coded
+from conf.output_files import destination, same_place, write_text
 from pipeline.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
 from pipeline.frontier_plot import INK, drawn
 from pipeline.node_diff import changes, summary
 from pipeline.template import rendered
-from pipeline.workspace import root, write_text
+from pipeline.workspace import root
 
 _TEMPLATE = "compare.html.j2"
 _NAMED = 12  # names, or nodes, at most in a message
@@ -47,6 +49,11 @@ def main() -> None:
     for place in (arguments.out, arguments.json):
         if place is not None and not place.parent.is_dir():
             parser.error(coded("file-missing", f"there is no folder {place.parent} for {place.name}"))
+        if place is not None:
+            _checked(place)
+    page_place = arguments.out or _default_page(root())
+    if arguments.json and same_place({"--json": arguments.json}, {"the page": page_place}):
+        parser.error(coded("would-overwrite", f"--json {arguments.json} is the place of the page, too"))
     try:
         _compare(arguments, root())
     except NothingToCompare as error:
@@ -64,7 +71,7 @@ def _compare(arguments: argparse.Namespace, project: Path) -> None:
     if not runs:
         raise NothingToCompare(coded("no-match", f"no run has {arguments.filter!r} in its title or params"))
     rows = table(runs)
-    place = arguments.out or project / "runs" / "compare.html"
+    place = arguments.out or _default_page(project)
     _write(place, page(runs, rows))
     if arguments.json:
         _write(arguments.json, json.dumps(rows, indent=2) + "\n")
@@ -72,9 +79,24 @@ def _compare(arguments: argparse.Namespace, project: Path) -> None:
     print(f"compare: {counted(len(runs))}: {place}")
 
 
+def _default_page(project: Path) -> Path:
+    return project / "runs" / "compare.html"
+
+
+def _checked(place: Path) -> None:
+    with _faults_told(place):
+        destination(place)
+
+
 def _write(place: Path, text: str) -> None:
-    try:
+    with _faults_told(place):
         write_text(place, text)
+
+
+@contextlib.contextmanager
+def _faults_told(place: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         print(coded("file-unwritable", f"compare: cannot write {place}: {error.strerror}"), file=sys.stderr)
         sys.exit(1)

@@ -19,11 +19,12 @@ from typing import Any
 
 import yaml
 
+from conf.output_files import write_text
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.data import data_of
 from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.template import rendered
-from pipeline.workspace import STAGES, read_reports, root, write_text
+from pipeline.workspace import STAGES, read_reports, root
 
 _TEMPLATE = "report.html.j2"
 _INK = "#767676"  # the text colour of the plots, replaced by the page's own
@@ -392,7 +393,8 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     stays += f"; wanted: {', '.join(included)}" if included else ""
     if dtype.get("method", "convert") != "convert":  # traced in FP16: neither rules nor lists were asked
         stays = f"; traced: {dtype['method']}"
-    calibrated, verified = data.get("calibration_samples"), data.get("verification_samples")
+    counts = (data.get("calibration_samples"), data.get("verification_samples"))
+    calibrated, verified = (count or "what there is" for count in counts)
     return [
         ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),
         ("checkpoint", str(model.get("checkpoint") or "none: weights of the source, or random, seeded")),

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.workspace import write_text
+from conf.output_files import write_text
 
 
 def release(folder: Path) -> int:

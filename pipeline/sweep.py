@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from conf.codes import coded
-from pipeline.workspace import locked, write_text
+from conf.output_files import write_text
+from pipeline.workspace import locked
 
 VARIABLE = "TRUEHALF_SWEEP"
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from conf.codes import coded
+from conf.output_files import write_text
 from pipeline.masked import first_line
 from pipeline.record import (
     Record,
@@ -34,7 +35,7 @@ from pipeline.record import (
     with_what_waits,
 )
 from pipeline.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
-from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root, write_text
+from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew

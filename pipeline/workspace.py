@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from conf.codes import coded
+from conf.output_files import write_text
 from conf.schema import CONF
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
@@ -113,14 +114,6 @@ def write_params(folder: Path, values: Mapping[str, Any]) -> None:
         if yaml.safe_dump(yaml.load(path.read_text(), LOADER), sort_keys=False) == text:
             return
     write_text(path, _HEADER + text)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file under a temporary name and move it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.partial")
-    temporary.write_text(text)
-    temporary.replace(path)
 
 
 def reports_of_run(folder: Path, failed_stage: str | None) -> dict[str, dict[str, Any]]:

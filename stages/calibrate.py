@@ -13,13 +13,17 @@ import onnx_ir as ir
 
 from conf.schema import DataSource
 from stages.data.noise import WARNING
-from stages.data.samples import Sample, Samples, calibration_samples
+from stages.data.samples import Sample, Samples, calibration_samples, verification_samples
 from stages.graph.ready import make_ready
 from stages.io import Stage, read_json, stage_main, write_json
 from stages.onnx_files import load_model
 from stages.ort.calibration import calibrate
 
 __all__ = ["calibrate"]
+ONE_SAMPLE = (
+    "calibrated on the sample that is verified with, for there is one alone: that it passes proves nothing of others. "
+    "Give more samples: docs/data.md"
+)
 
 
 class SampleFeeds:
@@ -52,8 +56,10 @@ def run(stage: Stage) -> dict[str, Any]:
     make_ready(model)
     ranges = calibrate(model, SampleFeeds(samples, fixed_batch(model)))
     write_json(stage.out() / "ranges.json", ranges)
-    noise = stage.config.data.source is DataSource.random
-    return report(ranges, model) | ({"warnings": [WARNING]} if noise else {})
+    warnings = [WARNING] if stage.config.data.source is DataSource.random else []
+    if len(samples) == 1 and samples.names == verification_samples(stage.config, stage.root, spec).names:
+        warnings.append(ONE_SAMPLE)
+    return report(ranges, model) | ({"warnings": warnings} if warnings else {})
 
 
 def report(ranges: Mapping[str, Any], model: ir.Model) -> dict[str, Any]:

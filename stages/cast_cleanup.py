@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.io import MODEL_FILE, Stage, run_door, run_stage
-from stages.onnx_files import adopt_proto, load_model, model_size_mb, read_proto, save_model
+from stages.onnx_files import adopt_proto, load_model, model_size_mb, read_proto, save_model, source_weights
+from stages.output_paths import check_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,7 +30,7 @@ def clean_casts(
         model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
             Bodies of If, Loop and Scan are cleaned; functions of the model stay as they are, and their Casts do not
             count.
-        out_path: ONNX file to write; inputs and outputs keep name, order and type.
+        out_path: ONNX file to write, another one; inputs and outputs keep name, order and type.
         strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
         fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here. A file that
             was converted with init_conversion_max_bytes keeps its run-time Casts only when this is the same number.
@@ -45,6 +46,7 @@ def clean_casts(
     from stages.graph.facts import model_facts
 
     model, repeated = _load(Path(model_path))
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
     save_model(model, out_path)
     return {

@@ -24,7 +24,7 @@ from conf.validate import ConfigErrors, check_engine
 from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.engine_arguments import arguments
 from stages.engine_options import plain_options
-from stages.engine_plan import check_keys, check_plan, check_target
+from stages.engine_plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
 from stages.engine_precision import check_precision, typed_model
 from stages.engine_proof import carry_out
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
@@ -110,7 +110,7 @@ def build_engine(
         "when_unavailable": section.when_unavailable.value,
     }
     check_keys(plan)  # make_plan has held the profiles against the model
-    check_target(plan, model_path, out_dir)
+    check_target(plan, model_path, out_dir, FILES_OF_A_PLAN)
     write(plan, out_dir)
     given = evidence if callable(evidence) else lambda: evidence
     with _environment(plan):
@@ -147,7 +147,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None) -> dict[str, A
     check_plan(content, typed_model(model_path), str(plan_path))
     check_precision(model_path, content["declared"])
     content |= {"plugins": plugins}
-    check_target(content, model_path, out_dir)
+    check_target(content, model_path, out_dir, [REPORT_FILE], plan_path)
     out_dir.mkdir(parents=True, exist_ok=True)
     with _environment(content):
         report = carry_out(

@@ -8,7 +8,7 @@ configuration that they come from (conf.validate.check_engine).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from stages.engine_profiles import check_profiles, shape_inputs
 from stages.graph.lint import RULES
 from stages.graph.lint.ignoring import parse_ignores
 from stages.io import StageError
+from stages.output_paths import check_outputs
 from stages.trt.build import BUILDER_OPTIONS, PLAN_KEYS, plan_faults
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _NO_BUILDER: dict[str, Any] = {
     **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
     **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
 }
-_FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
+FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
 
 
 def check_keys(plan: Any, name: str = "plan") -> None:
@@ -81,26 +82,24 @@ def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> 
     _refuse(faults, name)
 
 
-def check_target(plan: Mapping[str, Any], model_path: Path, out_dir: Path) -> None:
-    """Refuse to write the engine where something lies that it is made from.
+def check_target(
+    plan: Mapping[str, Any], model_path: Path, out_dir: Path, files: Sequence[str], plan_path: Path | None = None
+) -> None:
+    """Refuse to write what lies in the place of what it is made from, or can lie nowhere.
 
     Args:
         plan: that `check_keys` lets pass.
+        files: what is written into `out_dir` beside the engine.
+        plan_path: where the plan was read from.
 
     Raises:
-        StageError: when the engine's file, or that of its weights, is the model, its weights or a plugin.
+        StageError: when a file that is written is the model, its weights, a plugin or the plan, or no regular file.
     """
-    target = out_dir / PurePosixPath(plan["engine"]).name
     sources = [model_path, *(model_path.parent / name for name in plan["onnx_data"])]
     sources += [Path(plugin["path"]) for plugin in plan["plugins"]]
-    for written in (target, target.with_name(f"{target.name}.data")):
-        for source in sources:
-            if written.resolve() == source.resolve():
-                raise StageError(
-                    "would-overwrite",
-                    f"{source}: the engine would be written to {written}, over what it is made from; choose another "
-                    "folder for it, or move the model",
-                )
+    written = {"the engine": out_dir / PurePosixPath(plan["engine"]).name} | {name: out_dir / name for name in files}
+    read = {f"what it is made from ({path})": path for path in sources}
+    check_outputs(written, read | {"the plan": plan_path})
 
 
 def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -108,7 +107,7 @@ def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
     if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
         said = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
         yield coded("bad-syntax", said)
-    elif PurePosixPath(plan["engine"]).name in _FILES_OF_A_PLAN:
+    elif PurePosixPath(plan["engine"]).name in FILES_OF_A_PLAN:
         said = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
         yield coded("would-overwrite", said)
     if not plan["onnx"]:

@@ -16,24 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from conf.output_files import written_whole
 from conf.schema import Method
 from stages.conversion_arguments import arguments
 from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
-from stages.io import (
-    MODEL_FILE,
-    TEMPORARY,
-    Stage,
-    StageError,
-    check_writable,
-    explain,
-    read_json,
-    remove,
-    run_door,
-    run_stage,
-    write_json,
-)
-from stages.onnx_files import PRECISION_KEY, SPEC_KEY, has_external_data, load_model, save_model
+from stages.io import MODEL_FILE, Stage, StageError, explain, read_json, run_door, run_stage, write_json
+from stages.onnx_files import PRECISION_KEY, SPEC_KEY, load_model, save_model, source_weights
+from stages.output_paths import check_outputs
 from stages.profile_shapes import completed
 
 if TYPE_CHECKING:
@@ -82,8 +72,8 @@ def to_fp16(
     Defaults, and what each key means, stand in conf/precision/fp16.yaml.
 
     Args:
-        model_path, out_path: ONNX files, any opset; large weights go to <out>.data. A file that this function wrote is
-            passed on unchanged.
+        model_path, out_path: ONNX files, any opset, not the same; large weights go to <out>.data. A file that this
+            function wrote is passed on unchanged.
         calibration: samples to measure ranges on: an .npz file, a folder of them, Polygraphy's JSON, arrays by input
             name, or a list of such mappings. An array of the input's own rank is one feed; with one more leading axis
             it is a stack of them (stages.data.feeds).
@@ -122,8 +112,8 @@ def to_fp16(
         warnings, not_done and model are then the whole report, and decisions_path gets an empty list.
 
     Raises:
-        StageError: bad options (all of them listed), a bad file, calibration or ranges, an opset that cannot be
-            converted, a graph with a cycle.
+        StageError: bad options (all of them listed), a bad file, calibration or ranges, an output that is no regular
+            file, an input or another output, an opset that cannot be converted, a graph with a cycle.
     """
     options = {name: value for name, value in locals().items() if name in DEFAULTS}
     from stages.graph.halve import halve
@@ -139,8 +129,11 @@ def to_fp16(
     rules_in_force = rules_of(precision)
     model = load_model(model_path)
     check_names(model, precision, input_shapes)
-    if decisions_path is not None:
-        check_writable(Path(decisions_path))
+    check_outputs(
+        {"out_path": out_path, "decisions_path": decisions_path},
+        {"model_path": model_path, "calibration": calibration, "ranges": ranges},
+        source_weights(model),
+    )
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
     model, notes = to_opset(model, precision.opset)
@@ -213,21 +206,14 @@ def _passed_on(
 
 def _copy(model: ir.Model, source: Path, out: Path) -> None:
     """The same bytes; with external data, which is named after its model, the same tensors."""
-    if source.resolve() == out.resolve():
-        return
-    if has_external_data(model):
+    if source_weights(model):
         save_model(model, out)
         return
-    check_writable(out)
-    temporary = out.with_name(f".{out.name}{TEMPORARY}")
     try:
-        remove(temporary)
-        shutil.copyfile(source, temporary)
-        temporary.replace(out)
+        with written_whole(out) as building:
+            shutil.copyfile(source, building)
     except OSError as error:
         raise StageError("file-unwritable", f"{out}: {explain(error)}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_decisions(path: Path | str | None, rows: list[dict[str, Any]]) -> None:
@@ -278,7 +264,7 @@ def run(stage: Stage) -> dict[str, Any]:
     if config.precision.dtype.value != "fp16":
         return _pass_on(stage)
     spec = read_json(stage.artifact("trace", "io_spec.json"))
-    opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles[:1], spec["inputs"])[0].items()}
+    opt = {name: shapes["opt"] for name, shapes in completed(config.engine.profiles, spec["inputs"])[0].items()}
     if config.precision.method is not Method.convert:
         return _trace(stage, spec, opt)
     return to_fp16(

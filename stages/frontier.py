@@ -19,6 +19,7 @@ from stages.data.samples import calibration_samples, stacked
 from stages.graph.fp32_costs import fp32_costs
 from stages.io import load_params, read_json, run_door, workspace, write_json
 from stages.ort.switchboard import Switchboard
+from stages.output_paths import check_outputs
 from stages.parity.hops import filled, fixed_batch
 from stages.parity.ranking import Part, ranked
 from stages.parity.tensors import total_error
@@ -88,6 +89,7 @@ def main() -> None:
 
 def _written(out: Path, **options: Any) -> dict[str, Any]:
     root = workspace()
+    check_outputs({"--out": out, "--checkpoint": options["checkpoint"]}, {})
     parts = ranked_parts(root, load_params(root), **options)
     rows = [
         {

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from conf.output_files import destination
 from conf.schema import FP16_MAX, Method
 from stages.alone import CPU, alone_on
 from stages.half_norms import settle_norms
@@ -32,6 +33,7 @@ from stages.models.lint import lint_source
 from stages.models.lint.dtype_constants import DTYPE_CONSTANT
 from stages.models.lint.functions import shown_file
 from stages.onnx_files import PRECISION_KEY, SPEC_KEY, load_model, model_size_mb, save_model
+from stages.output_paths import check_outputs
 from stages.slimming import slim
 
 if TYPE_CHECKING:
@@ -107,8 +109,8 @@ def trace_in_fp16(
             f"precision.method: {method} traces a torch module, and this model is a file ({model.file.name}); "
             "set precision.method=convert",
         )
-    out_path = Path(out_path)
-    out_path.parent.mkdir(parents=True, exist_ok=True)
+    check_outputs({"out_path": out_path}, {})
+    out_path = destination(Path(out_path))
     types = _border_types(spec, keep_io_types)
     warnings = _constants(model.module) if method == Method.half.value else []
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".fp16") as folder:

@@ -84,6 +84,8 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str,
         files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
         digest.update(name.encode())
         digest.update(bytes.fromhex(files[-1]["sha256"]))
+    if files and samples.names != [file["file"] for file in files]:  # rows of files: which ones
+        digest.update(" ".join(samples.names).encode())
     return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
 
@@ -157,7 +159,7 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
         found[purpose] = [_digest(each[number]) for number in range(len(each))]
         for number, digest in enumerate(found[purpose]):
             earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
-            if earlier != purpose:
+            if earlier != purpose and name != each.names[number]:  # of one name: stages.data.samples shares it out
                 shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
     if shared:
         more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""

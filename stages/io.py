@@ -14,7 +14,6 @@ import hashlib
 import json
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,12 +22,12 @@ from typing import Any
 import yaml
 
 from conf.codes import coded, codes_in
+from conf.output_files import PARTIAL, NoPlace, destination, is_protected, write_text
 from conf.schema import CONF, Config
 from conf.validate import ConfigErrors
 from stages.restore import restore_outs
 
 MODEL_FILE = "model.onnx"
-TEMPORARY = ".partial"
 _REPLACED = ".replaced"
 
 
@@ -99,7 +98,7 @@ class Stage:
         """The folder to build artifacts/<name> in (default: the stage's own), empty at first."""
         name = name or self.name
         if name not in self._outs:
-            folder = self.root / "artifacts" / f"{name}{TEMPORARY}"
+            folder = self.root / "artifacts" / f"{name}{PARTIAL}"
             remove(folder)
             folder.mkdir(parents=True)
             self._outs[name] = folder
@@ -117,12 +116,17 @@ class Stage:
                 "params.yaml changed while this stage ran, so its result belongs to neither version; "
                 "run again, one run at a time in a workspace",
             )
-        for page in self._pages:
-            (self.root / "reports").mkdir(exist_ok=True)
-            page.replace(self.root / "reports" / page.name)
-        for name, folder in self._outs.items():
-            swap_in(folder, self.root / "artifacts" / name)
-        write_json(self.root / "reports" / f"{self.name}.json", {"stage": self.name, "status": "done"} | dict(report))
+        reports, outs = self.root / "reports", {name: self.root / "artifacts" / name for name in self._outs}
+        reports.mkdir(exist_ok=True)
+        written = _own(reports / f"{self.name}.json")
+        pages = {page: _own(reports / page.name) for page in self._pages}
+        for place in outs.values():
+            _refuse_no_folder(place)
+        for page, place in pages.items():
+            page.replace(place)
+        for name, place in outs.items():
+            swap_in(self._outs[name], place)
+        write_json(written, {"stage": self.name, "status": "done"} | dict(report))
 
     def discard(self) -> None:
         for folder in self._outs.values():
@@ -182,6 +186,8 @@ def run_door(name: str, door: Callable[..., Mapping[str, Any]], options: Mapping
         print(json.dumps(door(**options), indent=2))
     except StageError as error:
         sys.exit(f"{name}: {error}")
+    except OSError as error:
+        sys.exit(f"{name}: {coded('file-unwritable', explain(error))}")
     except KeyboardInterrupt:
         print(f"{name}: stopped; no file was left half written", file=sys.stderr)
         sys.exit(130)
@@ -201,25 +207,11 @@ def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
 
 
-def check_writable(path: Path) -> None:
-    """Find out before the work, and before another file is replaced, that a file cannot be written.
-
-    Raises:
-        StageError: when it cannot.
-    """
-    if path.is_dir():
-        raise StageError("file-unwritable", f"{path} is a folder; expected the name of a file to write")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
-
-
 def explain(error: OSError) -> str:
     """What went wrong with a file, and what to do, in one line."""
     where = f": {error.filename}" if error.filename else ""
+    if isinstance(error, NoPlace):
+        return f"{error.strerror}{where}; nothing was replaced"
     remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check its permissions"
     return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
 
@@ -281,6 +273,7 @@ def defaults(choice: str) -> dict[str, Any]:
 
 def swap_in(folder: Path, place: Path) -> None:
     """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
+    _refuse_no_folder(place)
     replaced = place.with_name(place.name + _REPLACED)
     remove(replaced)
     if place.exists():
@@ -289,21 +282,23 @@ def swap_in(folder: Path, place: Path) -> None:
     remove(replaced)
 
 
+def _refuse_no_folder(place: Path) -> None:
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
+
+
+def _own(report: Path) -> Path:
+    """Where a stage writes a report of its own. A link of DVC's, into its cache, goes first: so DVC does itself before
+    it runs a stage.
+    """
+    if report.is_symlink() and report.exists() and is_protected(report):
+        report.unlink()
+    return destination(report)
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON under a temporary name and move it into place; NaN and Inf as text, so that every reader copes."""
+    """Write JSON whole (conf.output_files); NaN and Inf as text, so that every reader copes."""
     write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file under a temporary name and move it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + TEMPORARY)
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read_json(path: Path) -> Any:

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from conf.codes import coded
+from conf.output_files import write_text
 from stages.graph.lint import RULES, SEVERITIES, Finding
 from stages.graph.lint import lint as lint_graph
 from stages.graph.lint.ignoring import parse_ignores, split_ignored
 from stages.graph.lint.support import parse_version
-from stages.io import StageError, check_writable, defaults, explain, write_text
+from stages.io import StageError, defaults, explain
 from stages.lint_report import LintReport, sarif, text
-from stages.onnx_files import SPEC_KEY, load_model
+from stages.onnx_files import SPEC_KEY, load_model, source_weights
+from stages.output_paths import check_outputs
 
 FORMATS = ("text", "json", "sarif")
 FAIL_ON = ("never", "error", "warning")
@@ -203,9 +205,8 @@ def _formatted(report: LintReport, form: str, out: Path | None) -> str:
 
 
 def _check_out(out: Path, model: str | None) -> None:
-    if model is not None and out.exists() and Path(model).exists() and out.samefile(model):
-        raise StageError("would-overwrite", f"--out {out} would replace the model; expected a file of its own")
-    check_writable(out)
+    weights = source_weights(load_model(model)) if model is not None and out.exists() else ()
+    check_outputs({"--out": out}, {"the model": model}, weights)
 
 
 def _end(message: str, code: int) -> int:

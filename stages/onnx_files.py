@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from stages.io import TEMPORARY, StageError, explain, first_line, remove
+from conf.output_files import destination, written_whole
+from stages.io import StageError, explain, first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -89,7 +90,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
 
 
 def save_model(model: ir.Model, path: Path | str) -> None:
-    """Write an ONNX file under a temporary name, check it fully, and move it into place.
+    """Write an ONNX file whole (conf.output_files), checked fully before it appears.
 
     Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
     file. The file that the model was loaded from may be written over.
@@ -102,23 +103,12 @@ def save_model(model: ir.Model, path: Path | str) -> None:
     from google.protobuf.message import EncodeError
 
     path = Path(path)
-    if path.is_dir():
-        raise StageError("file-unwritable", f"{path} is a folder; expected the name of an ONNX file to write")
-    building = path.parent / f".{path.name}{TEMPORARY}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove(building)
-        building.mkdir()
-        try:
-            _write_model(model, building / path.name)
-            onnx.checker.check_model(str(building / path.name), full_check=True)
-            files = sorted(building.iterdir(), reverse=True)  # the weights before the model that names them
-            for file in files:
-                _refuse_to_replace_weights(model, path, path.parent / file.name)
-            for file in files:
-                file.replace(path.parent / file.name)
-        finally:
-            remove(building)
+        with written_whole(path) as building:
+            _write_model(model, building)
+            onnx.checker.check_model(str(building), full_check=True)
+            for file in building.parent.iterdir():
+                _refuse_to_replace_source(model, path, destination(path).with_name(file.name))
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise StageError("model-invalid", f"the checker of onnx refuses the model for {path.name}: {error}") from error
     except EncodeError as error:
@@ -129,10 +119,10 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
 
 
-def has_external_data(model: ir.Model) -> bool:
-    """Whether the file that a model was loaded from keeps any tensor (of bodies, functions, attributes) outside it."""
+def source_weights(model: ir.Model) -> list[str]:
+    """The paths of the files that a loaded model keeps tensors in, beside its own; sorted."""
     _, files = model.meta.get(_SOURCE, (None, frozenset()))
-    return bool(files)
+    return sorted(files)
 
 
 def external_files(model: ir.Model) -> list[str]:
@@ -194,11 +184,14 @@ def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]
         )
 
 
-def _refuse_to_replace_weights(model: ir.Model, path: Path, file: Path) -> None:
+def _refuse_to_replace_source(model: ir.Model, path: Path, file: Path) -> None:
+    """The file that a model was loaded from is written over as a whole, or not at all."""
     source, weights = model.meta.get(_SOURCE, (None, frozenset()))
-    if file != path and os.path.realpath(file) in weights and os.path.realpath(path) != os.path.realpath(source):
+    if source is None or os.path.realpath(path) == os.path.realpath(source):
+        return
+    if os.path.realpath(file) in {*weights, os.path.realpath(source)}:
         raise StageError(
-            "would-overwrite", f"{file} holds the weights of {source}; choose another name than {path.name}"
+            "would-overwrite", f"{file} is {source} or holds its weights; choose another name than {path.name}"
         )
 
 

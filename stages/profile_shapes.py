@@ -1,7 +1,8 @@
 """Optimization profiles as the I/O spec completes them.
 
-null                             the side that the model fixes
+null as a side                   the side that the model fixes
 an input that is left out        its varying sides, where other inputs of the profile have sides of the same names
+null for all profiles            one for the model's own inputs: 1 to 8 samples, other sides as they were traced
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from stages.io import StageError
 
 KINDS = ("min", "opt", "max")
 Profile = dict[str, dict[str, list[int]]]
+SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and nobody says how
 
 
-def completed(profiles: Sequence[Mapping[str, ProfileShapes]], inputs: Sequence[Mapping[str, Any]]) -> list[Profile]:
+def completed(
+    profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Sequence[Mapping[str, Any]]
+) -> list[Profile]:
     """The profiles of a configuration as numbers.
 
     Args:
+        profiles: of the configuration; None: one that is made for the inputs.
         inputs: `inputs` of the model's I/O spec.
 
     Returns:
@@ -28,7 +33,36 @@ def completed(profiles: Sequence[Mapping[str, ProfileShapes]], inputs: Sequence[
     Raises:
         StageError: where null stands for a side that varies, or a profile names an input that there is not.
     """
+    if profiles is None:
+        return [_made_for(inputs)]
     return [_completed(profile, inputs, f"engine.profiles[{number}]") for number, profile in enumerate(profiles)]
+
+
+def _made_for(inputs: Sequence[Mapping[str, Any]]) -> Profile:
+    """A profile in which the number of samples alone varies, if the model lets it."""
+    found: Profile = {}
+    samples = inputs[0]["shape"][0] if inputs and inputs[0]["shape"] else None
+    for entry in inputs:
+        name, sides, traced = entry["name"], entry["shape"], traced_shape(entry)
+        found[name] = {
+            kind: [
+                number if side == samples and isinstance(side, str) else known
+                for side, known in zip(sides, traced, strict=True)
+            ]
+            for kind, number in SAMPLES.items()
+        }
+    return found
+
+
+def traced_shape(entry: Mapping[str, Any]) -> list[int]:
+    """The shape of an input of an I/O spec as it was traced, 1 on the axis of samples where that varies."""
+    sides = entry["shape"]
+    height, width = entry.get("size") or (None, None)
+    picture = [3, height, width] if entry.get("layout") != "NHWC" else [height, width, 3]
+    known = entry.get("traced") or (
+        [None, *picture] if entry.get("kind") == "images" and len(sides) == 4 else [None] * len(sides)
+    )
+    return [side if isinstance(side, int) else known[axis] or 1 for axis, side in enumerate(sides)]
 
 
 def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[str, Any]], where: str) -> Profile:

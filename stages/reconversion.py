@@ -33,7 +33,7 @@ class Conversion:
     @classmethod
     def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Conversion:
         """That of a run; `spec` is the I/O spec of its model."""
-        profiles = completed(config.engine.profiles[:1], spec["inputs"])
+        profiles = completed(config.engine.profiles, spec["inputs"])
         return cls(
             precision=replace(config.precision, **asdict(config.pins)),
             ranges=ranges,

@@ -15,18 +15,20 @@ import contextlib
 import io
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.output_files import destination, written_whole
 from stages.graph.facts import model_facts
 from stages.graph.repair import PASSES, RepairReport
 from stages.graph.repair import repair as repaired
 from stages.io import StageError, defaults
-from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model
+from stages.onnx_files import SPEC_KEY, load_model, model_size_mb, save_model, source_weights
 from stages.ort.session import Session
+from stages.output_paths import check_outputs
 from stages.parity.tensors import NOT_VERIFIED, check_runs
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ def slim(
     options = defaults("config")["slim"]
     passes = tuple(defaults("repair/tensorrt")["passes"] if repair is None else repair)
     before = load_model(model_path)
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(before))
+    out_path = destination(out_path)
     known = _patterns()
     if unknown := [name for name in skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
@@ -91,9 +95,9 @@ def slim(
         folder: str, skip: Sequence[str], passes: Sequence[str]
     ) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
         model = _simplified(model_path, Path(folder), skip) if simplify else load_model(model_path)
-        _check_ends(before, model, "onnxslim")
+        _keep_ends(before, model, "onnxslim")
         report = repaired(model, passes)
-        _check_ends(before, model, "repair")
+        _keep_ends(before, model, "repair")
         save_model(model, Path(folder) / out_path.name)  # which runs the checker
         return model, report, comparison.parity(Path(folder) / out_path.name)
 
@@ -113,15 +117,15 @@ def slim(
             return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
         return _verdict(at_fault(lambda skip: agrees(skip, ()), [name for name in known if name not in skip_patterns]))
 
-    out_path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".slim") as folder:
         try:
             model, repairs, parity = attempt(folder, skip_patterns, passes)
         except StageError as error:
             raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
         facts_before, facts = model_facts(before), model_facts(model)
-        for file in Path(folder).glob(f"{out_path.name}*"):
-            file.replace(out_path.with_name(file.name))
+        with written_whole(out_path) as building:
+            for file in Path(folder).glob(f"{out_path.name}*"):
+                file.replace(building.with_name(file.name))
     return {
         "simplified": simplify,
         "nodes_before": facts_before["nodes"],
@@ -250,15 +254,37 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
         taken.add(name)
 
 
-def _check_ends(before: ir.Model, after: ir.Model, who: str) -> None:
-    """Inputs and outputs keep name, order, type and shape, dynamic axes included."""
-    for kind in ("inputs", "outputs"):
-        expected = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(before.graph, kind)]
-        got = [f"{v.name}: {v.dtype} {v.shape}" for v in getattr(after.graph, kind)]
-        if expected != got:
-            raise StageError(
-                "slim-fails", f"{who} changed the {kind}: expected {'; '.join(expected)}, got {'; '.join(got)}"
-            )
+def _keep_ends(before: ir.Model, after: ir.Model, who: str) -> None:
+    """Give inputs and outputs the shapes that they had, once it is known that they are what they were.
+
+    An axis of an output that had a name of its own may have become a number: torch names what it does not look into,
+    and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
+
+    Raises:
+        StageError: when inputs or outputs have other names, types or ranks, another number on an axis, or one where an
+            input varies.
+    """
+    own = {axis.value for value in before.graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
+    for kind, varying in (("inputs", own), ("outputs", own - {None})):
+        expected, got = getattr(before.graph, kind), getattr(after.graph, kind)
+        if len(expected) != len(got) or not all(
+            _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)
+        ):
+            listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
+            raise StageError("slim-fails", f"{who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
+        for one, other in zip(expected, got, strict=True):
+            other.shape = None if one.shape is None else one.shape.copy()
+
+
+def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
+    if (one.name, one.dtype) != (other.name, other.dtype):
+        return False
+    if one.shape is None or other.shape is None:
+        return True
+    return len(one.shape) == len(other.shape) and not any(
+        isinstance(got, int) and got != expected and (isinstance(expected, int) or expected.value in varying)
+        for expected, got in zip(one.shape, other.shape, strict=True)
+    )
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from conf.output_files import destination, write_text, written_whole
 from conf.schema import Config
 from stages.data.picture import Arrays as ArraysOfOne
 from stages.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
@@ -43,8 +44,9 @@ from stages.models.model import Model
 from stages.models.sizes import at_other_sizes, varying_axes
 from stages.models.source import described, dynamic_axes_of, open_model, spec_of
 from stages.models.spec_in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
-from stages.onnx_files import load_model, model_size_mb, save_model
+from stages.onnx_files import load_model, model_size_mb, save_model, source_weights
 from stages.ort.session import Session
+from stages.output_paths import check_outputs
 from stages.parity.tensors import NOT_VERIFIED
 from stages.plugin_ops import ops_of_plugins
 
@@ -117,8 +119,7 @@ def trace(
     exporter = exporter or str(options["exporter"])
     opset = opset or int(options["opset"])
     dynamic_axes = named_axes(spec) if dynamic_axes is None else dynamic_axes
-    out_path = Path(out_path)
-    out_path.parent.mkdir(parents=True, exist_ok=True)
+    out_path, spec_path = _places(out_path, {})
     inputs = tensors_of(spec, example)
     check_declared(spec)
     made, before = copied(module), state(module)
@@ -157,9 +158,8 @@ def trace(
             parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
         baked = what_was_baked(subject)
         facts = model_facts(model)
-        for file in described.parent.iterdir():
-            file.replace(out_path.with_name(file.name))
-    write_text(out_path.with_name(SPEC_FILE), spec_text(spec) + "\n")
+        _move(described.parent, out_path)
+    write_text(spec_path, spec_text(spec) + "\n")
     return {
         "exporter": exporter,
         "opset": model.graph.opset_imports[""],
@@ -202,9 +202,9 @@ def pass_on(
             are not what they are declared to be, model.classes names fewer or more classes than there are, ONNX Runtime
             cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
     """
-    out_path, lint_options = Path(out_path), defaults("config")["lint"]
-    out_path.parent.mkdir(parents=True, exist_ok=True)
+    lint_options = defaults("config")["lint"]
     model = load_model(model_path)
+    out_path, spec_path = _places(out_path, {"model_path": model_path}, source_weights(model))
     list_weights_apart(model)
     infer_types(model)
     check_names(model, spec)
@@ -223,9 +223,8 @@ def pass_on(
         session = Session(written, log_severity_level=SILENT)
         for feed in check_feeds:
             _check_finite(session.run(feed), Path(model_path))
-        for file in Path(folder).iterdir():
-            file.replace(out_path.with_name(file.name))
-    write_text(out_path.with_name(SPEC_FILE), spec_text(spec) + "\n")
+        _move(Path(folder), out_path)
+    write_text(spec_path, spec_text(spec) + "\n")
     sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
     return {
         "exporter": PASSED_ON,
@@ -245,6 +244,20 @@ def pass_on(
     }
 
 
+def _places(out_path: Path | str, inputs: Mapping[str, Any], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
+    """Where the model and its I/O spec are written, links followed."""
+    out_path = Path(out_path)
+    spec_path = out_path.with_name(SPEC_FILE)
+    check_outputs({"out_path": out_path, "the I/O spec": spec_path}, inputs, weights)
+    return destination(out_path), spec_path
+
+
+def _move(folder: Path, out_path: Path) -> None:
+    with written_whole(out_path) as building:
+        for file in folder.iterdir():
+            file.replace(building.with_name(file.name))
+
+
 def run(stage: Stage) -> dict[str, Any]:
     config = stage.config
     model = open_model(config, stage.root)
@@ -257,7 +270,7 @@ def run(stage: Stage) -> dict[str, Any]:
     starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
     example = _batch(samples[:traced], batch)
     spec = _spec_of(model, example, axes)
-    feeds = [_batch(samples[start : start + size], size) for start, size in zip(starts, sizes, strict=True)]
+    feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
     door: dict[str, Any] = {
         "lint_ignore": config.lint.ignore,
         "lint_fail_on": config.lint.fail_on.value,
@@ -312,9 +325,9 @@ def _at_other_sizes(
     return [_batch(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
 
 
-def _batch(samples: Sequence[Sample], size: int) -> dict[str, np.ndarray]:
-    """The first `size` samples, from the first one again where there are fewer."""
-    return stacked([samples[i % len(samples)] for i in range(size)])
+def _batch(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
+    """`size` samples from `start` on, from the first one again where there are fewer."""
+    return stacked([samples[(start + i) % len(samples)] for i in range(size)])
 
 
 def _floats_stored(model: ir.Model) -> int:

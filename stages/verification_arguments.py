@@ -12,7 +12,9 @@ from typing import Any
 
 from conf.codes import coded
 from conf.schema import Evaluation
-from stages.io import StageError, check_writable, explain, write_json
+from stages.io import StageError, explain, write_json
+from stages.onnx_files import load_model, source_weights
+from stages.output_paths import check_outputs
 from stages.parity.compare import DEFAULTS, compare
 from stages.parity.gates import FAILED, NOT_VERIFIED, PASSED
 from stages.parity.report_text import report_text
@@ -96,12 +98,10 @@ def _check_report_path(path: Path, options: Mapping[str, Any]) -> None:
     Raises:
         StageError: when it would, or when it cannot be written.
     """
-    for name in ("reference", "candidate", "inputs", "spec", "preprocessing"):
-        if name in options and path.exists() and path.samefile(options[name]):
-            raise StageError("would-overwrite", f"--json {path} would replace the {name}; expected a file of its own")
-    if path.exists() and not path.is_dir() and not path.is_file():
-        raise StageError("file-unwritable", f"--json {path} is no regular file; expected a name for one")
-    check_writable(path)
+    models = [options[name] for name in ("reference", "candidate")]
+    weights = [file for model in models for file in source_weights(load_model(model))] if path.exists() else []
+    read = {name: options.get(name) for name in ("reference", "candidate", "inputs", "spec", "preprocessing")}
+    check_outputs({"--json": path}, {f"the {name}": given for name, given in read.items()}, weights)
 
 
 def _end(message: str, code: int) -> int:

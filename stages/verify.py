@@ -28,6 +28,7 @@ from stages.parity.batch_memory import fitting_batch
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze
+from stages.profile_shapes import completed
 from stages.reconversion import Conversion
 from stages.verification_arguments import compare_from_shell
 
@@ -61,7 +62,7 @@ def run(stage: Stage) -> dict[str, Any]:
             options,
             _models(stage.root),
             adversarial=adversarial,
-            batch_sizes=batch_sizes(config),
+            batch_sizes=batch_sizes(config, spec),
             decisions=read_json(decisions) if decisions.exists() else None,
             left_out=left_out,
             pinned=config.precision.node_block_list,
@@ -93,16 +94,20 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
     """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no fault of a
     file.
     """
+    samples = adversarial_samples(config, spec)
+    if not samples:
+        return "none are made for inputs that are no pictures"
     try:
-        return freeze(model, adversarial_samples(config, spec), spec, batch)
+        return freeze(model, samples, spec, batch)
     except StageError as error:
         return str(error)
 
 
-def batch_sizes(config: Config) -> list[int]:
+def batch_sizes(config: Config, spec: Mapping[str, Any]) -> list[int]:
     """1, and the first axes of opt and max of every optimization profile, in ascending order."""
-    shapes = [shapes for profile in config.engine.profiles for shapes in profile.values()]
-    return sorted({1, *(shape[0] or 1 for each in shapes for shape in (each.opt, each.max))})
+    profiles = completed(config.engine.profiles, spec["inputs"])
+    shapes = [shapes for profile in profiles for shapes in profile.values()]
+    return sorted({1, *(shape[0] for each in shapes for shape in (each["opt"], each["max"]) if shape)})
 
 
 def _models(root: Path) -> dict[str, Any]:

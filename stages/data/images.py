@@ -147,7 +147,8 @@ def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: 
         TooFew: when the folder holds fewer.
     """
     if len(images) < first + count:
-        raise TooFew(f"data.folder: {folder} holds {len(images)} different pictures", purpose, first + count)
+        held = f"data.folder: {folder} holds {len(images)} different pictures"
+        raise TooFew(held, len(images), purpose, first + count)
     return list(images[first : first + count])
 
 

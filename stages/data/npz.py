@@ -65,10 +65,22 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> A
     same = same_content(files)
     rows = [(path, row) for path in files if path not in same for row in range(_length(path, headers[path]))]
     if len(rows) < first + count:
-        raise TooFew(f"data.file: {place} holds {len(rows)} different samples", purpose, first + count)
+        raise TooFew(f"data.file: {place} holds {len(rows)} different samples", len(rows), purpose, first + count)
     order = np.random.default_rng(config.data.seed).permutation(len(rows))
     chosen = sorted(int(i) for i in order[first : first + count])
     return ArrayRows([rows[i] for i in chosen], left_out(same, place if place.is_dir() else place.parent))
+
+
+def headers_of(config: Config, root: Path) -> dict[str, Header]:
+    """Shape, with the axis of samples, and type of the arrays in `data.file`, by name; of a folder, in its first file.
+
+    Raises:
+        StageError: when it cannot be read, or holds none.
+    """
+    assert config.data.file is not None, "validated: data.source=npz has a file"
+    place = root / config.data.file
+    first = next(iter(sorted(place.glob("*.npz"))), place) if place.is_dir() else place
+    return _headers(first)
 
 
 def _headers(path: Path) -> dict[str, Header]:

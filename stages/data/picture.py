@@ -21,10 +21,11 @@ class TooFew(StageError):
 
     Attributes:
         held: the place and what it holds, such as "data.folder: pictures holds 60 different pictures".
+        count: how many those are.
     """
 
-    def __init__(self, held: str, purpose: str, end: int) -> None:
-        self.held = held
+    def __init__(self, held: str, count: int, purpose: str, end: int) -> None:
+        self.held, self.count = held, count
         super().__init__("too-few-samples", f"{held}, and {purpose} ends at number {end}")
 
 

@@ -20,7 +20,8 @@ from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 
 PURPOSES = ("trace", "calibration", "verification")
-TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify
+TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify where there are enough
+_AT_MOST = {"calibration": 32, "verification": 64}  # where data.*_samples is null
 Inputs = Sequence[Mapping[str, Any]]
 Spec = Mapping[str, Any]  # an I/O spec, of which `inputs` and `class_names` are read
 
@@ -109,7 +110,7 @@ def _some(names: Sequence[str], shown: int = 20) -> str:
 
 
 def trace_samples(config: Config, count: int, root: Path, spec: Spec) -> Samples:
-    """Samples to trace on and to check the trace with, at most TRACE_SAMPLES."""
+    """Samples to trace on and to check the trace with, at most TRACE_SAMPLES, and fewer where there are fewer."""
     if count > TRACE_SAMPLES:
         raise ValueError(f"trace_samples: at most {TRACE_SAMPLES} are set apart, {count} were asked for")
     return Samples(drawn(config, root, "trace", count), spec)
@@ -121,33 +122,76 @@ def calibration_samples(config: Config, root: Path, spec: Spec) -> Samples:
 
 
 def verification_samples(config: Config, root: Path, spec: Spec) -> Samples:
-    """`data.verification_samples` samples that no other stage has seen."""
+    """`data.verification_samples` samples that no other stage has seen, unless there is one alone."""
     return Samples(drawn(config, root, "verification"), spec)
 
 
 def drawn(config: Config, root: Path, purpose: str, count: int | None = None) -> Drawn:
     """What the configured source gives for "trace", "calibration" or "verification", before it is made into samples.
 
+    Args:
+        count: so many at most; None: all of that purpose.
+
     Raises:
-        StageError: when the source cannot be read, or holds fewer samples than the three purposes need together.
+        StageError: when the source cannot be read, or holds fewer samples than the purposes need together.
     """
-    data = config.data
-    counts = {
+    draw = _SOURCES[config.data.source]
+    wanted = {
         "trace": TRACE_SAMPLES,
-        "calibration": data.calibration_samples,
-        "verification": data.verification_samples,
+        "calibration": config.data.calibration_samples or _AT_MOST["calibration"],
+        "verification": config.data.verification_samples or _AT_MOST["verification"],
     }
-    firsts = {"trace": 0, "calibration": TRACE_SAMPLES, "verification": TRACE_SAMPLES + data.calibration_samples}
-    wanted = counts[purpose] if count is None else count
+    total = sum(wanted.values())
+    parts = {
+        "trace": range(TRACE_SAMPLES),
+        "calibration": range(TRACE_SAMPLES, TRACE_SAMPLES + wanted["calibration"]),
+        "verification": range(total - wanted["verification"], total),
+    }
     try:
-        return _SOURCES[data.source](config, root, purpose, firsts[purpose], wanted)
+        if purpose != "verification":
+            draw(config, root, "verification", total - 1, 1)  # the last one, without which all parts are others
     except TooFew as error:
-        parts = ", ".join(f"{number} {name}" for name, number in counts.items())
+        parts = _fewer(config, error, wanted)
+    part = parts[purpose]
+    try:
+        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
+    except TooFew as error:
+        part = _fewer(config, error, wanted)[purpose]
+        return draw(config, root, purpose, part.start, len(part) if count is None else min(count, len(part)))
+
+
+def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str, range]:
+    """Which of the samples each purpose gets where a source does not hold all that are wanted.
+
+    Trace gets some of calibrate's: what it checks is no proof of FP16. Numbers that nobody has given are lowered, to a
+    third and two thirds of what there is; one single sample is that of all.
+
+    Raises:
+        StageError: when those that were given do not fit into what there is.
+    """
+    held = error.count
+    given = config.data.calibration_samples, config.data.verification_samples
+    calibration, verification = given
+    if calibration is None and verification is None and held < wanted["calibration"] + wanted["verification"]:
+        calibration = max(1, round(held / 3))
+    if verification is None:
+        verification = min(wanted["verification"], max(1, held - (calibration or wanted["calibration"])))
+    if calibration is None:
+        calibration = min(wanted["calibration"], max(1, held - verification))
+    shared = held == 1 and (calibration, verification) == (1, 1)
+    if calibration + verification > held and not shared:
+        parts = ", ".join(f"{number} {name}" for name, number in wanted.items())
         raise StageError(
             "too-few-samples",
-            f"{error.held}; the run needs {sum(counts.values())}: {parts}; "
-            "add some, or lower data.calibration_samples or data.verification_samples",
+            f"{error.held}; the run takes {sum(wanted.values())}: {parts}, of which trace can do with some of "
+            f"calibration's; add some, or lower data.calibration_samples or data.verification_samples: {held} together",
         ) from error
+    start = 0 if shared else calibration
+    return {
+        "trace": range(min(TRACE_SAMPLES, calibration)),
+        "calibration": range(calibration),
+        "verification": range(start, start + verification),
+    }
 
 
 def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:
@@ -273,5 +317,19 @@ def batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
 
 
 def stacked(batch: Sequence[Sample]) -> dict[str, np.ndarray]:
-    """The feeds of a group with a leading batch axis."""
+    """The feeds of a group with a leading batch axis.
+
+    Raises:
+        StageError: when they differ in shape.
+    """
+    first = batch[0]
+    for sample in batch:
+        for name, array in sample.feeds.items():
+            if array.shape != first.feeds[name].shape:
+                raise StageError(
+                    "wrong-shape",
+                    f"data: input {name!r}: {first.name} has {list(first.feeds[name].shape)}, and {sample.name}, in "
+                    f"one batch with it, {list(array.shape)}; expected samples of one shape: pad or crop them, or run "
+                    "one size after the other",
+                )
     return {name: np.stack([sample.feeds[name] for sample in batch]) for name in batch[0].feeds}

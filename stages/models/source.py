@@ -12,12 +12,14 @@ from conf.schema import Config
 from stages.io import StageError
 from stages.models import sources
 from stages.models.as_made import copied
+from stages.models.declared import IMAGES
 from stages.models.model import Input, Model, Output
 
 if TYPE_CHECKING:
     import torch
 
 DynamicAxes = Mapping[str, Mapping[int, str]]
+_DEFAULT_AXES = {0: "batch"}  # of trace.dynamic_axes.images in conf/config.yaml
 
 
 def open_model(config: Config, root: Path) -> Model:
@@ -75,7 +77,7 @@ def io_spec(
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
     return {
         "inputs": [
-            _described(each.name, tensor, axes.get(each.name, {})) | _of_input(each)
+            _described(each.name, tensor, axes.get(each.name, {})) | _traced(tensor, axes.get(each.name, {}), each)
             for each, tensor in zip(model.inputs, example, strict=True)
         ],
         "outputs": [
@@ -94,6 +96,10 @@ def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
     if model.axes is not None:
         return {name: dict(axes) for name, axes in model.axes.items()}
     axes = {name: dict(axes) for name, axes in config.trace.dynamic_axes.items()}
+    names = {each.name for each in model.inputs} | {each.name for each in model.outputs}
+    if IMAGES not in names and axes.get(IMAGES) == _DEFAULT_AXES:  # what conf/config.yaml says, of no input of these
+        del axes[IMAGES]
+        axes.setdefault(model.inputs[0].name, dict(_DEFAULT_AXES))
     batch = axes.get(model.inputs[0].name, {}).get(0)
     if batch is None:
         return axes
@@ -126,6 +132,12 @@ def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict
             )
         shape[axis] = symbol
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
+
+
+def _traced(tensor: torch.Tensor, axes: Mapping[int, str], declared: Input) -> dict[str, Any]:
+    """What else is said of an input; where a side varies that nothing else tells the size of, the traced shape, too."""
+    traced = {"traced": list(tensor.shape)} if declared.preprocessing is None and any(axis > 0 for axis in axes) else {}
+    return _of_input(declared) | traced
 
 
 def _of_input(declared: Input) -> dict[str, Any]:

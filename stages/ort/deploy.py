@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from conf.output_files import destination, write_text, written_whole
 from conf.schema import ASKS_NOTHING, PROVIDER_TAKES
 from stages.engine_precision import float_facts, typed_model
 from stages.engine_profiles import KINDS, check_profiles, shape_inputs
 from stages.gpu_clocks import clocks_during, gpu_clocks
-from stages.io import StageError, write_json, write_text
+from stages.io import StageError, write_json
 from stages.onnx_files import external_files, load_model, model_size_mb
 from stages.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
 from stages.trt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
@@ -195,8 +196,8 @@ class Deployed:
         options = dict(plan["provider_options"])
         if folder_of_caches := options.get("trt_timing_cache_path"):
             options["trt_timing_cache_path"] = str(cache_folder(folder_of_caches))
-        self.path = folder / Path(plan["engine"]).name
         folder.mkdir(parents=True, exist_ok=True)
+        self.path = destination(folder / Path(plan["engine"]).name)
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=folder, prefix=".optimised") as temporary:
             written = Path(temporary) / self.path.name  # the file of weights is called by this name inside the model
@@ -207,11 +208,11 @@ class Deployed:
                     "runtime-refuses", f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why"
                 )
             weights = written.with_name(f"{written.name}.data")
-            if weights.is_file():
-                weights.replace(self.path.with_name(weights.name))
-            else:
-                self.path.with_name(weights.name).unlink(missing_ok=True)  # of an earlier, larger model
-            written.replace(self.path)
+            if not weights.is_file():
+                destination(self.path.with_name(weights.name)).unlink(missing_ok=True)  # of an earlier, larger model
+            with written_whole(self.path) as building:
+                for file in filter(Path.is_file, (weights, written)):
+                    file.replace(building.with_name(file.name))
         self._options = options
         # TensorRT's layers are not shown; the CPU provider moves FP16 values, and computes with none
         self._precision_known = self._name == CUDA or (self._name == CPU and plan["declared"] == "fp32")

@@ -23,10 +23,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from conf.codes import coded
+from conf.output_files import write_text
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.preprocessing import declared_by
 from stages.data.samples import stacked
-from stages.io import StageError, write_json, write_text
+from stages.io import StageError, write_json
 from stages.onnx_files import load_model
 from stages.parity import gates, plots
 from stages.parity.adversarial import measure_adversarial

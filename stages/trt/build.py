@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import errno
 import hashlib
 import json
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 import time
@@ -209,11 +211,10 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
     options = plan["builder"]
     model_path = _checked_model(plan, beside)
     engine_path = folder / Path(plan["engine"]).name
-    if engine_path.resolve() == model_path.resolve():
-        said = f"the plan writes its engine over its model, {model_path}; give `engine` in it another name"
-        raise BuildError("would-overwrite", said)
+    plugins = [_checked_plugin(plugin, beside) for plugin in plan["plugins"]]
+    _check_written([engine_path], [model_path, *plugins])
     logger = message_log(trt)
-    load_plugins(trt, logger, [_checked_plugin(plugin, beside) for plugin in plan["plugins"]])
+    load_plugins(trt, logger, plugins)
 
     try:
         builder = trt.Builder(logger)
@@ -549,8 +550,41 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(opened)  # which lets go
 
 
+def _is_occupied(path: Path) -> bool:
+    """Whether something other than a regular file lies there: a folder, a device, a loop of links."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _check_written(written: Sequence[Path], read: Sequence[Path]) -> None:
+    """Before the work: what is written is a regular file, and none that the work reads or writes besides.
+
+    Raises:
+        BuildError: when it is not.
+    """
+    for i, path in enumerate(written):
+        if _is_occupied(path):
+            raise BuildError("file-unwritable", f"{path} is no regular file; expected a name for one")
+        for other in [*read, *written[:i]]:
+            if os.path.realpath(path) == os.path.realpath(other) or (
+                path.exists() and other.exists() and path.samefile(other)
+            ):
+                said = f"{path} would be written over {other}; give `engine` in the plan, or the plan, another name"
+                raise BuildError("would-overwrite", said)
+
+
 def _write(path: Path, content: bytes) -> None:
-    """Write under a name of this process and move into place: a reader sees the old file or the new one."""
+    """Write under a name of this process and move into place: a reader sees the old file or the new one.
+
+    Links are followed. What is there and no regular file, such as a device, stays: moving a file there destroys it.
+    """
+    if _is_occupied(path):
+        raise OSError(errno.EINVAL, "no regular file; expected a name for one", str(path))
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -688,6 +722,7 @@ def main() -> None:
         if not tensorrt_version():
             said = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
             raise BuildError("package-missing", said)
+        _check_written([folder / FACTS_FILE, folder / Path(plan["engine"]).name], [arguments.plan])
         facts = _built_and_told(plan, folder, arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf.output_files import write_text
 from stages.engine_options import plain_options
 from stages.engine_precision import float_facts, fp16_node_names, typed_model
 from stages.engine_profiles import check_profiles, profiled_inputs, shape_inputs
-from stages.io import StageError, write_json, write_text
+from stages.io import StageError, write_json
 from stages.onnx_files import external_files, load_model
 from stages.trt import build as builder
 from stages.trt import proof

@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 
 import pipeline.job
 import pipeline.run
+from conf.output_files import write_text
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.sweep import VARIABLE, Sweep
-from pipeline.workspace import write_text
 from tests.conftest import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain

@@ -158,3 +158,27 @@ def test_a_door_on_the_command_line_ends_in_one_line(
     assert ended.value.code == code
     said = capsys.readouterr().err.splitlines()
     assert len(said) == lines and all(line.startswith("fp16: ") for line in said)
+
+
+@pytest.mark.parametrize("place", ["reports/slim.json", "artifacts/slim"])
+def test_a_stage_replaces_nothing_but_its_own_files(
+    scratch: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (scratch / place).parent.mkdir()
+    for make in (os.mkfifo, lambda path: path.symlink_to(path.name)):
+        make(scratch / place)
+        before = (scratch / place).lstat()
+        assert end_of("slim", write_good) == 1
+        expect(capsys.readouterr().err, "file-unwritable", scratch / place)
+        assert (scratch / place).lstat().st_ino == before.st_ino
+        (scratch / place).unlink()
+
+
+def test_a_report_that_dvc_has_linked_from_its_cache_is_made_anew(scratch: Path) -> None:
+    (scratch / "cached").write_text("of an earlier run")
+    (scratch / "cached").chmod(0o444)
+    (scratch / "reports").mkdir()
+    (scratch / "reports/slim.json").symlink_to(scratch / "cached")
+    run_stage("slim", write_good)
+    assert json.loads((scratch / "reports/slim.json").read_text())["nodes"] == 1
+    assert (scratch / "cached").read_text() == "of an earlier run"

@@ -43,3 +43,32 @@ def test_an_input_varies_with_the_sides_of_others() -> None:
 def test_what_cannot_be_completed(name: str, sides: list[int | None], code: str, facts: list[object]) -> None:
     with raises(code, *facts):
         completed([{name: shapes(sides, sides, sides)}], INPUTS)
+
+
+PICTURE = {"kind": "images", "size": [48, 64]}
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([{"name": "x", "shape": ["n", 3, 8, 8]}], {"x": ([1, 3, 8, 8], [8, 3, 8, 8])}),
+        ([{"name": "x", "shape": [2, 3, 8, 8]}], {"x": ([2, 3, 8, 8], [2, 3, 8, 8])}),
+        ([{"name": "p", "shape": ["b", 3, "h", "w"]} | PICTURE], {"p": ([1, 3, 48, 64], [8, 3, 48, 64])}),
+        (
+            [{"name": "p", "shape": ["b", "h", "w", 3], "layout": "NHWC"} | PICTURE],
+            {"p": ([1, 48, 64, 3], [8, 48, 64, 3])},
+        ),
+        (
+            [
+                {"name": "ids", "shape": ["n", "t"], "traced": [2, 7]},
+                {"name": "mask", "shape": ["n", "t"], "traced": [2, 7]},
+                {"name": "table", "shape": [5, 4]},
+            ],
+            {"ids": ([1, 7], [8, 7]), "mask": ([1, 7], [8, 7]), "table": ([5, 4], [5, 4])},
+        ),
+        ([{"name": "x", "shape": [1, "t"], "traced": [1, 9]}], {"x": ([1, 9], [1, 9])}),
+    ],
+)
+def test_without_profiles_there_is_one_for_the_inputs(entries: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    (profile,) = completed(None, entries)
+    assert profile == {name: {"min": low, "opt": low, "max": high} for name, (low, high) in expected.items()}

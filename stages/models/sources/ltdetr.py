@@ -98,7 +98,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
         )
     if 1 in config.trace.dynamic_axes.get("images", {}):
         yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: pictures have three channels")
-    for i, profile in enumerate(config.engine.profiles):
+    for i, profile in enumerate(config.engine.profiles or ()):
         for name, shape in dataclasses.asdict(profile["images"]).items() if "images" in profile else ():
             if any(side is not None and side % 32 for side in shape[2:]):
                 yield coded(

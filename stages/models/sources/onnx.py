@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from conf.codes import coded
-from conf.schema import CONF, Config
+from conf.schema import CONF, Config, DataSource
 from stages.data.preprocessing import Preprocessing, declared_by
 from stages.io import StageError
 from stages.models.common_faults import own_decoder
@@ -204,7 +204,9 @@ def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
 
 
 def _inputs(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[Input]:
-    """In the file's order: as declared, as the spec in the file says, or one of pictures."""
+    """In the file's order: as declared, as the spec in the file says, or one of pictures. Of any others nothing has to
+    be known where the data is arrays by input name.
+    """
     values = {str(value.name): value for value in model.graph.inputs}
     if config.model.inputs is not None:
         declared = {each.name: each for each in config.model.inputs}
@@ -224,12 +226,24 @@ def _inputs(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[In
         entries = {entry["name"]: entry for entry in spec["inputs"]}
         return [_input(value, entries[name].get("kind"), entries[name], config) for name, value in values.items()]
     ((_, value), *others) = values.items()
+    if config.data.source is DataSource.npz and (others or not _is_sized_picture(value, config)):
+        return [_input(value, "tensor", None, config) for value in values.values()]
+    if config.data.source is DataSource.function and (others or _channels_at(value) is None):
+        return [_input(value, "tensor", None, config) for value in values.values()]
     if others or _channels_at(value) is None:
         raise StageError(
             "needs-value",
             f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]",
         )
     return [_input(value, "images", None, config)]
+
+
+def _is_sized_picture(value: ir.Value, config: Config) -> bool:
+    at = _channels_at(value)
+    if at is None:
+        return False
+    sides = _sides(value)[2:] if at == 1 else _sides(value)[1:3]
+    return None not in [side or wanted for side, wanted in zip(sides, config.model.image_size, strict=True)]
 
 
 def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, config: Config) -> Input:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from conf.codes import coded
-from conf.schema import Config
+from conf.schema import Config, DataSource
+from stages.data.npz import headers_of
 from stages.imported import imported, said
 from stages.io import StageError, typed_line
 from stages.models.as_made import copied
@@ -101,7 +103,7 @@ def open_model(config: Config, root: Path) -> Model:
     if config.model.checkpoint is not None:
         path = root / config.model.checkpoint
         notes.append(load_weights(network, path, options.key, options.prefix or ""))
-    inputs = declared_inputs(config)
+    inputs = _inputs(network, config, root)
     outputs, takes = _outputs(network, inputs, config, root)
     module = calling(network, takes)
     if options.prepare is not None:
@@ -115,6 +117,29 @@ def open_model(config: Config, root: Path) -> Model:
         prepared=lambda: _prepared(module, options, root),
         notes=notes,
     )
+
+
+def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]:
+    """As declared; where nothing is, and the samples are arrays by other names than that of the pictures, these: in the
+    order in which forward takes them.
+    """
+    inputs = declared_inputs(config)
+    if config.model.inputs is not None or config.data.source is not DataSource.npz:
+        return inputs
+    headers = headers_of(config, root)
+    if list(headers) == [each.name for each in inputs]:
+        return inputs
+    taken: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
+        taken = [name for name in inspect.signature(network.forward).parameters if name in headers]
+    if len(headers) > 1 and sorted(taken) != sorted(headers):
+        raise StageError(
+            "needs-value",
+            f"model.inputs: data.file holds {', '.join(headers)}, and forward takes other names, so their order is not "
+            "known; declare them in the order of forward: [{name, kind, dtype, shape}]",
+        )
+    names = taken if len(headers) > 1 else list(headers)
+    return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
 
 
 def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:

@@ -46,11 +46,70 @@ def test_the_three_are_disjoint_and_counted(source: str, tmp_path: Path) -> None
 
 def test_how_many_all_three_need_is_said_where_there_are_too_few(tmp_path: Path) -> None:
     config = folder_config(tmp_path)
-    (tmp_path / "0.png").unlink()
-    counts = [27, 28, "16 trace", "5 calibration", "7 verification"]
-    with raises("too-few-samples", tmp_path, *counts, "data.calibration_samples", "data.verification_samples"):
-        verification_samples(config, tmp_path, SPEC)
-    assert len(calibration_samples(config, tmp_path, SPEC)) == 5
+    for number in range(TRACE_SAMPLES + 1):
+        (tmp_path / f"{number}.png").unlink()
+    counts = [11, 28, "16 trace", "5 calibration", "7 verification"]
+    for samples in (calibration_samples, verification_samples):
+        with raises("too-few-samples", tmp_path, *counts, "data.calibration_samples", "data.verification_samples"):
+            samples(config, tmp_path, SPEC)
+
+
+@pytest.mark.parametrize("held", [12, 13, 20, 27])
+def test_trace_takes_those_of_calibrate_where_there_are_none_of_its_own(held: int, tmp_path: Path) -> None:
+    config = folder_config(tmp_path)
+    for number in range(TRACE_SAMPLES + 12 - held):
+        (tmp_path / f"{number}.png").unlink()
+    trace = trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC).names
+    calibration, verification = (
+        samples(config, tmp_path, SPEC).names for samples in (calibration_samples, verification_samples)
+    )
+    assert trace == calibration and len(calibration) == 5
+    assert len(verification) == 7 and not set(verification) & set(calibration)
+
+
+@pytest.mark.parametrize(
+    ("held", "calibration", "verification"),
+    [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 2),
+        (5, 2, 3),
+        (40, 13, 27),
+        (95, 32, 63),
+        (96, 32, 64),
+        (111, 32, 64),
+        (112, 32, 64),
+    ],
+)
+def test_any_number_of_samples_is_shared_out(held: int, calibration: int, verification: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=np.random.default_rng(0).random((held, 1), np.float32))
+    config = validate(composed("data=npz", "data.file=x.npz"))
+    spec = {"inputs": [{"name": "images", "kind": "tensor", "dtype": "float32", "shape": ["n", 1]}], "class_names": []}
+    groups = [
+        set(samples.names)
+        for samples in (
+            trace_samples(config, TRACE_SAMPLES, tmp_path, spec),
+            calibration_samples(config, tmp_path, spec),
+            verification_samples(config, tmp_path, spec),
+        )
+    ]
+    assert [len(group) for group in groups[1:]] == [calibration, verification]
+    assert groups[0] and (held == 1 or not (groups[0] | groups[1]) & groups[2])
+    assert held >= 112 or groups[0] <= groups[1]
+    one = validate(composed("data=npz", "data.file=x.npz", "data.verification_samples=1"))
+    assert len(verification_samples(one, tmp_path, spec)) == 1
+    assert len(calibration_samples(one, tmp_path, spec)) == max(1, min(32, held - 1))
+
+
+def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
+    for length in (3, 4):
+        np.savez(tmp_path / f"arrays/{length}.npz", x=np.zeros((1, length), np.float32))
+    spec = {"inputs": [{"name": "x", "kind": "tensor", "dtype": "float32", "shape": ["n", "t"]}], "class_names": []}
+    config = validate(composed("data=npz", "data.file=arrays"))
+    two = [calibration_samples(config, tmp_path, spec)[0], verification_samples(config, tmp_path, spec)[0]]
+    with raises("wrong-shape", "'x'", "[3]", "[4]"):
+        stacked(two)
 
 
 def test_samples_are_what_the_model_reads() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import torch
 from conf.schema import Config
 from stages.configuration import validated
 from stages.models.model import Input, Model, Output
-from stages.models.source import described_inputs, io_spec, open_model, spec_of
+from stages.models.source import described_inputs, dynamic_axes_of, io_spec, open_model, spec_of
 from tests.conftest import composed
 from tests.messages import raises
 
@@ -100,3 +102,19 @@ def test_seed_fixes_random_weights(tmp_path: Path) -> None:
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"images": {0: "batch"}}, {"x": {0: "batch"}, "n": {0: "batch"}}),  # the default, of no input of this model
+        ({"images": {0: "batch"}, "x": {0: "n", 1: "t"}}, {"x": {0: "n", 1: "t"}, "n": {0: "n"}}),
+        ({"images": {0: "rows"}}, {"images": {0: "rows"}}),  # somebody's own, which io_spec refuses
+        ({}, {}),
+    ],
+)
+def test_axes_that_nobody_names_are_those_of_the_models_own_inputs(given: Any, expected: Any) -> None:
+    model = Model(torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [Output("y")], [], True)
+    plain = config()
+    traced = replace(plain, trace=replace(plain.trace, dynamic_axes=given))
+    assert dynamic_axes_of(traced, model) == expected

@@ -1,0 +1,204 @@
+"""Outputs are regular files alone, whole or not at all, and no two of one name.
+
+All nodes here are made in the test's own folder: an output must never be a path under /dev.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from conf.output_files import NoPlace, same_place, write_text, written_whole
+
+
+def _device(path: Path, kind: int) -> None:
+    try:
+        os.mknod(path, kind | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def _socket(path: Path) -> None:
+    before = Path.cwd()
+    os.chdir(path.parent)  # names of sockets are short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def _protected_link(path: Path) -> None:
+    target = path.with_name("protected")
+    target.write_text("kept")
+    target.chmod(0o444)
+    path.symlink_to(target)
+
+
+def _link_to(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def linked(path: Path) -> None:
+        make(path.with_name("target"))
+        path.symlink_to("target")
+
+    return linked
+
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "folder": Path.mkdir,
+    "socket": _socket,
+    "character device": lambda path: _device(path, stat.S_IFCHR),
+    "block device": lambda path: _device(path, stat.S_IFBLK),
+    "link to a fifo": _link_to(os.mkfifo),
+    "link to a folder": _link_to(Path.mkdir),
+    "link to a socket": _link_to(_socket),
+    "link to a device": _link_to(lambda path: _device(path, stat.S_IFCHR)),
+    "loop of links": lambda path: path.symlink_to(path.name),
+    "link into a cache": _protected_link,
+    "link to an open file without a name": lambda path: _nameless(path),
+}
+_OPEN: list[IO[str]] = []
+
+
+def _nameless(path: Path) -> None:
+    opened = path.with_name("deleted").open("w+")
+    _OPEN.append(opened)
+    path.with_name("deleted").unlink()
+    path.symlink_to(f"/proc/self/fd/{opened.fileno()}")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def made(folder: Path, kind: str) -> tuple[Path, Callable[[], object]]:
+    """A place of a kind, and a function for what it is, which must stay as it was."""
+    place = folder / "place"
+    REFUSED[kind](place)
+
+    def facts() -> object:
+        own, link = place.lstat(), place.is_symlink() and place.readlink()
+        return stat.S_IFMT(own.st_mode), own.st_ino, link, own.st_nlink, sorted(os.listdir(folder))  # noqa: PTH208
+
+    return place, facts
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path: Path, kind: str) -> None:
+    place, facts = made(tmp_path, kind)
+    before = facts()
+    with pytest.raises(OSError):
+        write_text(place, "new")
+    assert facts() == before
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_takes_the_place_meanwhile_is_refused_too(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(OSError), written_whole(tmp_path / "place") as building:
+        building.write_text("new")
+        _, facts = made(tmp_path, kind)
+        before = facts()
+    now = facts()
+    assert now[:4] == before[:4] and "new" not in {p.read_text() for p in tmp_path.iterdir() if p.is_file()}  # type: ignore[index]
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("links", [1, 3])
+def test_a_link_to_a_file_is_followed(tmp_path: Path, there: bool, links: int) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target = tmp_path / "elsewhere" / "file.json"
+    if there:
+        target.write_text("old")
+    link = target
+    for i in range(links):
+        (tmp_path / f"link{i}").symlink_to(link)
+        link = tmp_path / f"link{i}"
+    write_text(link, "new")
+    assert link.is_symlink() and not target.is_symlink() and target.read_text() == "new"
+    assert [file.name for file in target.parent.iterdir()] == ["file.json"]
+
+
+def test_a_file_appears_whole_or_not_at_all_with_the_rights_of_any_file(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), written_whole(tmp_path / "deep" / "a") as building:
+        building.write_text("half")
+        raise RuntimeError
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+    (tmp_path / "b").write_text("")
+    with written_whole(tmp_path / "a") as building:
+        building.write_text("new")
+        building.with_name("a.data").write_text("weights")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "a.data", "b", "deep"]
+
+
+def test_a_file_beside_is_checked_as_well(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    for make in (lambda path: path.symlink_to("other"), os.mkfifo, Path.mkdir):
+        make(tmp_path / "a.data")
+        with pytest.raises(NoPlace), written_whole(tmp_path / "a") as building:
+            building.write_text("new")
+            building.with_name("a.data").write_text("weights")
+        assert not (tmp_path / "a").exists() and (tmp_path / "other").read_text() == "kept"
+        path = tmp_path / "a.data"
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_files_of_the_users_own_that_are_called_partial_stay(tmp_path: Path) -> None:
+    for name in ("a.partial", ".b.partial"):
+        (tmp_path / name).write_text("kept")
+    write_text(tmp_path / "a", "new")
+    with pytest.raises(OSError):
+        write_text(tmp_path / "b", "new")
+    assert {path.read_text() for path in tmp_path.glob("*.partial")} == {"kept"}
+
+
+# --- one name ---------------------------------------------------------------------------------------------------------
+
+
+def spelt(path: Path, folder: Path, draw: random.Random) -> Path:
+    """Another way to write a path: a detour, links to its folder or to itself, a hard link, from the current folder."""
+    match draw.choice(["detour", "folder", "link", "hard", "relative", "twice"]):
+        case "detour":
+            return folder / ".." / os.path.relpath(path, folder.parent)
+        case "folder":
+            link = folder / f"f{draw.randrange(10**9)}"
+            link.symlink_to(path.parent.absolute())
+            return link / path.name
+        case "link":
+            link = folder / f"l{draw.randrange(10**9)}"
+            link.symlink_to(path.absolute())
+            return link
+        case "hard" if path.exists():
+            link = folder / f"h{draw.randrange(10**9)}"
+            os.link(path, link)
+            return link
+        case "relative":
+            return Path(os.path.relpath(path))
+    return Path(f"{path.parent}//{path.name}")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_two_names_of_one_file(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    first, other = tmp_path / "a" / "out", tmp_path / "a" / "other"
+    if draw.random() < 0.5:
+        first.write_text("there")
+        other.write_text("there")
+    second = first
+    for _ in range(draw.randint(1, 3)):
+        second = spelt(second, tmp_path / "b", draw)
+    assert same_place({"first": first, "second": second}, {}) == ("second", "first")
+    assert same_place({"second": second}, {"input": first}) == ("second", "input")
+    assert same_place({"first": first, "other": other}, {"input": tmp_path / "b" / "out"}) is None
