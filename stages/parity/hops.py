@@ -305,6 +305,7 @@ def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
             "extra": len(matching.extra),
             "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
             "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
+            "rank_error_max": float(matching.rank_error.max(initial=0.0)),
             "tensor_error": float(errors[i]),
             "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
         }

@@ -21,6 +21,8 @@ from stages.parity.worst import (
     flipped_detections,
     missed_detections,
     nonfinite_outputs,
+    other_ranks,
+    rescored_detections,
     worst_tensors,
 )
 
@@ -42,8 +44,16 @@ def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[di
         (*gates.detection_values({}), "low_self_ap50_95_drop"), reference.unusable or why.get("detections", "")
     )
     missed, extra = missed_detections(reference, final), extra_detections(reference, final)
+    displaced, rescored = displaced_detections(reference, final), rescored_detections(reference, final)
+    ranks = other_ranks(reference, final)
     worst = {
-        "ap50_95_drop": missed + extra + displaced_detections(reference, final),
+        "ap50_95_drop": missed + extra + displaced,
+        "low_self_ap50_95_drop": missed + extra + ranks,
+        "score_error_p99": rescored,
+        "score_error_share": rescored,
+        "rank_error_p99": ranks,
+        "rank_error_share": ranks,
+        "box_error_p99": displaced,
         "matched_fraction": missed,
         "extra_fraction": extra,
         "label_flips": flipped_detections(reference, final) or flipped_classes(reference, final),

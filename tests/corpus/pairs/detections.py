@@ -241,6 +241,7 @@ def pairs() -> Iterator[Pair]:
         yield from planted(f"fault-{seed}", any_of_them, FAILED, scene(seed), seed)
     yield from good_ones()
     yield from other_activations()
+    yield from other_values()
     yield from other_counts()
 
 
@@ -264,6 +265,16 @@ def other_activations() -> Iterator[Pair]:
         for change, expected in changes:
             arrays = [as_queries(each, activation) for each in (start, change(start, rng))]
             yield pair(f"{activation}-{change.__name__}", arrays, expected, activation)
+
+
+def other_values() -> Iterator[Pair]:
+    """Logits of two confident queries a picture, where no class comes near a score that counts: few of all queries."""
+    arrays = [as_queries(scene()) for _ in range(2)]
+    arrays[1]["logits"][:, :2, USED] += 3
+    yield pair("queries-values-beside", arrays, "not verified", codes=("queries-beyond",))
+    arrays = [as_queries(scene()) for _ in range(2)]
+    arrays[1]["logits"][0, 0, USED] += 3
+    yield pair("queries-one-value-beside", arrays, PASSED)
 
 
 def other_counts() -> Iterator[Pair]:
