@@ -153,8 +153,8 @@ class Comparison:
                 pairs[name].append((run.reference[name], in_rows(run.candidate[name], rows)))
             confident.append(confident_queries(run.reference, self._spec, self._thresholds[0]))
         result = dict(outputs)
-        sure = np.concatenate(confident)
-        beyond: list[np.ndarray] = []
+        sure = np.concatenate([mask.ravel() for mask in confident])
+        beyond: list[list[np.ndarray]] = []  # by output and run
         for name in names:
             errors = self._output_errors(name, pairs[name])
             kept = [
@@ -162,11 +162,13 @@ class Comparison:
                 for side in (0, 1)
             ]
             largest = tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None
-            beyond.append(np.concatenate([_rows_beyond(*pair, errors.limit) for pair in pairs[name]]))
-            share = float(beyond[-1].mean())
-            self._sure_beyond[name] = share_beyond(beyond[-1][sure], 0) or 0.0
+            beyond.append([_rows_beyond(*pair, errors.limit) for pair in pairs[name]])
+            rows_beyond = np.concatenate([rows.ravel() for rows in beyond[-1]])
+            share = float(rows_beyond.mean()) if rows_beyond.size else 0.0
+            self._sure_beyond[name] = share_beyond(rows_beyond[sure], 0) or 0.0
             result[name] = replace(errors, paired=True, queries_beyond=share, confident_max_abs=largest)
-        self._beyond = np.logical_or.reduce(beyond).sum(axis=1).tolist()
+        of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
+        self._beyond = [int(count) for rows in of_runs for count in rows.sum(axis=1)]
         return result
 
     def _judge_detections(self, result: Judged) -> None:
@@ -322,7 +324,7 @@ def _rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | No
     a, b = reference.astype(np.float64), candidate.astype(np.float64)
     with np.errstate(invalid="ignore"):
         rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
-    return np.asarray(rows.reshape(*rows.shape[:2], -1).any(axis=2))
+    return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
 
 
 def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:

@@ -279,7 +279,7 @@ def check_same_shapes(reference: Outputs, other: Outputs) -> None:
 def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
     """bool [pictures, queries]."""
     within = [_within(reference[name], aligned[name], atol, rtol) for name in names]
-    return np.asarray(np.logical_and.reduce([each.reshape(*each.shape[:2], -1).all(axis=2) for each in within]))
+    return np.asarray(np.logical_and.reduce([each.all(axis=tuple(range(2, each.ndim))) for each in within]))
 
 
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
@@ -290,7 +290,8 @@ def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) 
 
 def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     """[queries, queries]: rows of the reference against rows of the other, each a value or values on axis 1."""
-    r, o = (each.reshape(len(each), -1).astype(np.float64) for each in (reference, other))
+    r, o = (np.asarray(each, np.float64) for each in (reference, other))
+    r, o = (each[:, None] if each.ndim == 1 else each for each in (r, o))
     with np.errstate(invalid="ignore"):
         apart = np.abs(r[:, None, :] - o[None, :, :])
     return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))

@@ -271,3 +271,50 @@ def test_a_fault_beside_misread_boxes_fails(tmp_path: Path) -> None:
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
     report = compare(*files, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]}, locate=False)
     assert report.verdict == "failed" and "nonfinite" in report.reasons[0]
+
+
+# --- how many detections a model with top-k inside puts out
+
+COUNTED = """
+<ir_version: 8, opset_import: ["" : 17]>
+top_k (float[N,L] x) => (float[N,COUNT] scores, float[N,COUNT] labels, float[N,COUNT,4] boxes) {
+    scores = Slice (x, start, end, axis)
+    labels = Floor (scores)
+    wide = Unsqueeze (scores, last)
+    boxes = Mul (wide, corners)
+}
+"""
+FEED = {"x": np.array([[0.9, 0.8, 0.02], [0.9, 0.85, 0.01]], np.float32)}
+
+
+def counted(path: Path, shown: str, most: int) -> Path:
+    """Puts out what goes in as scores, `most` at most."""
+    model = onnx.parser.parse_model(COUNTED.replace("COUNT", shown))
+    weights = {"start": np.array([0]), "end": np.array([most]), "axis": np.array([1]), "last": np.array([2])}
+    weights["corners"] = np.array([20, 30, 200, 300], np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shown", "feeds", "verdict", "code"),
+    [
+        ("3", [FEED], "failed", "outputs-differ"),
+        ("K", [FEED], "not verified", "not-comparable"),
+        ("K", [FEED, FEED], "not verified", "not-comparable"),
+        ("K", [FEED, {"x": FEED["x"][:, :2]}], "passed", None),  # it varies with what goes in, and the gates judge it
+        ("K", [FEED, {"x": FEED["x"][:, :0]}], "passed", None),
+    ],
+)
+def test_a_detection_fewer(tmp_path: Path, shown: str, feeds: list, verdict: str, code: str | None) -> None:
+    kinds = [{"name": name, "kind": name} for name in ("scores", "labels")]
+    spec = {"outputs": [*kinds, {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}]}
+    files = counted(tmp_path / "fp32.onnx", shown, 3), counted(tmp_path / "fewer.onnx", "K", 2)
+    report = compare(*files, feeds, spec=spec, locate=False)
+    assert report.verdict == verdict, report.reasons
+    for reason in report.reasons:
+        expect(reason, code, 3, 2)
+    assert compare(files[0], files[0], feeds, spec=spec, locate=False).passed
+    fewer = compare(files[0], counted(tmp_path / "one.onnx", "K", 1), feeds, spec=spec, locate=False)
+    assert fewer.verdict == "failed", "what is missing was confident"
