@@ -385,8 +385,14 @@ class SlimConfig:
 @dataclass(frozen=True)
 class GatesConfig:
     ap50_95_drop_max: float
+    low_self_ap50_95_drop_max: float
     matched_fraction_min: float
     extra_fraction_max: float
+    score_error_p99_max: float
+    score_error_share_max: float
+    rank_error_p99_max: float
+    rank_error_share_max: float
+    box_error_p99_max: float
     label_flips_max: int
     tensor_error_max: float
     nonfinite_max: int

@@ -30,6 +30,7 @@ _ABOUT = "record.json"
 _ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
 _VERIFY_METRICS = (
     *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
+    *("low_self_ap50_95_drop", "rank_error_p99"),
     *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
     *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
     *("score_error_p50", "score_error_p99", "score_error_max"),

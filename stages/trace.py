@@ -26,7 +26,7 @@ from stages.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_sam
 from stages.graph.facts import model_facts
 from stages.graph.normalize import infer_types
 from stages.graph.opset import list_weights_apart
-from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_json, write_text
+from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_json
 from stages.lint_report import lint_of_trace
 from stages.models.against_torch import (
     SILENT,

@@ -113,3 +113,43 @@ def test_the_chain_tells_of_it_and_runs_again_when_its_code_changes(tmp_path: Pa
     (workspace / "own_model.py").write_text(CODE.replace("Conv2d(3, 8, 3", "Conv2d(3, 8, 5"))
     done = in_workspace(workspace, *command)
     assert done.returncode == 0 and "Running stage 'trace'" in done.stdout
+
+
+DETECTOR = """
+import torch
+
+
+class Detector(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 16, 5, 4, 1), torch.nn.ReLU(), torch.nn.Conv2d(16, 9, 3, 2, 1)
+        )
+        with torch.no_grad():
+            self.body[2].weight *= 40
+
+    def forward(self, images):
+        found = self.body(images).flatten(2).transpose(1, 2)
+        scores, index = found[..., :5].sigmoid().flatten(1).topk(10)
+        boxes = found[..., 5:].sigmoid().gather(1, (index // 5).unsqueeze(-1).expand(-1, -1, 4))
+        low, extent = boxes[..., :2] * 24, boxes[..., 2:] * 6 + 6
+        return scores, index % 5, torch.cat([low, low + extent], -1)
+
+
+def build():
+    return Detector().eval()
+"""
+
+
+def test_a_detector_with_top_k_inside_passes_on(tmp_path: Path) -> None:
+    (with_own_model(tmp_path) / "own_detector.py").write_text(DETECTOR)
+    kinds = "{name: scores, kind: scores}, {name: labels, kind: labels}"
+    boxes = "{name: boxes, kind: boxes, format: xyxy, normalized: false}"
+    model = ("model=torch", "model.options.factory=own_detector:build", "model.options.trained=true")
+    more = ("model.image_size=[32,32]", "data.calibration_samples=3", "data.verification_samples=5")
+    run_stages(tmp_path, *model, f"model.outputs=[{kinds}, {boxes}]", *more, *FUNCTION)
+    verify = report(tmp_path, "verify")
+    checks = {check["check"]: check["state"] for check in verify["checks"]}
+    assert verify["verdict"] == "not verified" and verify["reference"] > 0, "there are no labels"
+    assert checks["detections"] == checks["batch"] == "verified" and verify["matched"] == verify["reference"]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from conf.codes import coded
-from stages.parity.detections import Detections
+from stages.parity.detections import SCORE_SLACK, Detections
+from stages.parity.score_errors import LOW_SCORE, RANK_FLOOR, SCORE_ERROR
 
 
 def average_precision(
@@ -74,7 +75,9 @@ def self_ap(
 
     Args:
         found: detections per picture.
-        reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`.
+        reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`. Those
+            that miss it by SCORE_SLACK at most are neither right nor wrong, as in a crowd: rounding decides on which
+            side of it they are.
         num_classes, max_per_image: as for `average_precision`.
 
     The reference itself has 1.0, or less where a picture holds more than `max_per_image` labels. It is a measure of
@@ -83,14 +86,50 @@ def self_ap(
     Raises:
         ValueError: as `average_precision`.
     """
-    kept = [each.scores >= score_threshold for each in reference_found]
-    labels = [
-        Detections(each.boxes[keep], each.labels[keep], np.ones(int(keep.sum()), np.float32))
-        for each, keep in zip(reference_found, kept, strict=True)
-    ]
+    labels = []
+    for each in reference_found:
+        near = each.scores >= score_threshold - SCORE_SLACK
+        counts = each.scores[near] >= score_threshold
+        labels.append(Detections(each.boxes[near], each.labels[near], counts.astype(np.float32)))
     return {
         f"self_{name}": value for name, value in average_precision(found, labels, num_classes, max_per_image).items()
     }
+
+
+def low_self_ap(
+    found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
+) -> float | None:
+    """AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
+
+    Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
+    less), and RANK_FLOOR of stages.parity.score_errors bounds what is held against them: the reference itself has 1.0
+    then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are none, unless they
+    reach `score_threshold`: a score limit inside the model may cut them off.
+
+    Args:
+        found, reference_found, num_classes, score_threshold: as for `self_ap`.
+
+    Returns:
+        None where there is no label.
+    """
+    least = min((float(scores.min()) for each in reference_found if (scores := _positive(each.scores)).size), default=0)
+    floor = min(max(LOW_SCORE, least + SCORE_ERROR), score_threshold)
+    labels = []
+    for each in reference_found:
+        kept = (each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1)
+        labels.append(Detections(each.boxes[kept], each.labels[kept], np.ones(int(kept.sum()), np.float32)))
+    if not any(len(each.scores) for each in labels):
+        return None
+    counted = []
+    for each in found:
+        kept = each.scores >= min(RANK_FLOOR, floor)
+        counted.append(Detections(each.boxes[kept], each.labels[kept], each.scores[kept]))
+    most = max(len(each.scores) for each in (*labels, *counted))
+    return average_precision(counted, labels, num_classes, max(most, 100))["ap50_95"]
+
+
+def _positive(scores: np.ndarray) -> np.ndarray:
+    return scores[scores > 0]
 
 
 def _xywh(box: np.ndarray) -> tuple[float, float, float, float]:

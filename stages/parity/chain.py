@@ -274,7 +274,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
     detections = facts["detections"] or facts["classification"] or {}
     spreads = {
         f"{name}_{level}": (detections.get(name) or {}).get(level)
-        for name in ("box_error_px", "score_error")
+        for name in ("box_error_px", "score_error", "rank_error")
         for level in ("p50", "p99", "max")
     }
     counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
@@ -287,7 +287,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],
-        **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95")},
+        **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95", "low_self_ap50_95_drop")},
         "ap50_95_drop": precision_drop(facts),
         **{name: detections.get(name) for name in counts},
         **spreads,

@@ -15,17 +15,18 @@ it fails the verdict.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from conf.codes import coded
 from conf.schema import Evaluation, GatesConfig
 from stages.parity.detections import Matching, summarize
-from stages.parity.gates import detects
+from stages.parity.gates import detection_values, detects, evaluate
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
 NAMED = 10  # nodes of a sentence; details.json has all
 _GATES = {
-    "detections": ("matched_fraction", "extra_fraction", "label_flips"),
+    "detections": (*detection_values({}), "low_self_ap50_95_drop"),
     "average_precision": ("ap50_95_drop",),
     "classes": ("label_flips",),
     "tensors": ("tensor_error",),
@@ -75,11 +76,9 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
         if facts["extra"]:
             return row | {"state": FAILED, "reason": f"{facts['extra']} detections appear where there was none"}
         return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
-    lost = facts["matched_fraction"] < limits.matched_fraction_min
-    added = facts["extra_fraction"] > limits.extra_fraction_max
-    flipped = facts["label_flips"] > limits.label_flips_max
+    failed = [gate["reason"] for gate in evaluate(asdict(limits), detection_values(facts)) if gate["passed"] is False]
     said = f"{facts['matched']} of {facts['reference']} detections are found again, {facts['extra']} are extra"
-    return row | {"state": FAILED if lost or added or flipped else VERIFIED, "reason": said}
+    return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}
 
 
 def _by_gates(name: str, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 What is compared is what the I/O spec declares (stages.parity.outputs):
 
-    detections      matched one to one, by the gates of conf/verify/detection.yaml, with average precision against the
-                    reference's own detections (self_ap); a label flip fails whatever the gates say
+    detections      matched one to one and rank by rank, by the gates of conf/verify/detection.yaml, with average
+                    precision against the reference's own detections (self_ap); a label flip fails whatever the others
+                    forgive
     classification  the tensor rule, and the same best class on every sample
     tensors         the tensor rule (stages.parity.output_errors)
 
@@ -52,7 +53,8 @@ class Report:
         reasons: why it did not pass, failures first; empty when it did.
         outputs: errors by output; of queries after pairing them one to one.
         task: "detections", "classification" or "tensors".
-        detections: see stages.parity.detections.summarize, and self_ap50, self_ap50_95, gates; None for other tasks.
+        detections: see stages.parity.detections.summarize, and self_ap50, self_ap50_95,
+            self_ap50_95_drop, low_self_ap50_95_drop, gates; None for other tasks.
         classification: see stages.parity.classification.classification_metrics; None for other tasks.
         not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
@@ -245,7 +247,14 @@ def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Ma
         raise StageError(
             error.code, f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)"
         ) from error
-    return content
+    return _with_shapes(content, files)
+
+
+def _with_shapes(spec: Mapping[str, Any], files: TwoFiles) -> Mapping[str, Any]:
+    """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
+    stated = {str(v.name): list(v.shape) for v in files.reference.graph.outputs if v.shape is not None}
+    outputs = [{"shape": stated.get(each["name"]), **each} for each in spec.get("outputs", [])]
+    return {**spec, "outputs": outputs} if outputs else spec
 
 
 def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from conf.codes import coded
+from stages.parity.score_errors import all_but_one, rank_errors, share_beyond
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
@@ -51,11 +52,13 @@ class Matching:
         pairs: int64 [m, 2], (reference, candidate) of each reference detection that was found again.
         iou: float64 [m] of the pairs.
         box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
+        extent_px: the largest corner coordinate of the reference's boxes, in pixels.
         score_error: float64 [m], candidate minus reference.
         relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
         moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
         gone: missed, and nothing of the kind was left above the threshold.
         extra: candidates without partner.
+        rank_error: float64, of scores by rank, see stages.parity.score_errors.
         rank_changes: two of `pairs` of which the reference scores one higher and the candidate the other.
     """
 
@@ -64,7 +67,9 @@ class Matching:
     pairs: np.ndarray
     iou: np.ndarray
     box_error_px: np.ndarray
+    extent_px: float
     score_error: np.ndarray
+    rank_error: np.ndarray
     relabelled: list[tuple[int, int]] = field(default_factory=list)
     moved: list[tuple[int, int]] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
@@ -237,7 +242,9 @@ def match(
         pairs=pairs,
         iou=iou[kept[:, 0], kept[:, 1]],
         box_error_px=corners.max(axis=1, initial=0.0),
+        extent_px=float(np.abs(reference.boxes).max(initial=0.0)),
         score_error=score_error[kept[:, 0], kept[:, 1]],
+        rank_error=rank_errors(reference.scores, candidate.scores),
         relabelled=[(int(pool_r[r]), int(pool_c[c])) for r, c in relabelled],
         moved=[(int(pool_r[r]), int(pool_c[c])) for r, c in moved],
         gone=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
@@ -268,13 +275,21 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
     Returns:
         pictures; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
-        iou {min, p01, p50}; box_error_px and score_error (absolute) {p50, p99, max}; rank_changes.
+        iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
+        score_error (absolute) and rank_error (all but the largest one); score_error_share and rank_error_share
+        (stages.parity.score_errors); rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
     count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
     lists = {name: sum(len(getattr(m, name)) for m in matchings) for name in ("relabelled", "moved", "gone", "extra")}
     matched = count["reference"] - count["missed"]
     iou = _joined([m.iou for m in matchings])
+    box_error_px, extent_px = (
+        _joined([m.box_error_px for m in matchings]),
+        max((m.extent_px for m in matchings), default=0),
+    )
+    score_error = np.abs(_joined([m.score_error for m in matchings]))
+    rank_error = _joined([m.rank_error for m in matchings])
     summary: dict[str, Any] = {
         "pictures": len(matchings),
         "reference": count["reference"],
@@ -290,8 +305,12 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "iou": {"min": float(iou.min()), "p01": float(np.quantile(iou, 0.01)), "p50": float(np.median(iou))}
         if len(iou)
         else None,
-        "box_error_px": _spread(_joined([m.box_error_px for m in matchings])),
-        "score_error": _spread(np.abs(_joined([m.score_error for m in matchings]))),
+        "box_error_px": _spread(box_error_px),
+        "box_error": _spread(box_error_px / (extent_px or 1.0)),
+        "score_error": _spread(score_error),
+        "score_error_share": share_beyond(score_error),
+        "rank_error": _spread(all_but_one(rank_error)),
+        "rank_error_share": share_beyond(rank_error),
         "rank_changes": sum(m.rank_changes for m in matchings),
     }
     if not count["reference"]:

@@ -3,6 +3,12 @@
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
 matched_fraction >= matched_fraction_min       reference detections found again
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
+score_error_p99, score_error_share             score errors of detections found again (stages.parity.score_errors)
+rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
+box_error_p99                                  corner coordinates of detections found again, as a share of the picture
+low_self_ap50_95_drop                          average precision that is lost against the reference's own detections,
+                                               low scores included (stages.parity.average_precision); of all six the
+                                               limit is called <name>_max
 label_flips      <= label_flips_max            reference detections found again as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
 tensor_error     <= tensor_error_max           of other outputs, see stages.parity.plain_outputs
@@ -31,10 +37,8 @@ def evaluate(
     """Hold each value against its limit.
 
     Args:
-        limits: ap50_95_drop_max, matched_fraction_min, extra_fraction_max, label_flips_max, tensor_error_max,
-            nonfinite_max.
-        values: ap50_95_drop, matched_fraction, extra_fraction, label_flips, tensor_error, nonfinite, those that the
-            model has gates for; None: not measured.
+        limits: of conf.schema.GatesConfig.
+        values: by what the limits' names begin with, those that the model has gates for; None: not measured.
         reasons: by value name, why it was not measured.
         worst: by value name, the worst outputs first: {sample, output, error}.
 
@@ -45,8 +49,14 @@ def evaluate(
     at_least = "at least"
     rules = (
         ("ap50_95_drop_max", "ap50_95_drop", at_most),
+        ("low_self_ap50_95_drop_max", "low_self_ap50_95_drop", at_most),
         ("matched_fraction_min", "matched_fraction", at_least),
         ("extra_fraction_max", "extra_fraction", at_most),
+        ("score_error_p99_max", "score_error_p99", at_most),
+        ("score_error_share_max", "score_error_share", at_most),
+        ("rank_error_p99_max", "rank_error_p99", at_most),
+        ("rank_error_share_max", "rank_error_share", at_most),
+        ("box_error_p99_max", "box_error_p99", at_most),
         ("label_flips_max", "label_flips", at_most),
         ("tensor_error_max", "tensor_error", at_most),
         ("nonfinite_max", "nonfinite", at_most),
@@ -58,7 +68,7 @@ def evaluate(
         value, threshold = values[name], limits[gate]
         result: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
         if value is None:
-            why = (reasons or {}).get(name, _NO_VALUE)
+            why = (reasons or {}).get(name) or _NO_VALUE
             gates.append(result | {"passed": None, "reason": f"{name} was not verified: {why}"})
             continue
         # written so that NaN holds neither
@@ -69,6 +79,18 @@ def evaluate(
             result["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
         gates.append(result)
     return gates
+
+
+def detection_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """What gates hold of a summary of detections (stages.parity.detections.summarize); None: not measured, as all of an
+    empty mapping, and of one without reference detections.
+    """
+    found = summary if summary.get("reference") else {}
+    names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share")
+    spreads = ("score_error", "rank_error", "box_error")
+    return {name: found.get(name) for name in names} | {
+        f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads
+    }
 
 
 def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) -> dict[str, Any]:

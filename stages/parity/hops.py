@@ -17,29 +17,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.codes import coded
 from conf.schema import Evaluation, VerifyConfig
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.emulated import EmulatedSession
 from stages.ort.session import CUDA, Session
-from stages.parity.average_precision import average_precision, self_ap
 from stages.parity.detections import Detections, Matching, match, summarize
 from stages.parity.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
 from stages.parity.histograms import error_histogram
 from stages.parity.outputs import DETECTIONS, confident_queries, found_in, task_of
 from stages.parity.plain_outputs import errors_by_sample, measure_plain, plain_outputs
+from stages.parity.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
 from stages.parity.reference import Outputs, Reference, groups, joined
-from stages.parity.tensors import check_same_shapes, pair_queries, query_outputs, tensor_errors
+from stages.parity.tensors import check_same_shapes, in_rows, pair_queries, query_outputs, tensor_errors
 from stages.progress import track
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
-AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
-_NO_DETECTOR = "the model puts out no boxes with scores and classes"
 _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
 OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
@@ -203,7 +200,8 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     moved_queries, the share found in another row (None without queries); tensor_errors, tensor_error and classification
     (stages.parity.plain_outputs); detections (see stages.parity.detections.summarize); ap50, ap50_95
     against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
-    are no true labels self_ap50, self_ap50_95 against the FP32 detections instead. What could not be
+    are no true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
+    (stages.parity.average_precision.low_self_ap) in any case. What could not be
     measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
     the true boxes (AP50_MIN) that it is no measure.
     """
@@ -214,7 +212,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     rows = pair_queries(expected, outputs, names) if names else None
     paired, confident = dict(outputs), np.zeros(0, bool)
     if rows is not None:
-        paired |= {name: np.take_along_axis(outputs[name], rows[..., None], axis=1) for name in names}
+        paired |= {name: in_rows(outputs[name], rows) for name in names}
         confident = confident_queries(expected, reference.spec, options.score_threshold)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
@@ -224,12 +222,12 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         for r, c in zip(reference.found[:count], found, strict=True)
     ]
     detections = summarize(matchings) if detector and not reference.unusable else None
-    precision, why_no_precision = _precision(reference, found)
-    precision_fp32, _ = _precision(reference, reference.found[:count])
-    why_no_drop = why_no_precision or _why_no_drop(precision_fp32["ap50"])
+    found_precision, why_no_precision = precision(reference, found)
+    precision_fp32, _ = precision(reference, reference.found[:count])
+    no_drop = why_no_precision or why_no_drop(precision_fp32["ap50"])
     reasons = {
-        "detections": (detections or {}).get("reason") if detector else _NO_DETECTOR,
-        "average precision": why_no_drop,
+        "detections": (detections or {}).get("reason") if detector else NO_DETECTOR,
+        "average precision": no_drop,
     }
     if reference.unusable:
         reasons["detections"] = reference.unusable
@@ -250,8 +248,9 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         "moved_queries": None if rows is None else float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
         **measure_plain(expected, outputs, reference.spec),
-        **precision,
-        **_self_precision(reference, found, options.score_threshold),
+        **found_precision,
+        **self_precision(reference, found, options.score_threshold),
+        "low_self_ap50_95_drop": low_drop(reference, found, options.score_threshold) if detector else None,
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }
@@ -267,49 +266,6 @@ def _confident_errors(
     if confident.any():
         errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
     return errors
-
-
-def _precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
-    """{ap50, ap50_95} of detections on the first samples against their true labels, or Nones and the reason."""
-    nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
-    if reference.unusable:
-        return nothing, reference.unusable
-    if task_of(reference.spec) != DETECTIONS:
-        return nothing, _NO_DETECTOR
-    if reference.truth is None:
-        return nothing, coded("no-labels", "the samples have no labels")
-    truth = reference.truth[: len(found)]
-    if not any((boxes.scores > 0).any() for boxes in truth):
-        return nothing, coded("no-labels", "the true labels hold no box")
-    return {**average_precision(found, truth, _classes(reference, found, truth))}, None
-
-
-def _why_no_drop(ap50_fp32: float | None) -> str | None:
-    """Why the FP32 model's average precision is nothing to lose; None where it is."""
-    if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
-        return None
-    found = "none" if ap50_fp32 <= 0 else "next to none"
-    return (
-        f"the FP32 model finds {found} of the true boxes (AP50 {ap50_fp32:.4f}): "
-        "check model.outputs (format, normalized), model.classes and model.preprocessing"
-    )
-
-
-def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:
-    """The number of classes: those that have names, and every label that occurs."""
-    largest = max(int(each.labels.max(initial=-1)) for pictures in detections for each in pictures)
-    return max(largest + 1, len(reference.spec.get("class_names") or ()))
-
-
-def _self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
-    """{self_ap50, self_ap50_95}: against the FP32 detections as labels, where the samples have none of their own."""
-    nothing: dict[str, float | None] = {"self_ap50": None, "self_ap50_95": None}
-    if reference.unusable or reference.truth is not None:
-        return nothing
-    expected = reference.found[: len(found)]
-    if not any((each.scores >= threshold).any() for each in expected):
-        return nothing
-    return nothing | self_ap(found, expected, _classes(reference, found, expected), threshold)
 
 
 def cpu_provider_claims(
@@ -370,6 +326,7 @@ def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
             "extra": len(matching.extra),
             "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
             "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
+            "rank_error_max": float(matching.rank_error.max(initial=0.0)),
             "tensor_error": float(errors[i]),
             "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
         }

@@ -9,9 +9,10 @@ from typing import Any
 from conf.schema import VerifyConfig
 from stages.parity import gates
 from stages.parity.checks import checks_of, failures, unmet
-from stages.parity.hops import AP50_MIN, Hop
+from stages.parity.hops import Hop
 from stages.parity.outputs import CLASSIFICATION, DETECTIONS, task_of
 from stages.parity.plain_outputs import plain_outputs
+from stages.parity.precision import AP50_MIN
 from stages.parity.reference import Reference
 from stages.parity.worst import (
     displaced_detections,
@@ -20,6 +21,8 @@ from stages.parity.worst import (
     flipped_detections,
     missed_detections,
     nonfinite_outputs,
+    other_ranks,
+    rescored_detections,
     worst_tensors,
 )
 
@@ -38,11 +41,19 @@ def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[di
     values = values_of(reference, final.facts)
     why = final.facts["reasons"]
     reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
-        ("matched_fraction", "extra_fraction", "label_flips"), reference.unusable or why.get("detections", "")
+        (*gates.detection_values({}), "low_self_ap50_95_drop"), reference.unusable or why.get("detections", "")
     )
     missed, extra = missed_detections(reference, final), extra_detections(reference, final)
+    displaced, rescored = displaced_detections(reference, final), rescored_detections(reference, final)
+    ranks = other_ranks(reference, final)
     worst = {
-        "ap50_95_drop": missed + extra + displaced_detections(reference, final),
+        "ap50_95_drop": missed + extra + displaced,
+        "low_self_ap50_95_drop": missed + extra + ranks,
+        "score_error_p99": rescored,
+        "score_error_share": rescored,
+        "rank_error_p99": ranks,
+        "rank_error_share": ranks,
+        "box_error_p99": displaced,
         "matched_fraction": missed,
         "extra_fraction": extra,
         "label_flips": flipped_detections(reference, final) or flipped_classes(reference, final),
@@ -57,13 +68,8 @@ def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float
     task = task_of(reference.spec)
     values: dict[str, float | None] = {}
     if task == DETECTIONS:
-        detections = facts["detections"] or {}
-        values = {
-            "ap50_95_drop": precision_drop(facts),
-            "matched_fraction": detections.get("matched_fraction"),
-            "extra_fraction": detections.get("extra_fraction"),
-            "label_flips": detections.get("label_flips") if detections.get("reference") else None,
-        }
+        values = gates.detection_values(facts["detections"] or {})
+        values |= {"ap50_95_drop": precision_drop(facts), "low_self_ap50_95_drop": facts["low_self_ap50_95_drop"]}
     elif task == CLASSIFICATION:
         values["label_flips"] = None if reference.unusable else facts["classification"]["label_flips"]
     if plain_outputs(reference.spec):

@@ -232,9 +232,13 @@ def found_in(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
 
 
 def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:
-    """bool [pictures, queries] of a model with logits: the best score reaches the threshold."""
-    logits = _by_kind(spec)["logits"]
-    scores = class_scores(outputs[logits["name"]], **_meaning(logits))
+    """bool [pictures, queries] of a detector: the best score of a query, or the score of a detection where top-k is
+    inside the model, reaches the threshold.
+    """
+    kinds = _by_kind(spec)
+    if "logits" not in kinds:
+        return np.asarray(outputs[kinds["scores"]["name"]] >= score_threshold)
+    scores = class_scores(outputs[kinds["logits"]["name"]], **_meaning(kinds["logits"]))
     return np.asarray(scores.max(axis=2) >= score_threshold)
 
 

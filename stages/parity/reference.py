@@ -151,7 +151,20 @@ def groups(samples: Sequence[Sample], batch: int) -> int:
 
 
 def joined(parts: Sequence[Outputs]) -> Outputs:
-    """Outputs of consecutive batches as one."""
+    """Outputs of consecutive batches as one.
+
+    Raises:
+        StageError: when the shape of an output varies from batch to batch beyond its first axis.
+    """
+    for name in parts[0]:
+        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
+        if len(shapes) > 1:
+            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
+            raise StageError(
+                "wrong-shape",
+                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
+                "up to a fixed number of rows (top-k, or padding) inside the model",
+            )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

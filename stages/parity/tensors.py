@@ -22,7 +22,7 @@ from stages.io import StageError
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 VERIFIED, NOT_VERIFIED = "verified", "not verified"
-_QUERY_KINDS = ("logits", "boxes")
+_QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 _ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
 _ULP_BEYOND = ">256"
 Outputs = Mapping[str, np.ndarray]
@@ -115,7 +115,7 @@ def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
 
 
 def query_outputs(spec: Mapping[str, Any]) -> list[str]:
-    """Outputs of an I/O spec whose axis 1 counts queries."""
+    """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
     return [output["name"] for output in spec["outputs"] if output.get("kind") in _QUERY_KINDS]
 
 
@@ -123,7 +123,8 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
     """The row of `other` that belongs to each row of `reference`, by the query rule.
 
     Args:
-        reference, other: [pictures, queries, values] by name; non-finite values count as far away.
+        reference, other: [pictures, queries, values], or [pictures, queries], by name; non-finite values count as far
+            away.
         names: the outputs that take part.
 
     Returns:
@@ -141,6 +142,11 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
     return rows
 
 
+def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Values [pictures, queries] or [pictures, queries, values] in the order that `pair_queries` found."""
+    return np.take_along_axis(values, rows.reshape(rows.shape + (1,) * (values.ndim - 2)), axis=1)
+
+
 def total_error(spec: Mapping[str, Any], reference: Outputs, other: Outputs) -> float:
     """How far all outputs are off, in one number: of each the root mean square of the differences over that of the
     reference, queries paired, added up; NaN or Inf where one is not finite.
@@ -153,7 +159,7 @@ def total_error(spec: Mapping[str, Any], reference: Outputs, other: Outputs) -> 
     paired = dict(other)
     if names:
         rows = pair_queries(reference, other, names)
-        paired |= {name: np.take_along_axis(other[name], rows[..., None], axis=1) for name in names}
+        paired |= {name: in_rows(other[name], rows) for name in names}
     total = 0.0
     for name, expected in reference.items():
         with np.errstate(over="ignore", invalid="ignore"):
@@ -192,7 +198,7 @@ def compare_runs(
         if queries:
             rows = pair_queries(reference, other, queries)
             for name in queries:
-                aligned[name] = np.take_along_axis(other[name], rows[..., None], axis=1)
+                aligned[name] = in_rows(other[name], rows)
             matched.append(_matched(reference, aligned, queries, atol, rtol).ravel())
             moved.append((rows != np.arange(rows.shape[1])).ravel())
         for name in reference:
@@ -272,8 +278,8 @@ def check_same_shapes(reference: Outputs, other: Outputs) -> None:
 
 def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
     """bool [pictures, queries]."""
-    matched = [_within(reference[name], aligned[name], atol, rtol).all(axis=2) for name in names]
-    return np.asarray(np.logical_and.reduce(matched))
+    within = [_within(reference[name], aligned[name], atol, rtol) for name in names]
+    return np.asarray(np.logical_and.reduce([each.all(axis=tuple(range(2, each.ndim))) for each in within]))
 
 
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
@@ -283,9 +289,11 @@ def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) 
 
 
 def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """[queries, queries]: rows of the reference against rows of the other, each with values on axis 1."""
+    """[queries, queries]: rows of the reference against rows of the other, each a value or values on axis 1."""
+    r, o = (np.asarray(each, np.float64) for each in (reference, other))
+    r, o = (each[:, None] if each.ndim == 1 else each for each in (r, o))
     with np.errstate(invalid="ignore"):
-        apart = np.abs(reference[:, None, :].astype(np.float64) - other[None, :, :].astype(np.float64))
+        apart = np.abs(r[:, None, :] - o[None, :, :])
     return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))
 
 

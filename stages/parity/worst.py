@@ -22,7 +22,7 @@ def worst_samples(rows: Sequence[Mapping[str, Any]], count: int) -> list[int]:
     def badness(i: int) -> tuple[float, ...]:
         row = rows[i]
         wrong = row["missed"] + row["extra"]
-        errors = (row["box_error_px_max"], row["score_error_max"], row["tensor_error"])
+        errors = tuple(row[name] for name in ("box_error_px_max", "score_error_max", "rank_error_max", "tensor_error"))
         return (row["nonfinite"], wrong, *errors, row["reference"] > 0)
 
     return sorted(range(len(rows)), key=badness, reverse=True)[:count]
@@ -66,6 +66,26 @@ def displaced_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]
     for sample, ref, _, matching in _matched_samples(reference, hop):
         for (r, _), error in zip(matching.pairs, matching.box_error_px, strict=True):
             items.append((float(error), _item(sample, reference, ref, int(r), f"box differs by {error:.2f} px")))
+    return _worst_first(items)
+
+
+def rescored_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Detections that were found again, the largest score error first."""
+    items = []
+    for sample, ref, cand, matching in _matched_samples(reference, hop):
+        for (r, c), error in zip(matching.pairs, np.abs(matching.score_error), strict=True):
+            item = _item(sample, reference, ref, int(r), f"score became {cand.scores[c]:.3f}")
+            items.append((float(error), item))
+    return _worst_first(items)
+
+
+def other_ranks(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Samples by the largest difference of scores of one rank."""
+    items = []
+    for sample, _, _, matching in _matched_samples(reference, hop):
+        error = float(matching.rank_error.max(initial=0.0))
+        said = f"scores of one rank differ by up to {error:.3f}"
+        items.append((error, {"sample": sample, "output": "scores, best first", "error": said}))
     return _worst_first(items)
 
 

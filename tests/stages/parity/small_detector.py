@@ -13,6 +13,7 @@ import torch
 
 from conf.schema import Evaluation, GatesConfig, VerifyConfig
 from stages.data.samples import Sample
+from stages.io import defaults
 from stages.parity import chain
 from stages.parity.reference import Reference, freeze
 
@@ -23,7 +24,7 @@ OPTIONS = VerifyConfig(
     batch=5,
     memory_gb=2.5,
     evaluation=Evaluation.emulated_fp16,
-    gates=GatesConfig(0.005, 0.99, 0.01, 0, 0.01, 0),
+    gates=GatesConfig(**defaults("verify/detection")["gates"]),
     pictures=1,
     profile=True,
     require=[],

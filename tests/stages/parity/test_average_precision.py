@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.parity.average_precision import average_precision, self_ap
+from stages.parity.average_precision import average_precision, low_self_ap, self_ap
 from stages.parity.detections import Detections
 from tests.messages import raises
 from tests.stages.parity.detected import REFERENCE, detections, edited
@@ -45,3 +45,35 @@ def test_self_ap_takes_the_reference_as_labels():
     # class 3 has lost its better one of two, class 7 is whole: precision 1 up to recall 0.5, 51 of 101 points
     assert self_ap([kept], [REFERENCE], 8, 0.5)["self_ap50_95"] == pytest.approx((1 + 51 / 101) / 2)
     assert self_ap([edited(1, label=4)], [REFERENCE], 8, 0.5)["self_ap50"] == pytest.approx(0.5)
+
+
+def test_what_just_misses_the_threshold_is_neither_right_nor_wrong():
+    near = detections((10, 10, 50, 60, 3, 0.501), (60, 20, 90, 50, 3, 0.499))
+    turned = detections((10, 10, 50, 60, 3, 0.499), (60, 20, 90, 50, 3, 0.501))
+    assert self_ap([turned], [near], 8, 0.5)["self_ap50_95"] == pytest.approx(1)
+
+
+def test_low_scores_are_labels_too():
+    reference = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.3), (5, 90, 30, 120, 3, 0.02))
+    alone = detections((10, 10, 50, 60, 3, 0.95))
+    assert low_self_ap([reference], [reference], 8, 0.5) == 1.0
+    assert self_ap([alone], [reference], 8, 0.5)["self_ap50_95"] == pytest.approx(1)
+    assert low_self_ap([alone], [reference], 8, 0.5) == pytest.approx(51 / 101)  # half of the recall levels, and 0
+    ghost = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.3), (90, 90, 120, 120, 3, 0.49))
+    assert low_self_ap([ghost], [reference], 8, 0.5) == pytest.approx((51 + 50 * 2 / 3) / 101)
+
+
+def test_labels_of_low_scores_lie_above_a_limit_inside_the_model():
+    reference = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.251), (5, 90, 30, 120, 3, 0))
+    assert low_self_ap([detections((10, 10, 50, 60, 3, 0.95))], [reference], 8, 0.5) == 1.0
+
+
+def test_more_than_a_hundred_labels_are_all_counted():
+    many = detections(*((i * 10, 0, i * 10 + 9, 9, 3, 0.9 - i * 0.005) for i in range(130)))
+    assert low_self_ap([many], [many], 8, 0.5) == 1.0
+
+
+def test_boxes_without_an_area_are_no_labels():
+    empty = detections((10, 10, 10, 60, 3, 0.95), (10, 10, 5, 5, 3, 0.9))
+    assert low_self_ap([empty], [empty], 8, 0.5) is None
+    assert low_self_ap([detections()], [detections()], 8, 0.5) is None

@@ -107,3 +107,14 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
         expect(item, code)
     page = (tmp_path / "out" / "verify.html").read_text()
     assert codes_in(page).count("not-searched") == 1 + 3 * (code == "not-searched"), "the profile has its place, too"
+
+
+def test_scores_of_detections_found_again_fail_it(tmp_path):
+    """All are found, none is extra, and average precision is as before: the scores fell from 0.98 to 0.83."""
+    weaker = {"up": np.array(1, np.float16), "down": np.array(0.4, np.float16)}
+    report = verified(tmp_path, write(tmp_path / "fp16" / "model.onnx", FP16, extra=weaker))
+    assert report["verdict"] == "failed" and report["matched"] == report["reference"] and not report["extra"]
+    assert report["ap50_95_drop"] == 0.0 and report["score_error_p99"] > 0.1
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
+    assert "score became 0." in worst["score_error_p99_max"][0]["error"] and "rank_error_p99_max" in worst
+    assert report["place"] is not None and "reduce" in report["place"]["sentence"]

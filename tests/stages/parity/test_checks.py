@@ -9,11 +9,12 @@ import pytest
 
 from conf.codes import codes_in
 from conf.schema import GatesConfig
+from stages.io import defaults
 from stages.parity.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
 from stages.parity.detections import Detections, match
 from tests.messages import expect
 
-LIMITS = GatesConfig(0.005, 0.99, 0.01, 0, 0.01, 0)
+LIMITS = GatesConfig(**defaults("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}
 MEASURES = ("ap50_95_drop", "matched_fraction", "extra_fraction", "label_flips", "nonfinite")
 

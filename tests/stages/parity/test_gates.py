@@ -1,11 +1,16 @@
 import pytest
 
-from stages.parity.gates import evaluate, verdict
+from stages.parity.detections import match, summarize
+from stages.parity.gates import detection_values, evaluate, verdict
 from tests.messages import expect
+from tests.stages.parity.detected import REFERENCE, detections, edited
 
 LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
-LIMITS |= {"nonfinite_max": 0}
+LIMITS |= {"nonfinite_max": 0, "low_self_ap50_95_drop_max": 0.01, "box_error_p99_max": 0.005}
+LIMITS |= {f"{name}_error_{what}_max": 0.05 for name in ("score", "rank") for what in ("p99", "share")}
 GOOD = {"ap50_95_drop": 0.001, "matched_fraction": 0.995, "extra_fraction": 0.002, "label_flips": 0, "nonfinite": 0}
+GOOD |= {"low_self_ap50_95_drop": 0.0001, "score_error_p99": 0.01, "score_error_share": 0.0, "rank_error_p99": 0.01}
+GOOD |= {"rank_error_share": 0.0, "box_error_p99": 0.001}
 
 
 def outcome(**changes):
@@ -25,6 +30,13 @@ def test_all_within_limits_passes():
         ("extra_fraction", 0.011),
         ("label_flips", 1),
         ("nonfinite", 1),
+        ("low_self_ap50_95_drop", 0.011),
+        ("score_error_p99", 0.051),
+        ("score_error_share", 0.051),
+        ("rank_error_p99", 0.051),
+        ("rank_error_share", 0.051),
+        ("box_error_p99", 0.0051),
+        ("score_error_p99", float("nan")),
         ("ap50_95_drop", float("nan")),
         ("matched_fraction", float("nan")),
     ],
@@ -73,3 +85,12 @@ def test_a_failed_gate_names_the_three_worst():
     worst = [{"sample": f"s{i}", "output": "logits", "error": f"{i} NaN"} for i in range(5)]
     gates = evaluate(LIMITS, GOOD | {"nonfinite": 5}, worst={"nonfinite": worst})
     assert [item["sample"] for item in gates[-1]["worst"]] == ["s0", "s1", "s2"]
+
+
+def test_values_of_detections():
+    nothing = detection_values({})
+    assert nothing and not any(value is not None for value in nothing.values())
+    assert detection_values(summarize([match(detections(), REFERENCE)])) == nothing, "no reference detection"
+    values = detection_values(summarize([match(REFERENCE, edited(0, score=0.55, shift=1))]))
+    assert set(values) == set(nothing) and values["score_error_p99"] == pytest.approx(0.4, abs=0.01)
+    assert values["box_error_p99"] == pytest.approx(1 / 120, rel=0.05) and values["matched_fraction"] == 1

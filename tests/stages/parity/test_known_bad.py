@@ -89,9 +89,8 @@ def test_one_swapped_label_fails(tmp_path: Path) -> None:
 def test_one_flip_among_many_fails_whatever_the_fractions_forgive(tmp_path: Path, monkeypatch) -> None:
     from stages.parity import compare as module
 
-    forgiving = {"ap50_95_drop_max": 1, "matched_fraction_min": 0, "extra_fraction_max": 1}
-    forgiving |= {"label_flips_max": 0, "nonfinite_max": 0}
-    monkeypatch.setitem(module.DEFAULTS, "gates", forgiving)
+    forgiving = {name: 0.0 if name.endswith("_min") else 1.0 for name in module.DEFAULTS["gates"]}
+    monkeypatch.setitem(module.DEFAULTS, "gates", forgiving | {"label_flips_max": 0, "nonfinite_max": 0})
     planted = nothing("l")
     planted[1, 0, [0, 3]] = [9, -9]
     report = held(tmp_path, l=planted)
@@ -217,14 +216,14 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
 
 def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = nothing("l")
-    planted[2, 5] = 3  # of -6: far from the threshold still
+    planted[2, 5] = 2  # of -6: far from all scores that gates judge
     monkeypatch.setattr("stages.parity.locate.find_suspects", lambda *_, **options: ["the planted Add"])
     monkeypatch.setattr("stages.parity.locate.first_bad_node", lambda suspects, failed: suspects[0])
     report = held(tmp_path, l=planted)
     files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
-    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(3)
+    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(2)
     assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
-    expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 3", "locate='always'")
+    expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 2", "locate='always'")
     passed = compare(*files, feeds(), spec=SPEC)
     assert passed.passed and passed.first_bad_node is None and passed.suspects == []
     assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
@@ -272,3 +271,50 @@ def test_a_fault_beside_misread_boxes_fails(tmp_path: Path) -> None:
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
     report = compare(*files, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]}, locate=False)
     assert report.verdict == "failed" and "nonfinite" in report.reasons[0]
+
+
+# --- how many detections a model with top-k inside puts out
+
+COUNTED = """
+<ir_version: 8, opset_import: ["" : 17]>
+top_k (float[N,L] x) => (float[N,COUNT] scores, float[N,COUNT] labels, float[N,COUNT,4] boxes) {
+    scores = Slice (x, start, end, axis)
+    labels = Floor (scores)
+    wide = Unsqueeze (scores, last)
+    boxes = Mul (wide, corners)
+}
+"""
+FEED = {"x": np.array([[0.9, 0.8, 0.02], [0.9, 0.85, 0.01]], np.float32)}
+
+
+def counted(path: Path, shown: str, most: int) -> Path:
+    """Puts out what goes in as scores, `most` at most."""
+    model = onnx.parser.parse_model(COUNTED.replace("COUNT", shown))
+    weights = {"start": np.array([0]), "end": np.array([most]), "axis": np.array([1]), "last": np.array([2])}
+    weights["corners"] = np.array([20, 30, 200, 300], np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shown", "feeds", "verdict", "code"),
+    [
+        ("3", [FEED], "failed", "outputs-differ"),
+        ("K", [FEED], "not verified", "not-comparable"),
+        ("K", [FEED, FEED], "not verified", "not-comparable"),
+        ("K", [FEED, {"x": FEED["x"][:, :2]}], "passed", None),  # it varies with what goes in, and the gates judge it
+        ("K", [FEED, {"x": FEED["x"][:, :0]}], "passed", None),
+    ],
+)
+def test_a_detection_fewer(tmp_path: Path, shown: str, feeds: list, verdict: str, code: str | None) -> None:
+    kinds = [{"name": name, "kind": name} for name in ("scores", "labels")]
+    spec = {"outputs": [*kinds, {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}]}
+    files = counted(tmp_path / "fp32.onnx", shown, 3), counted(tmp_path / "fewer.onnx", "K", 2)
+    report = compare(*files, feeds, spec=spec, locate=False)
+    assert report.verdict == verdict, report.reasons
+    for reason in report.reasons:
+        expect(reason, code, 3, 2)
+    assert compare(files[0], files[0], feeds, spec=spec, locate=False).passed
+    fewer = compare(files[0], counted(tmp_path / "one.onnx", "K", 1), feeds, spec=spec, locate=False)
+    assert fewer.verdict == "failed", "what is missing was confident"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stages.data.samples import Sample
-from stages.parity.reference import freeze, read_reference
+from stages.parity.reference import freeze, joined, read_reference
 from stages.verify import write_reference
 from tests.messages import expect, raises
 from tests.stages.parity import small_detector
@@ -101,3 +101,9 @@ def test_its_index_tells_samples_apart() -> None:
     assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
     assert len({item["sha256"] for item in index}) == 3
     assert index == frozen[1].index
+
+
+def test_a_number_of_rows_that_varies_is_refused() -> None:
+    parts = [{"scores": np.zeros((2, rows), np.float32)} for rows in (5, 5, 4)]
+    with raises("wrong-shape", "'scores'", "[5]", "[4]"):
+        joined(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.parity.tensors import check_runs, compare_runs, pair_queries, query_outputs, tensor_errors
+from stages.parity.tensors import check_runs, compare_runs, in_rows, pair_queries, query_outputs, tensor_errors
 from tests.messages import expect, raises
 
 QUERIES = ("logits", "boxes")
@@ -248,3 +248,18 @@ def test_nan_is_beyond_all_steps() -> None:
 def test_what_is_newly_not_finite_is_told_apart() -> None:
     reference, other = np.array([np.nan, np.inf, 1.0, 2.0]), np.array([np.inf, np.inf, np.nan, 2.0])
     assert tensor_errors(reference, other)["nonfinite_new"] == 1
+
+
+def test_rows_of_a_model_with_top_k_inside_are_paired_by_all_that_they_hold() -> None:
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.random((2, 9)), axis=1)
+    scores[:, 3] = scores[:, 4]  # a tie, which labels and boxes tell apart
+    reference = {"scores": scores, "labels": rng.integers(0, 80, (2, 9)), "boxes": rng.random((2, 9, 4)) * 640}
+    order = np.stack([rng.permutation(9) for _ in range(2)])
+    other = {name: in_rows(value, order) for name, value in reference.items()}
+    found = pair_queries(reference, other, list(reference))
+    for name, value in reference.items():
+        np.testing.assert_array_equal(in_rows(other[name], found), value)
+    kinds = [{"name": name, "kind": name} for name in reference]
+    facts = check_runs([(reference, other)], {"outputs": kinds}, atol=0, rtol=0)
+    assert facts["status"] == "verified" and facts["matched_queries"] == 1.0
