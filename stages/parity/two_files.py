@@ -20,6 +20,7 @@ from stages.io import StageError
 from stages.onnx_files import load_model
 from stages.ort.session import CUDA, Session
 from stages.parity.hops import OpenFile, fixed_batch, open_file
+from stages.parity.reaction import digest
 from stages.progress import track
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Run:
         names: of these samples, or of the feed alone.
         reference, candidate: outputs by name.
         size: height and width of the picture that went in, in pixels; None where there is none.
+        inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
     """
 
     feed: int
@@ -47,6 +49,7 @@ class Run:
     reference: Arrays
     candidate: Arrays
     size: tuple[int, int] | None
+    inputs: Sequence[str] = ()
 
 
 class TwoFiles:
@@ -126,7 +129,7 @@ class TwoFiles:
                 count = min(batch, rows - start) if rows else 0
                 reference, candidate = (self._run_one(which, part, count) for which in (REFERENCE, CANDIDATE))
                 group = called[start : start + count] if rows else called
-                yield Run(index, start, count, group, reference, candidate, _size(part, picture))
+                yield Run(index, start, count, group, reference, candidate, _size(part, picture), _digests(part))
 
     def _model(self, which: str) -> ir.Model:
         return self.reference if which == REFERENCE else self.candidate
@@ -262,6 +265,11 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
 def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
     """Samples `start` to `start + count - 1` of axis 0."""
     return {name: array[start : start + count] for name, array in feed.items()}
+
+
+def _digests(feed: Arrays) -> list[str]:
+    rows = samples_of(feed)
+    return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
 
 
 def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
