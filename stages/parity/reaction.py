@@ -170,7 +170,7 @@ def observed(
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-def reached_outputs(model: ir.Model) -> set[str]:
+def reached_outputs(model: ir.Model) -> list[str]:
     """Names of the outputs that the value of an input can reach.
 
     A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
@@ -180,7 +180,7 @@ def reached_outputs(model: ir.Model) -> set[str]:
     for node in model.graph:
         if node.op_type not in _SHAPES and any(value in alive for value in _passed_on(node)):
             alive.update(node.outputs)
-    return {str(value.name) for value in model.graph.outputs if value in alive}
+    return [str(value.name) for value in model.graph.outputs if value in alive]
 
 
 def _passed_on(node: ir.Node) -> list[ir.Value]:
