@@ -10,7 +10,7 @@ those hold. Each part of an output is therefore held against its own scale, too.
 
 A part is hidden where the tensor rule lets pass a good share of it (FAR_SMALLER), and it is wrong where
 
-    p99 |o - r| > WRONG * max |r|                        of slices of one axis
+    p99 |o - r| > WRONG * max |r|                        of slices of one axis, and of clusters; of few values, GROSS
     more than SHARE of its values hold |o - r| > GROSS * |r|
                                                          of every part; of the values in its largest decade, and of
                                                          smaller ones that gain GROSS * max |r|
@@ -38,11 +38,12 @@ SHARE = 0.1  # of the values
 CLUSTER = 0.5
 FEWEST = 4  # values that make a scale
 _FEWEST_OF_FINE = 8
-_FEWEST_OF_DECADE = 16  # where the decade above holds values, too
+_MANY = 16  # values of a decade that is no chance; of a part whose single values count
 _TAKEN = 4.0  # a part may be hidden whose scale is this many tolerances of the output's
 _NOTHING = 2.0**-20  # of the output's largest
 _STEPS = 16 * 2.0**-24  # of FP16 below 2^-14, where it knows no smaller ones
 _DECADES = 60
+_APART = "without larger values, "
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -103,17 +104,21 @@ def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[
     if all(np.array_equal(a, b) for a, b in pairs):
         return None
     outputs = _outputs(pairs, tolerance, places)
-    parts: list[_Part] = []
-    for output in outputs:
-        last = output.r.ndim - 1
-        groups = [*_groups(last + 1)] if slices else [(last,)] if last > 0 else []
-        parts += _slices(output, groups, "")
-    if slices:
-        parts += _clusters(outputs)
-    if not parts:
+    ranks = [range(output.r.ndim) for output in outputs]
+    if not slices:
+        found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
+    else:
+        coarse, fine = (
+            [[(axis,) for axis in axes] for axes in ranks],
+            [[(0, axis) for axis in axes[1:]] for axes in ranks],
+        )
+        found = [_all_slices(outputs, coarse), _all_slices(outputs, fine), list(_clusters(outputs))]
+    count = sum(map(len, found))
+    if not count:
         return None
-    worst, whole = max(parts, key=lambda part: part.relative), outputs[0].whole
-    more = f", as are {len(parts) - 1} other parts" if len(parts) > 1 else ""
+    clearest = next(parts for parts in found if parts)
+    worst, whole = max(clearest, key=lambda part: part.relative), outputs[0].whole
+    more = f", as are {count - 1} other parts" if count > 1 else ""
     return coded(
         "hidden-by-scale",
         f"{worst.name} of output {name!r} hidden by the scale of the others{more}: |values| there reach "
@@ -154,10 +159,9 @@ def _rows(values: np.ndarray, called: Sequence[str]) -> list[str]:
 # --- slices -----------------------------------------------------------------------------------------------------------
 
 
-def _groups(rank: int) -> Iterator[tuple[int, ...]]:
-    """Axes whose indices make a slice."""
-    yield from ((axis,) for axis in range(rank))
-    yield from ((0, axis) for axis in range(1, rank))
+def _all_slices(outputs: Sequence[_Output], groups: Sequence[Sequence[tuple[int, ...]]]) -> list[_Part]:
+    """The wrong ones, by the axes whose indices make a slice."""
+    return [part for each, axes in zip(outputs, groups, strict=True) for part in _slices(each, axes, "")]
 
 
 def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> Iterator[_Part]:
@@ -214,7 +218,8 @@ def _part(
 def _is_wrong(part: _Part, tolerance: float, coarse: bool, fewest: int) -> bool:
     if part.alive < fewest:
         return False
-    of_most = coarse and part.relative > max(WRONG, tolerance) and part.p99 > _STEPS
+    bound = WRONG if part.alive >= _MANY else GROSS
+    of_most = coarse and part.relative > max(bound, tolerance) and part.p99 > _STEPS
     return of_most or part.wrong > max(SHARE * part.decade, fewest - 1)
 
 
@@ -242,14 +247,15 @@ def _clusters(outputs: Sequence[_Output]) -> Iterator[_Part]:
         inside = r <= top
         name = f"values of about one magnitude, {int(inside.sum())} of {r.size},"
         part = _part(name, r[inside], d[inside], nothing, tolerance, (np.inf, np.inf))
-        if _is_wrong(part, tolerance, coarse=False, fewest=FEWEST if apart else _FEWEST_OF_FINE):
+        if _is_wrong(part, tolerance, True, FEWEST if apart else _FEWEST_OF_FINE):
             yield part
         if not apart:
             continue
         for output in outputs:
             kept = output.r <= top
             rest = _Output(output.r * kept, output.d * kept, output.rows, part.largest, nothing, tolerance)
-            yield from _slices(rest, [*_groups(output.r.ndim)], "without larger values, ")
+            axes = range(output.r.ndim)
+            yield from _slices(rest, [*((axis,) for axis in axes), *((0, axis) for axis in axes[1:])], _APART)
 
 
 def _tops(magnitudes: np.ndarray, whole: float) -> Iterator[tuple[float, bool]]:
@@ -261,5 +267,5 @@ def _tops(magnitudes: np.ndarray, whole: float) -> Iterator[tuple[float, bool]]:
     for decade in range(1, len(counts)):
         here, above = int(counts[decade]), int(counts[decade - 1])
         apart = not above and int(counts[decade:].sum()) >= FEWEST and here > 0
-        if apart or (here >= _FEWEST_OF_DECADE and here >= CLUSTER * above):
+        if apart or (here >= _MANY and here >= CLUSTER * above):
             yield whole * 10.0**-decade, apart
