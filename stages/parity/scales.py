@@ -11,6 +11,8 @@ those hold. Each part of an output is therefore held against its own scale, too.
 A part is hidden where the tensor rule lets pass a good share of it (FAR_SMALLER), and it is wrong where
 
     p99 |o - r| > WRONG * max |r|                        of slices of one axis, and of clusters; of few values, GROSS
+    the median of |o - r| / |r| > MIDDLE                 of the values in its largest decade: of slices of one axis, and
+                                                         of what an empty decade parts from larger values
     more than SHARE of its values hold |o - r| > GROSS * |r|
                                                          of every part; of the values in its largest decade, and of
                                                          smaller ones that gain GROSS * max |r|
@@ -34,6 +36,7 @@ from conf.schema import FP16_MAX
 FAR_SMALLER = 0.1
 WRONG = 0.05  # relative error that rounding does not explain
 GROSS = 0.25  # ... of a single value
+MIDDLE = 0.1  # ... of half of the values
 SHARE = 0.1  # of the values
 CLUSTER = 0.5
 FEWEST = 4  # values that make a scale
@@ -54,7 +57,8 @@ class _Part:
     p99: float
     alive: int  # values that are not 0 in the reference
     decade: int  # ... in the largest decade
-    wrong: int
+    wrong: int  # by GROSS
+    middle: float  # relative error in the decade, the median
 
     @property
     def relative(self) -> float:
@@ -208,11 +212,12 @@ def _part(
     if largest > nothing:
         decade = r >= largest / 10
         alive, count = int(np.count_nonzero(r > nothing)), int(np.count_nonzero(decade))
+        middle = float(np.median(d[decade] / r[decade])) if float(np.median(d[decade])) > _STEPS else 0.0
         wrong = d > np.maximum(gross * np.where(decade, r, largest), _STEPS)
     else:
-        alive, count, largest, wrong = r.size, r.size, usual[0], d > gross * usual[1]
+        alive, count, largest, wrong, middle = r.size, r.size, usual[0], d > gross * usual[1], 0.0
     p99 = float(np.percentile(d, 99, method="higher"))
-    return _Part(name, largest, p99, alive, count, int(np.count_nonzero(wrong)))
+    return _Part(name, largest, p99, alive, count, int(np.count_nonzero(wrong)), middle)
 
 
 def _is_wrong(part: _Part, tolerance: float, coarse: bool, fewest: int) -> bool:
@@ -220,7 +225,8 @@ def _is_wrong(part: _Part, tolerance: float, coarse: bool, fewest: int) -> bool:
         return False
     bound = WRONG if part.alive >= _MANY else GROSS
     of_most = coarse and part.relative > max(bound, tolerance) and part.p99 > _STEPS
-    return of_most or part.wrong > max(SHARE * part.decade, fewest - 1)
+    of_middle = fewest == FEWEST <= part.decade and part.middle > max(MIDDLE, tolerance)
+    return of_most or of_middle or part.wrong > max(SHARE * part.decade, fewest - 1)
 
 
 def _called(output: _Output, group: tuple[int, ...], where: np.ndarray) -> str:
