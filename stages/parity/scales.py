@@ -46,6 +46,7 @@ _TAKEN = 4.0  # a part may be hidden whose scale is this many tolerances of the 
 _NOTHING = 2.0**-20  # of the output's largest
 _STEPS = 16 * 2.0**-24  # of FP16 below 2^-14, where it knows no smaller ones
 _DECADES = 60
+_MOST = 4000  # slices of a kind that are looked into, those with the largest relative errors
 _APART = "without larger values, "
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -94,29 +95,27 @@ def hidden_by_scale(name: str, pairs: Pairs, tolerance: float, places: Sequence[
         tolerance: of the tensor rule.
         places: by run, what its samples are called; or what the run is called, where it has one name and several rows.
     """
-    return _worst(name, pairs, tolerance, places, slices=True)
+    return _worst(name, pairs, tolerance, places, everywhere=True)
 
 
 def hidden_columns(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]]) -> str | None:
     """`hidden_by_scale` of the last axis alone: of rows that may rightly be others."""
-    return _worst(name, pairs, tolerance, places, slices=False)
+    return _worst(name, pairs, tolerance, places, everywhere=False)
 
 
-def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], slices: bool) -> str | None:
+def _worst(name: str, pairs: Pairs, tolerance: float, places: Sequence[Sequence[str]], everywhere: bool) -> str | None:
     if not pairs or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
         return None
     if all(np.array_equal(a, b) for a, b in pairs):
         return None
     outputs = _outputs(pairs, tolerance, places)
     ranks = [range(output.r.ndim) for output in outputs]
-    if not slices:
-        found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
+    if everywhere:
+        of_axes = _all_slices(outputs, [[(axis,) for axis in axes] for axes in ranks])
+        of_samples = _all_slices(outputs, [[(0, axis) for axis in axes[1:]] for axes in ranks])
+        found = [of_axes, of_samples, [*_clusters(outputs)]]
     else:
-        coarse, fine = (
-            [[(axis,) for axis in axes] for axes in ranks],
-            [[(0, axis) for axis in axes[1:]] for axes in ranks],
-        )
-        found = [_all_slices(outputs, coarse), _all_slices(outputs, fine), list(_clusters(outputs))]
+        found = [_all_slices(outputs, [[(axes[-1],)] if len(axes) > 1 else [] for axes in ranks])]
     count = sum(map(len, found))
     if not count:
         return None
@@ -183,7 +182,9 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
             continue
         usual = _usual(r, largest, axes, output.nothing, far)
         doubted &= (largest > output.nothing) | (error > WRONG * usual[0])
-        for where in np.argwhere(doubted):
+        places = np.argwhere(doubted)
+        by_error = np.argsort(-(error[doubted] / np.maximum(largest[doubted], output.nothing)), kind="stable")
+        for where in places[by_error[:_MOST]]:
             index: list[int | slice] = [slice(None)] * r.ndim
             for axis, i in zip(group, where, strict=True):
                 index[axis] = int(i)
@@ -247,8 +248,7 @@ def _clusters(outputs: Sequence[_Output]) -> Iterator[_Part]:
     whole, nothing, tolerance = outputs[0].whole, outputs[0].nothing, outputs[0].tolerance
     if not whole or not any(output.d.any() for output in outputs):
         return
-    r = np.concatenate([output.r.ravel() for output in outputs])
-    d = np.concatenate([output.d.ravel() for output in outputs])
+    r, d = (_flat([getattr(output, side) for output in outputs]) for side in ("r", "d"))
     for top, apart in _tops(r[r > nothing], whole):
         inside = r <= top
         name = f"values of about one magnitude, {int(inside.sum())} of {r.size},"
@@ -262,6 +262,11 @@ def _clusters(outputs: Sequence[_Output]) -> Iterator[_Part]:
             rest = _Output(output.r * kept, output.d * kept, output.rows, part.largest, nothing, tolerance)
             axes = range(output.r.ndim)
             yield from _slices(rest, [*((axis,) for axis in axes), *((0, axis) for axis in axes[1:])], _APART)
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Without a copy of a single one."""
+    return arrays[0].ravel() if len(arrays) == 1 else np.concatenate([each.ravel() for each in arrays])
 
 
 def _tops(magnitudes: np.ndarray, whole: float) -> Iterator[tuple[float, bool]]:
