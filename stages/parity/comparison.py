@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from stages.parity.outputs import (
     confident_queries,
     detections_of,
 )
-from stages.parity.reaction import Reactions, observed, reactions
+from stages.parity.reaction import Reached, Reactions, observed, reactions
 from stages.parity.reference import UNTRAINED
 from stages.parity.row_order import in_another_order
 from stages.parity.scales import hidden_by_scale, hidden_columns
@@ -277,11 +277,11 @@ class Comparison:
 
     # --- all tasks
 
-    def reactions(self, judged: Judged, reached: tuple[Collection[str], Collection[str]]) -> Reactions:
+    def reactions(self, judged: Judged, reached: tuple[Reached, Reached]) -> Reactions:
         """Whether outputs react to the input, added to what was judged.
 
         Args:
-            reached: outputs that inputs reach, in the reference and in the candidate.
+            reached: of stages.parity.reaction.reached_outputs, of the reference and of the candidate.
         """
         found = reactions(observed(self._runs, reached, self._of_task))
         for passed, reasons in ((False, found.failures), (None, found.unknown)):

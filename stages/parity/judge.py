@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from conf.schema import VerifyConfig
@@ -43,26 +43,19 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     """Whether outputs on the first samples of the reference react to the input.
 
     Args:
-        facts: {reached: names of outputs, by "reference" and "file"; not_floats: names}, of the graphs; None: all
-            outputs are floats that inputs reach.
+        facts: {reached: of reached_outputs, by "reference" and "file"; not_floats: names of outputs}; None: no graph is
+            asked, and all outputs are floats.
     """
-    reached = facts["reached"] if facts else {"reference": list(outputs), "file": list(outputs)}
     together = [output["name"] for output in reference.spec["outputs"] if output.get("kind")]
     together = together if task_of(reference.spec) == DETECTIONS else []
     together += facts["not_floats"] if facts else []
-    return reactions(
-        [
-            Observed(
-                name,
-                [*reference.outputs[name][: len(value)]],
-                [*value],
-                reference.sha256[: len(value)],
-                name not in together,
-                (name in reached["reference"], name in reached["file"]),
-            )
-            for name, value in outputs.items()
-        ]
-    )
+    sides = [facts["reached"][which] for which in ("reference", "file")] if facts else []
+    seen = []
+    for name, value in outputs.items():
+        rows = ([*reference.outputs[name][: len(value)]], [*value], reference.sha256[: len(value)])
+        one = Observed(name, *rows, name not in together)
+        seen.append(replace(one, reached=(sides[0].get(name, ()), sides[1].get(name, ()))) if facts else one)
+    return reactions(seen)
 
 
 def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:

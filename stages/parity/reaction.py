@@ -3,7 +3,7 @@
     failed         no value of an input reaches the output (reached_outputs), and one does in the reference's file; or
                    the output is the same on samples that differ, while the reference's moves by more than STEPS of FP16
     not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
-                   that the output is right on any other input
+                   that the output is right on any other input; or one of several inputs no longer reaches the output
     open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
                    nothing from what was compared on them
 
@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 _SHAPES = frozenset({"Shape", "Size"})  # read no values
 _PRODUCTS = frozenset({"Mul", "MatMul", "Gemm", "Conv", "ConvTranspose"})  # of their first two inputs
+_KNOWN = ("the input",)  # where no graph is asked
 _FIRST = 1024  # values of a weight that are looked at before all of them
+
+
+Reached = Mapping[str, Collection[str]]  # inputs by output
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Observed:
         reference, candidate: one array for each sample.
         samples: a digest of each sample's inputs.
         always: whether it counts alone, see above.
-        reached: whether a value of an input reaches it in the reference's file, and in the candidate.
+        reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
     """
 
     name: str
@@ -50,7 +54,7 @@ class Observed:
     candidate: Sequence[np.ndarray]
     samples: Sequence[str]
     always: bool = True
-    reached: tuple[bool, bool] = (True, True)
+    reached: tuple[Collection[str], Collection[str]] = (_KNOWN, _KNOWN)
 
 
 @dataclass
@@ -82,6 +86,10 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
     for output in outputs:
         if why := _fault(output):
             found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
+        elif lost := [name for name in output.reached[0] if name not in output.reached[1]]:
+            named = ", ".join(map(repr, lost))
+            said = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
+            found.unknown[output.name] = coded("input-ignored", said)
         elif why := _unmoved(output):
             said = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
             unmoved[output.name] = coded("input-ignored", said)
@@ -89,7 +97,7 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
             left_open.append(output)
     none_moves = len(unmoved) == len(outputs)
     alone = {output.name for output in outputs if output.always or none_moves}
-    found.unknown = {name: said for name, said in unmoved.items() if name in alone}
+    found.unknown |= {name: said for name, said in unmoved.items() if name in alone}
     if left_open:
         count = max(len(output.samples) for output in left_open)
         samples = "there is one sample" if count == 1 else f"the {count} samples are all alike"
@@ -101,7 +109,7 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
 
 def _fault(output: Observed) -> str:
     """Why an output does not react as it should, or nothing."""
-    if output.reached == (True, False):
+    if output.reached[0] and not output.reached[1]:
         return "no value of an input reaches it, and one does in the reference"
     if len({*output.samples}) < 2 or not _is_constant(output.candidate) or not _moves(output.reference):
         return ""
@@ -142,9 +150,7 @@ def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
     return all(np.array_equal(first, each, equal_nan=nan) for each in arrays[1:])
 
 
-def observed(
-    runs: Sequence[Run], reached: tuple[Collection[str], Collection[str]], together: Collection[str]
-) -> list[Observed]:
+def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Collection[str]) -> list[Observed]:
     """The outputs of two files; by row where axis 0 of inputs and outputs counts the same, else by run.
 
     Args:
@@ -162,7 +168,7 @@ def observed(
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
             samples = [" ".join(run.inputs) for run in runs]
         always = np.asarray(first).dtype.kind == "f" and name not in together
-        reaches = (name in reached[0], name in reached[1])
+        reaches = (reached[0].get(name, ()), reached[1].get(name, ()))
         found.append(Observed(name, reference, candidate, samples, always, reaches))
     return found
 
@@ -170,17 +176,19 @@ def observed(
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-def reached_outputs(model: ir.Model) -> list[str]:
-    """Names of the outputs that the value of an input can reach.
+def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
+    """By output, the inputs of which a value can reach it.
 
     A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
     pass nothing on. Nodes with bodies, and functions, pass on all that they read.
     """
-    alive = {value for value in model.graph.inputs if not value.is_initializer()}
+    none: frozenset[str] = frozenset()
+    inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
     for node in model.graph:
-        if node.op_type not in _SHAPES and any(value in alive for value in _passed_on(node)):
-            alive.update(node.outputs)
-    return [str(value.name) for value in model.graph.outputs if value in alive]
+        if node.op_type not in _SHAPES:
+            read = none.union(*(inputs.get(value, none) for value in _passed_on(node)))
+            inputs.update(dict.fromkeys(node.outputs, read))
+    return {str(value.name): sorted(inputs.get(value, none)) for value in model.graph.outputs}
 
 
 def _passed_on(node: ir.Node) -> list[ir.Value]:

@@ -99,6 +99,20 @@ def test_random_models_whose_weights_became_zero(seed: int, tmp_path: Path) -> N
     expect(report.reasons[0], "input-ignored", "'y'")
 
 
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
+def test_an_input_of_several_that_no_longer_reaches_the_output(op: str, tmp_path: Path) -> None:
+    signature = "(float[N,3] x, float[N,3] mask) => (float[N,3] y)"
+    reference = f"{signature} <float c = {{1.0}}> {{ m = {op} (mask, c)  y = {op} (x, m) }}"
+    lost = f"{signature} <float c = {{1.0}}> {{ m = {op} (c, c)  y = {op} (x, m) }}"
+    files = model(tmp_path / "a.onnx", reference), model(tmp_path / "b.onnx", lost)
+    still = np.ones_like(X) if op in ("Mul", "Max") else np.zeros_like(X)
+    inputs = {"x": X, "mask": still if op != "Add" else np.ones_like(X)}
+    report = compare(*files, inputs, locate=False, tolerance=1.0)
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "input-ignored", "'y'", "'mask'")
+    assert compare(files[0], files[0], inputs, locate=False).passed
+
+
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -163,4 +177,4 @@ def test_digests_tell_inputs_apart() -> None:
 def test_what_inputs_reach(body: str, reached: bool) -> None:
     text = ignoring(body, ", bool t = {1}")
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
-    assert reached_outputs(ir.from_proto(proto)) == ["y"] * reached
+    assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}
