@@ -154,7 +154,8 @@ class Comparison:
         for name in names:
             errors = self._output_errors(name, pairs[name])
             places = [run.names for run in self._runs]
-            if hidden := hidden_columns(name, pairs[name], self._tolerance, places):
+            has_values = pairs[name][0][0].ndim > 2  # [N, n] has but rows
+            if has_values and (hidden := hidden_columns(name, pairs[name], self._tolerance, places)):
                 self._hidden[name] = hidden
             kept = [
                 np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
