@@ -14,7 +14,8 @@ from typing import Any
 FP16_MAX = 65504.0
 # What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
 VERIFIABLE = (
-    *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "accumulation"),
+    *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "reaction"),
+    "accumulation",
     *("trace", "slim", "engine"),
 )
 # Passes that repair.passes may name, and all that stages.graph.repair has.

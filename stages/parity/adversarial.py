@@ -13,7 +13,7 @@ import numpy as np
 
 from conf.schema import VerifyConfig
 from stages.io import StageError
-from stages.parity.checks import FAILED, NOT_VERIFIED, same_detections
+from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from stages.parity.hops import Hop, OpenFile, max_abs, measure, run_file
 from stages.parity.outputs import DETECTIONS, task_of
 from stages.parity.plain_outputs import plain_outputs, same_plain
@@ -52,13 +52,15 @@ def judged(reference: Reference, hop: Hop, options: VerifyConfig) -> dict[str, A
         bad = [name for i, name in enumerate(reference.names) if not _finite(hop.outputs, i)]
         reason = f"{hop.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
         return {"state": FAILED, "reason": reason}
+    plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
         plain = same_plain(reference.outputs, hop.outputs, reference.spec, options.gates)
         if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
             return plain
     if reference.unusable:
         return {"state": NOT_VERIFIED, "reason": f"all outputs are finite, and {reference.unusable}"}
-    return same_detections(hop.matchings, options.gates)
+    same = same_detections(hop.matchings, options.gates)
+    return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
 
 
 def _finite(outputs: Outputs, sample: int) -> bool:

@@ -93,6 +93,7 @@ def _measure(
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return facts | {"state": NOT_VERIFIED, "reason": reason}
     detector = task_of(reference.spec) == DETECTIONS
+    plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
         before = {name: value[rows] for name, value in hop.outputs.items()}
         plain = same_plain(before, outputs, reference.spec, options.gates)
@@ -113,7 +114,7 @@ def _measure(
     if same["state"] == FAILED:
         differs = [bool(one.missed or len(one.extra)) for one in matchings]
         same["samples"] = _first_run(reference, rows, size, differs)
-    return facts | same
+    return facts | (same if same["state"] == FAILED or plain["state"] == VERIFIED else plain)
 
 
 def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:

@@ -52,6 +52,7 @@ from stages.parity.outputs import DETECTIONS, task_of
 from stages.parity.page import render
 from stages.parity.pins import suggested_pins
 from stages.parity.plot_data import write_data
+from stages.parity.reaction import reached_outputs
 from stages.parity.reference import Reference
 from stages.parity.worst import worst_samples
 from stages.reconversion import Conversion
@@ -113,12 +114,19 @@ def verify(
     total = len(reference.names)
     subset = min(SUBSET, total)
 
+    fp32 = load_model(files["slim"])
+    not_floats = [
+        str(value.name) for value in fp32.graph.outputs if value.dtype and not value.dtype.is_floating_point()
+    ]
+
     def measured(path: Path, count: int, sizes: Sequence[int]) -> Hop:
         opened = open_file(path, options.evaluation.value)
         hop = measure_file(path, reference, count, options, opened)
         facts = {
             "adversarial": measure_adversarial(opened, path, adversarial, options),
             "batches": measure_batches(opened, path, reference, hop, sizes, options),
+            "reached": {"reference": reached_outputs(fp32), "file": reached_outputs(load_model(path))},
+            "not_floats": not_floats,
         }
         return replace(hop, facts=hop.facts | facts)
 

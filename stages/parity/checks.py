@@ -6,6 +6,7 @@
     tensors            other outputs, within the gate
     batch              the same at batch 1 and at opt and max of the engine's profiles
     adversarial        white, black and noisy pictures: finite outputs, and the same detections
+    reaction           outputs change with the input where the reference's do (stages.parity.reaction)
     accumulation       kernels that add up in FP16 inside a node
 
 A failed check fails the verdict. One that was not verified leaves it as it is, unless verify.require names it: then
@@ -22,6 +23,7 @@ from conf.codes import coded
 from conf.schema import Evaluation, GatesConfig
 from stages.parity.detections import Matching, summarize
 from stages.parity.gates import detection_values, detects, evaluate
+from stages.parity.reaction import Reactions
 
 VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
 NAMED = 10  # nodes of a sentence; details.json has all
@@ -33,18 +35,20 @@ _GATES = {
 }
 
 
-def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], reacted: Reactions) -> list[dict[str, Any]]:
     """The checks of a final file, each {check, state, reason}.
 
     Args:
         gates: see stages.parity.gates.evaluate.
         facts: of the final hop: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
+        reacted: whether its outputs react to the input.
     """
     by_check = {name: [gate for gate in gates if gate["measures"] in what] for name, what in _GATES.items()}
     by_check.pop("classes" if detects(gates) else "detections")  # both have label flips
     rows = [_by_gates(name, found) for name, found in by_check.items() if found]
     for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
         rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})
+    rows.append({"check": "reaction"} | _reaction(reacted))
     return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"], facts["not_split"])]
 
 
@@ -96,6 +100,14 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
     said = f"kernels that add up in FP16: the sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
     return coded("sums-not-rounded", said)
+
+
+def _reaction(reacted: Reactions) -> dict[str, Any]:
+    if reacted.failures:
+        return {"state": FAILED, "reason": "; ".join(reacted.failures.values())}
+    if unknown := [*reacted.unknown.values(), *filter(None, [reacted.open])]:
+        return {"state": NOT_VERIFIED, "reason": "; ".join(unknown)}
+    return {"state": VERIFIED, "reason": "the outputs change with the input"}
 
 
 def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from stages.parity import gates
 from stages.parity.comparison import Comparison
 from stages.parity.output_errors import OutputErrors
 from stages.parity.outputs import TENSORS, check_spec, task_of
+from stages.parity.reaction import reached_outputs
 from stages.parity.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from stages.parity.tensors import query_outputs
 from stages.parity.two_files import TwoFiles
@@ -156,6 +157,7 @@ def compare(
     judged.failures += shape_faults
     judged.elsewhere += shape_faults
     judged.unknown += [files.shapes_unknown] if files.shapes_unknown else []
+    reacted = seen.reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     infinite, zero = empty_comparisons(runs)
     if len(infinite) == len(judged.outputs):
         judged.unknown += infinite
@@ -178,7 +180,7 @@ def compare(
         left_out=pictures.left_out if pictures is not None else {},
         preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
     )
-    said = [*judged.unknown, *judged.unjudged, *judged.hidden, *infinite, *zero]
+    said = [*judged.unknown, *judged.unjudged, *infinite, *zero, *filter(None, [reacted.open])]
     said += overflowing if report.passed else []
     said += outside_range(feeds, entry) if pictures is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]

@@ -24,9 +24,10 @@ from stages.parity.outputs import (
     confident_queries,
     detections_of,
 )
+from stages.parity.reaction import Reached, Reactions, observed, reactions
 from stages.parity.reference import UNTRAINED
 from stages.parity.row_order import in_another_order
-from stages.parity.scales import hidden_by_scale
+from stages.parity.scales import hidden_by_scale, hidden_columns
 from stages.parity.score_errors import share_beyond
 from stages.parity.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 from stages.parity.two_files import Run
@@ -40,8 +41,7 @@ CONFIDENT_BEYOND = 0.25
 @dataclass
 class Judged:
     """What was found: errors by output, metrics of the task, reasons to fail, what could not be verified, and what is
-    beyond the tensor rule where it does not judge, or hidden from it by the scale of an output. `elsewhere` holds those
-    reasons that no node is to blame for.
+    beyond the tensor rule where it does not judge. `elsewhere` holds those reasons that no node is to blame for.
     """
 
     outputs: dict[str, OutputErrors]
@@ -50,7 +50,6 @@ class Judged:
     failures: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
-    hidden: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
 
 
@@ -85,7 +84,7 @@ class Comparison:
         self._of_task: list[str] = []
         self._found: list[tuple[Detections, Detections]] = []
         self._matchings: list[Matching] = []
-        self._hidden: dict[str, str | None] = {}
+        self._hidden: dict[str, str] = {}  # of queries, what the scale of their columns hides
         self._beyond: list[int] = []  # queries beyond the tensor rule, by sample
         self._sure_beyond: dict[str, float] = {}  # by output, the share of those above the score threshold
         for run in runs:
@@ -108,19 +107,18 @@ class Comparison:
         for name, errors in result.outputs.items():
             if name not in self._of_task and errors.passed is not True:
                 (result.failures if errors.passed is False else result.unknown).append(errors.reason)
-            hidden = self._hidden.get(name)
-            if hidden and (errors.passed if name not in self._of_task else errors.paired and not self._untrained):
-                result.hidden.append(hidden)
         self._judge_row_order(result)
         return result
 
     def _measured(self, name: str) -> OutputErrors:
-        return self._output_errors(
-            name, [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
-        )
+        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
+        errors = self._output_errors(name, pairs)
+        if not errors.passed or name in self._of_task:
+            return errors
+        hidden = hidden_by_scale(name, pairs, self._tolerance, [run.names for run in self._runs])
+        return replace(errors, passed=None, reason=hidden) if hidden else errors
 
     def _output_errors(self, name: str, pairs: list[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
-        self._hidden[name] = hidden_by_scale(name, pairs, self._tolerance, [run.names for run in self._runs])
         return output_errors(name, pairs, self._tolerance, [run.names[0] for run in self._runs])
 
     def _judge_row_order(self, result: Judged) -> None:
@@ -157,6 +155,10 @@ class Comparison:
         beyond: list[list[np.ndarray]] = []  # by output and run
         for name in names:
             errors = self._output_errors(name, pairs[name])
+            places = [run.names for run in self._runs]
+            has_values = pairs[name][0][0].ndim > 2  # [N, n] has but rows
+            if has_values and (hidden := hidden_columns(name, pairs[name], self._tolerance, places)):
+                self._hidden[name] = hidden
             kept = [
                 np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
                 for side in (0, 1)
@@ -201,6 +203,7 @@ class Comparison:
                 unknown.append(coded("not-finite", said))
             elif errors.paired and not failures and not self._untrained:
                 self._judge_values(name, errors, unknown, result.unjudged)
+                unknown += [self._hidden[name]] if name in self._hidden else []
         good = False if failures else None if unknown else True
         for name, errors in taking_part.items():
             outputs[name] = self._of_untrained(errors) if self._untrained else self._of_trained(errors, good)
@@ -304,6 +307,24 @@ class Comparison:
         elif flips := metrics["label_flips"]:
             said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
             result.failures.append(said)
+
+    # --- all tasks
+
+    def reactions(self, judged: Judged, reached: tuple[Reached, Reached]) -> Reactions:
+        """Whether outputs react to the input, added to what was judged.
+
+        Args:
+            reached: of stages.parity.reaction.reached_outputs, of the reference and of the candidate.
+        """
+        found = reactions(observed(self._runs, reached, self._of_task))
+        for passed, reasons in ((False, found.failures), (None, found.unknown)):
+            for name, reason in reasons.items():
+                if judged.outputs[name].passed:
+                    judged.outputs[name] = replace(judged.outputs[name], passed=passed, reason=reason)
+        judged.failures += found.failures.values()
+        judged.unknown += found.unknown.values()
+        judged.elsewhere += found.unknown.values()
+        return found
 
     def worst_sample(self) -> tuple[Run, int] | None:
         """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs. After

@@ -26,7 +26,7 @@ from stages.parity import gates
 from stages.parity.adversarial import judged
 from stages.parity.checks import FAILED, NOT_VERIFIED, VERIFIED
 from stages.parity.hops import filled, headline, max_abs, measure
-from stages.parity.judge import gates_of
+from stages.parity.judge import gates_of, reactions_of
 from stages.parity.reference import Outputs, Reference, groups, joined
 from stages.progress import track
 
@@ -145,7 +145,7 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dic
         return facts | {"state": FAILED, "reason": fault}
     hop = measure(reference, outputs, options)
     evaluated = gates_of(reference, hop, options)
-    verdict = gates.verdict(evaluated)
+    verdict = gates.verdict(evaluated, list(reactions_of(reference, outputs).failures.values()))
     said = {"state": _STATES[verdict["verdict"]], "reason": "; ".join(verdict["reasons"])}
     more = {"nan": hop.facts["nan"], "inf": hop.facts["inf"], "detections": hop.facts["detections"]}
     return facts | said | headline(hop.facts) | more | {"gates": evaluated}

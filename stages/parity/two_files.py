@@ -22,6 +22,7 @@ from stages.onnx_files import load_model
 from stages.ort.session import CUDA, Session
 from stages.parity.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
 from stages.parity.hops import OpenFile, fixed_batch, open_file
+from stages.parity.reaction import digest
 from stages.progress import track
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Run:
         names: of these samples, or of the feed alone.
         reference, candidate: outputs by name.
         size: height and width of the picture that went in, in pixels; None where there is none.
+        inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
     """
 
     feed: int
@@ -49,6 +51,7 @@ class Run:
     reference: Arrays
     candidate: Arrays
     size: tuple[int, int] | None
+    inputs: Sequence[str] = ()
 
 
 class TwoFiles:
@@ -138,7 +141,7 @@ class TwoFiles:
                 if UNROUNDED in self._open and self.shape_fault is None:
                     got = self._run_one(UNROUNDED, part, count)
                     self.shape_fault = shape_fault(reference, got, self._shape_nodes, group[0])
-                yield Run(index, start, count, group, reference, candidate, _size(part, picture))
+                yield Run(index, start, count, group, reference, candidate, _size(part, picture), _digests(part))
 
     def _open_unrounded(self) -> None:
         try:
@@ -280,6 +283,11 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
 def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
     """Samples `start` to `start + count - 1` of axis 0."""
     return {name: array[start : start + count] for name, array in feed.items()}
+
+
+def _digests(feed: Arrays) -> list[str]:
+    rows = samples_of(feed)
+    return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
 
 
 def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:

@@ -12,6 +12,7 @@ from conf.schema import GatesConfig
 from stages.io import defaults
 from stages.parity.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
 from stages.parity.detections import Detections, match
+from stages.parity.reaction import Reactions
 from tests.messages import expect
 
 LIMITS = GatesConfig(**defaults("verify/detection")["gates"])
@@ -23,9 +24,11 @@ def gate(measures: str, passed: bool | None = True, reason: str = "held") -> dic
     return {"measures": measures, "passed": passed, "reason": reason}
 
 
-def rows(gates: list[dict[str, Any]] | None = None, **facts: Any) -> dict[str, dict[str, Any]]:
+def rows(
+    gates: list[dict[str, Any]] | None = None, reacted: Reactions | None = None, **facts: Any
+) -> dict[str, dict[str, Any]]:
     known = {"evaluation": "fp32-cpu", "not_split": {}, "batches": FINE, "adversarial": FINE}
-    checks = checks_of(gates or [gate(name) for name in MEASURES], known | facts)
+    checks = checks_of(gates or [gate(name) for name in MEASURES], known | facts, reacted or Reactions())
     return {check["check"]: check for check in checks}
 
 
@@ -42,7 +45,7 @@ def same(before: Detections, now: Detections) -> dict[str, Any]:
 
 def test_every_check_has_its_row() -> None:
     assert {name: row["state"] for name, row in rows().items()} == dict.fromkeys(
-        ("detections", "average_precision", "batch", "adversarial", "accumulation"), "verified"
+        ("detections", "average_precision", "batch", "adversarial", "reaction", "accumulation"), "verified"
     )
     assert rows()["detections"]["reason"] == "held; held; held"
 
@@ -118,3 +121,17 @@ def test_where_nothing_was_found_nothing_may_appear() -> None:
     row = same(nothing, found((0, 1, 0.9)))
     assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
     expect(row["reason"], None, 1)
+
+
+@pytest.mark.parametrize(
+    ("reacted", "state", "said"),
+    [
+        (Reactions(failures={"y": "still"}, unknown={"z": "unknown"}), "failed", "still"),
+        (Reactions(unknown={"z": "unknown"}, open="alike"), "not verified", "unknown; alike"),
+        (Reactions(open="alike"), "not verified", "alike"),
+    ],
+)
+def test_whether_outputs_react(reacted: Reactions, state: str, said: str) -> None:
+    row = rows(reacted=reacted)["reaction"]
+    assert (row["state"], row["reason"]) == (state, said)
+    assert failures([row]) == (["reaction: still"] if state == "failed" else [])

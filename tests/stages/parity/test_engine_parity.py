@@ -73,6 +73,12 @@ def test_one_wrong_point_fails_the_engine_and_is_named() -> None:
     assert parity["matched_fraction"] == 1.0, "the headline is that of opt"
 
 
+def test_an_engine_that_ignores_its_input_is_said_to() -> None:
+    parity = held(lambda x: outputs_of(np.ones_like(x)))
+    assert parity["state"] == "failed"
+    expect(parity["points"][0]["reason"], "input-ignored", "'boxes'", "'logits'")
+
+
 def test_nan_fails_wherever_it_is() -> None:
     def broken(x: np.ndarray) -> Rows:
         outputs = outputs_of(x)

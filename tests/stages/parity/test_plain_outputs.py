@@ -121,7 +121,7 @@ def test_a_good_classifier_passes_and_has_the_gates_of_one(tmp_path: Path) -> No
     assert [gate["gate"] for gate in verdict["gates"]] == ["label_flips_max", "tensor_error_max", "nonfinite_max"]
     states = {check["check"]: check["state"] for check in report["checks"]}
     assert states == {
-        **dict.fromkeys(("classes", "tensors", "batch", "adversarial"), "verified"),
+        **dict.fromkeys(("classes", "tensors", "batch", "adversarial", "reaction"), "verified"),
         "accumulation": "not verified",
     }
     assert not any("detections" in item or "precision" in item for item in report["not_verified"])

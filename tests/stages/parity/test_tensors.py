@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -178,6 +180,18 @@ def test_difference_of_trained_weights_is_an_error_and_of_untrained_ones_not_ver
     expect(result["reason"], "weights-random", *facts)
     with raises("outputs-differ", *facts):
         judge(reference, other, trained=True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+def test_a_large_output_does_not_hide_a_small_one(size: int) -> None:
+    reference = {"map": np.ones((1, 50_000)), "count": np.ones((1, size))}
+    options: dict[str, Any] = {"atol": 1e-3, "rtol": 1e-3}
+    wrong = reference | {"count": np.full((1, size), 2.0)}
+    with raises("outputs-differ", "'count'", "0.00%", "90%"):
+        check_runs([(reference, wrong)], {"outputs": []}, **options)
+    kink = reference["map"].copy()
+    kink[0, :30] = 2
+    assert check_runs([(reference, reference | {"map": kink})], {"outputs": []}, **options)["status"] == "verified"
 
 
 @pytest.mark.parametrize("trained", [True, False])
