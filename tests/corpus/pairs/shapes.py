@@ -16,8 +16,8 @@ from tests.corpus.pairs import Pair
 
 # `n` is 300, the width of x; `f` is it as a float, `k` a constant; the size `i` is made of them. `seen` reacts to the
 # input where `y` has but a size of it.
-HEAD = """<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => ({output} y, float[b, 300] seen) <{type} k = {{0}},
-    int64[1] one = {{1}}, int64[1] zero = {{0}},
+HEAD = """<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => ({output} y, float[b, 300] seen)
+    <{type} k = {{0}}, int64[1] one = {{1}}, int64[1] zero = {{0}},
     int64 c0 = {{0}}, int64 c1 = {{1}}, int64 c200 = {{200}}, {type} half = {{0}}>
 {{ shape = Shape<start = 1>(x) f = Cast<to = {to}>(shape) {arithmetic} i = Cast<to = 7>(m) {body} seen = Neg(x) }}"""
 MUL = "m = Mul(f, k)"
