@@ -247,7 +247,8 @@ def test_the_command_line(project: Path) -> None:
         done = in_workspace(project, "python", "-m", "pipeline.compare", *wrong)
         assert done.returncode == 2
         expect(done.stderr, code, *facts)
-    (project / "runs/compare.html.partial").mkdir()
+    (project / "runs/compare.html").unlink()
+    (project / "runs/compare.html").mkdir()
     done = in_workspace(project, "python", "-m", "pipeline.compare")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     expect(done.stderr, "file-unwritable", project / "runs/compare.html")

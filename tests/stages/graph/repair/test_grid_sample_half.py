@@ -1,4 +1,7 @@
-"""Gathers in FP16 sample as well as GridSample in FP16: positions stay FP32, and by that alone."""
+"""Gathers in FP16 sample as well as GridSample in FP16: positions stay FP32, and by that alone.
+
+The rule for indices keeps those FP32 by itself; the fractions, of which the weights are made, stay so as declared.
+"""
 
 from __future__ import annotations
 
@@ -47,4 +50,4 @@ def test_as_good_as_grid_sample_in_half(width: int, tmp_path: Path) -> None:
         kept = [entry for entry in node.metadata_props if entry.key != FLOAT32]
         del node.metadata_props[:]
         node.metadata_props.extend(kept)
-    assert error(undeclared, feed, exact, tmp_path) > 1.3 * sampled
+    assert error(undeclared, feed, exact, tmp_path) > 1.02 * sampled
