@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,9 +97,9 @@ def test_jobs_leave_the_project_as_it_was_but_for_runs_cache_and_mlflow(
 
 @pytest.mark.slow
 def test_a_second_time_nothing_runs_that_had_ended(
-    parallel: tuple[Path, "subprocess.CompletedProcess[str]"],
+    parallel: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
 ) -> None:
-    workspace, _ = parallel
+    workspace = shutil.copytree(parallel[0], tmp_path / "workspace", symlinks=True)
     done = sweep(
         workspace, "precision=fp16,fp32", "verify.batch=2", "model.checkpoint=mine/weights.safetensors", *JOBLIB
     )
