@@ -136,9 +136,9 @@ def test_another_machine_takes_from_the_remote_what_the_sweep_made_but_no_engine
 
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing_that_had_finished(
-    parallel: tuple[Path, "subprocess.CompletedProcess[str]"],
+    parallel: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path
 ) -> None:
-    workspace, _ = parallel
+    workspace = shutil.copytree(parallel[0], tmp_path / "workspace", symlinks=True)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [sys.executable, "-m", "pipeline", "-m", *FEW, "precision.data_max=64", "decoder=rtdetrv2,dfine", *JOBLIB]
     before = last_start(workspace)
