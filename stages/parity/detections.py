@@ -308,7 +308,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "box_error_px": _spread(box_error_px),
         "box_error": _spread(box_error_px / (extent_px or 1.0)),
         "score_error": _spread(score_error),
-        "score_error_share": share_beyond(score_error),
+        "score_error_share": share_beyond(score_error, spared=2),
         "rank_error": _spread(all_but_one(rank_error)),
         "rank_error_share": share_beyond(rank_error),
         "rank_changes": sum(m.rank_changes for m in matchings),

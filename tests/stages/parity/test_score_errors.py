@@ -43,4 +43,5 @@ def test_one_error_is_left_out() -> None:
     assert all_but_one(np.array([0.5])) == pytest.approx([0.5])
     assert share_beyond(np.array([0.5, 0, 0, 0])) == 0.0
     assert share_beyond(np.array([0.5, 0.5, 0, 0])) == 0.25
+    assert share_beyond(np.array([0.5, 0.5, 0.5, 0]), spared=2) == 0.25
     assert share_beyond(np.array([])) is None
