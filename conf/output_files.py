@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -64,17 +65,15 @@ def is_protected(path: Path) -> bool:
 def written_whole(path: Path) -> Iterator[Path]:
     """The path to build a file at, in an empty folder beside its place; files that begin with its name may join it.
 
-    They are moved into place, that file last, when the block ends well; otherwise nothing changes.
+    They are moved into place, that file last, when the block ends well; otherwise nothing changes. A file that is
+    replaced leaves its permissions to the new one; of several hard links to it, the others keep the old content.
 
     Raises:
         OSError: as `destination`, before and after the block, and where the system refuses.
     """
     place = destination(path)
     place.parent.mkdir(parents=True, exist_ok=True)
-    folder = place.with_name(f".{place.name}{PARTIAL}")
-    if folder.is_dir() and not folder.is_symlink():  # of a process that was killed
-        shutil.rmtree(folder)
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix=".truehalf-", suffix=PARTIAL, dir=place.parent))  # no other writer's
     try:
         building = folder / place.name
         yield building
@@ -86,6 +85,8 @@ def written_whole(path: Path) -> Iterator[Path]:
                 raise NoPlace(target, "a link")
             destination(target)
         for file, target in files.items():
+            if target.exists():
+                shutil.copymode(target, file)
             file.replace(target)
     finally:
         shutil.rmtree(folder)

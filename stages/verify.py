@@ -16,18 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from conf.schema import Config, Evaluation
 from stages.alone import alone_on
 from stages.data.samples import adversarial_samples, readable, verification_samples
-from stages.io import Stage, StageError, read_json, run_stage, write_json
+from stages.io import Stage, StageError, read_json, run_stage
 from stages.models.source import open_model
 from stages.onnx_files import load_model
 from stages.parity.batch_memory import fitting_batch
 from stages.parity.chain import HOPS, PAGE, verify
 from stages.parity.compare import compare
-from stages.parity.reference import Reference, freeze
+from stages.parity.reference import Reference, freeze, write_reference
 from stages.profile_shapes import completed
 from stages.reconversion import Conversion
 from stages.verification_arguments import compare_from_shell
@@ -71,17 +69,6 @@ def run(stage: Stage) -> dict[str, Any]:
         )
     stage.publish(stage.out() / PAGE)
     return report
-
-
-def write_reference(folder: Path, reference: Reference, adversarial: Reference | str) -> None:
-    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows."""
-    index: dict[str, Any] = {}
-    for name, frozen in (("reference", reference), ("adversarial", adversarial)):
-        index[name] = frozen if isinstance(frozen, str) else frozen.index
-        if isinstance(frozen, Reference):
-            arrays: dict[str, Any] = dict(frozen.outputs)
-            np.savez(folder / f"{name}.npz", **arrays)
-    write_json(folder / "samples.json", index)
 
 
 def _left_open(stage: Stage) -> list[str]:

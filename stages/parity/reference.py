@@ -5,6 +5,7 @@ samples, made once, for every file.
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 from conf.codes import coded
 from stages.data.samples import Sample, batches, stacked
-from stages.io import StageError, read_json, typed_line
+from stages.io import StageError, read_json, typed_line, write_json
 from stages.parity.detections import Detections
 from stages.parity.outputs import found_in
 from stages.progress import track
@@ -108,6 +109,24 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         truth += [_truth(sample) for sample in group]
     outputs = joined(parts)
     return _reference(samples, names, digests, outputs, truth, spec)
+
+
+def write_reference(folder: Path, reference: Reference, adversarial: Reference | str) -> None:
+    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows."""
+    index: dict[str, Any] = {}
+    for name, frozen in (("reference", reference), ("adversarial", adversarial)):
+        index[name] = frozen if isinstance(frozen, str) else frozen.index
+        if isinstance(frozen, Reference):
+            _write_arrays(folder / f"{name}.npz", frozen.outputs)
+    write_json(folder / "samples.json", index)
+
+
+def _write_arrays(path: Path, arrays: Outputs) -> None:
+    """An .npz file. np.savez takes names as keywords, and so none that its own parameters have."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:

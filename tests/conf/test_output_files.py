@@ -156,9 +156,8 @@ def test_a_file_beside_is_checked_as_well(tmp_path: Path) -> None:
 def test_files_of_the_users_own_that_are_called_partial_stay(tmp_path: Path) -> None:
     for name in ("a.partial", ".b.partial"):
         (tmp_path / name).write_text("kept")
-    write_text(tmp_path / "a", "new")
-    with pytest.raises(OSError):
-        write_text(tmp_path / "b", "new")
+    for name in ("a", "b"):
+        write_text(tmp_path / name, "new")
     assert {path.read_text() for path in tmp_path.glob("*.partial")} == {"kept"}
 
 
@@ -202,3 +201,50 @@ def test_two_names_of_one_file(tmp_path: Path, seed: int) -> None:
     assert same_place({"first": first, "second": second}, {}) == ("second", "first")
     assert same_place({"second": second}, {"input": first}) == ("second", "input")
     assert same_place({"first": first, "other": other}, {"input": tmp_path / "b" / "out"}) is None
+
+
+def test_a_folder_of_the_users_named_like_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / ".a.json.partial").mkdir()
+    (tmp_path / ".a.json.partial" / "mine").write_text("kept")
+    write_text(tmp_path / "a.json", "new")
+    assert (tmp_path / ".a.json.partial" / "mine").read_text() == "kept"
+
+
+def test_two_writers_of_one_file_leave_the_content_of_one(tmp_path: Path) -> None:
+    with written_whole(tmp_path / "a") as first:
+        first.write_text("first")
+        with written_whole(tmp_path / "a") as second:
+            second.write_text("second")
+        assert (tmp_path / "a").read_text() == "second"
+    assert (tmp_path / "a").read_text() == "first" and [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+def test_permissions_of_what_is_replaced_are_kept(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").chmod(mode)
+    write_text(tmp_path / "a", "new")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode and (tmp_path / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_permissions_of_a_new_file_are_those_of_the_process(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "a", "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "é" * 127, ".a.partial", "-"])
+def test_any_name_that_the_system_takes(tmp_path: Path, name: str) -> None:
+    write_text(tmp_path / name, "new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_other_hard_links_keep_the_old_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    write_text(tmp_path / "a", "new")
+    assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("new", "old")

@@ -627,7 +627,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from stages.configuration import validated
     from stages.data.samples import adversarial_samples, verification_samples
     from stages.models.source import open_model, spec_of
-    from stages.verify import write_reference
+    from stages.parity.reference import write_reference
     from tests.stages.embedded import embedded
 
     root = tmp_path_factory.mktemp("detector")

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from stages.data.samples import Sample
-from stages.parity.reference import freeze, joined, read_reference
-from stages.verify import write_reference
+from stages.parity.reference import freeze, joined, read_reference, write_reference
 from tests.messages import expect, raises
 from tests.stages.parity import small_detector
 
@@ -50,6 +49,19 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
         np.testing.assert_array_equal(read.outputs[name], value)
     np.testing.assert_array_equal(read.found[2].boxes, frozen.found[2].boxes)
     assert read.truth and read.truth[1].labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "name", ["file", "allow_pickle", "arr_0", "args", "a/b", "../a", "/a", "a.npy", "X", "ü", " ", "n" * 300]
+)
+def test_outputs_of_any_name(name: str, tmp_path: Path) -> None:
+    spec = {"inputs": SPEC["inputs"], "outputs": [{"name": name, "kind": "tensor"}, {"name": "x", "kind": "tensor"}]}
+    frozen = freeze(Network(), SAMPLES, spec, 2)
+    write_reference(tmp_path, frozen, "none")
+    read = read_reference(tmp_path, "reference", SAMPLES, spec)
+    assert not isinstance(read, str) and list(read.outputs) == [name, "x"]
+    np.testing.assert_array_equal(read.outputs[name], frozen.outputs[name])
+    assert {path.name for path in tmp_path.iterdir()} == {"reference.npz", "samples.json"}
 
 
 def test_where_there_is_none_it_says_why(folder: Path) -> None:
