@@ -1,7 +1,11 @@
 """Places in source where Python decided while a module was traced, and whether the compared inputs settle each.
 
 settled     nothing is open: what Python read there is the same on every input (parameters, sizes that do not vary), the
-            statement only checks or prints, or the inputs went both ways and the outputs agreed all the same
+            statement only checks or prints, or one truth value, read once a run, is all that the user's code reads of
+            the inputs, and they went both ways while the outputs agreed
+
+Where more than one value is read, the inputs would have to meet every combination of what they can be, as one
+statement may remember for another (`a = x.min() < 0; b = x.max() > 1; if a and b:`), so that these places stay open.
 open        of the user's own files: the inputs do not tell
 installed   of a package: outputs were compared, and nobody looks at its code
 """
@@ -11,6 +15,8 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import logging
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +32,18 @@ TRACER = "TracerWarning"
 WRITES = "py-attribute-update"  # the runs on copies of the module settle it
 _SEEN_BY_COMPARING = {"py-deepcopy"}  # wrong on every input, or on none
 _OF_CONSTANTS = ("torch.tensor results", "torch.as_tensor results", "torch.from_numpy results", "There are")
-_SAYING = ("print", "warnings.", "logging.", "logger.", "log.", "_logger.", "LOGGER.")
-_CHECKS = ("torch._assert", "torch._check", "torch.testing.")
+_LEVELS = {"debug", "info", "warning", "warn", "error", "critical", "exception", "log"}
+_OF_TORCH = {"_assert", "_check", "_check_value", "_check_index", "_check_is_size", "_check_with"}
+# What a message or a check may ask of a tensor: nothing here writes.
+_ASKS = {
+    "abs", "all", "allclose", "amax", "amin", "any", "argmax", "argmin", "bool", "count_nonzero", "cpu",
+    "detach", "dim", "double", "eq", "equal", "flatten", "float", "format", "ge", "gt", "hasattr", "int",
+    "is_floating_point", "is_tensor", "is_tracing", "isfinite", "isinf", "isinstance", "isnan", "item", "le",
+    "len", "list", "log", "logical_and", "logical_not", "logical_or", "lt", "max", "mean", "median", "min",
+    "ndimension", "ne", "norm", "numel", "numpy", "repr", "round", "size", "std", "str", "sum", "tolist",
+    "tuple", "type", "var",
+}  # fmt: skip
+_NO_ASKING = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.GeneratorExp, ast.ListComp)
 Statement = tuple[str, int]  # file as it is shown, first line
 
 
@@ -98,20 +114,40 @@ def settle(
         followed: whether the exporter follows values itself, and refuses where Python decides by one (dynamo).
     """
     sorted_runs = None if runs is None else [_by_statement(run) for run in runs]
+    judged = {}
     for key, place in found.items():
         if not place.own:
             place.state = INSTALLED
             continue
-        of_values = set(place.rules) - {WRITES} - _SEEN_BY_COMPARING
         events = None if sorted_runs is None else [run.get(key, []) for run in sorted_runs]
-        reason = state if WRITES in place.rules else ""
-        if not reason and not followed and (of_values or any(events or [])) and not _only_says(key):
-            reason = _open(place, key, events)
-        place.state, place.reason = (OPEN, reason) if reason else (SETTLED, "")
+        of_values = set(place.rules) - {WRITES} - _SEEN_BY_COMPARING
+        place.state, place.reason = SETTLED, ""
+        if WRITES in place.rules and state:
+            place.state, place.reason = OPEN, state
+        elif not followed and (of_values or any(events or [])) and not _only_says(key, events):
+            judged[key] = events
+    live = {key: _live(events) for key, events in judged.items() if events is not None}
+    alone = sum(any(events) for events in live.values()) == 1
+    for key, events in judged.items():
+        place = found[key]
+        place.reason = _open(place, events, live.get(key, []), alone)
+        place.state = OPEN if place.reason else SETTLED
 
 
-def _open(place: Place, key: Statement, events: Sequence[Sequence[Read]] | None) -> str:
-    """Why a place is open; empty where it is settled."""
+def _live(events: Sequence[Sequence[Read]]) -> list[list[Read]]:
+    """By run, what is read of the inputs, and of sizes that vary from run to run."""
+    sizes = {tuple(sorted(size for read in run for size in read.sizes)) for run in events}
+    return [[read for read in run if read.data or (read.sizes and len(sizes) > 1)] for run in events]
+
+
+def _open(place: Place, events: Sequence[Sequence[Read]] | None, live: Sequence[Sequence[Read]], alone: bool) -> str:
+    """Why a place is open; empty where it is settled.
+
+    Args:
+        events: what was read there, by run; None where that could not be followed.
+        live: of it, what can differ.
+        alone: whether at this place alone something can differ.
+    """
     of_constants = set(place.rules) == {TRACER} and all(each.startswith(_OF_CONSTANTS) for each in place.said)
     if of_constants and not any(events or []):
         return ""
@@ -119,18 +155,15 @@ def _open(place: Place, key: Statement, events: Sequence[Sequence[Read]] | None)
         return "what is read there could not be followed on other inputs"
     if not any(events):
         return "no input led there"
-    sizes = {tuple(sorted(size for read in run for size in read.sizes)) for run in events}
-    live = [[read for read in run if read.data or (read.sizes and len(sizes) > 1)] for run in events]
     if not any(live):
         return ""
     if any(read.kind == NUMBER for run in live for read in run):
         return "Python reads numbers there; that the outputs agree does not say what else follows from them"
-    if not _one_condition(key):
-        return "more than one condition hangs on it, and the inputs do not tell them apart"
-    counts = {len(run) for run in live}
-    if len(counts) > 1 or any(len({run[i].value for run in live}) < 2 for i in range(next(iter(counts)))):
-        ways = {read.value for run in live for read in run}
-        return f"the {len(events)} inputs went one way ({', '.join(map(str, sorted(ways)))})"
+    ways = {read.value for run in live for read in run}
+    if len(ways) < 2:
+        return f"the {len(events)} inputs went one way ({', '.join(map(str, ways))})"
+    if not alone or any(len(run) > 1 for run in live):
+        return "more than one value is read, and the inputs do not meet every combination of them"
     return ""
 
 
@@ -181,30 +214,92 @@ def _spans(source: str) -> list[tuple[int, int, ast.stmt]]:
     return found
 
 
-def _only_says(key: Statement) -> bool:
-    """Whether a statement changes nothing in the graph: an assertion, a check that only raises, a message."""
+def _only_says(key: Statement, events: Sequence[Sequence[Read]] | None) -> bool:
+    """Whether a statement changes nothing in the graph: an assertion, a check that only raises, a message. Where what
+    it raises may be caught by the user's own code, it decides.
+    """
     node = _statement(*key)
-    if isinstance(node, ast.If):
-        return not node.orelse and all(_says(each) for each in node.body)
-    return node is not None and _says(node)
-
-
-def _says(node: ast.stmt) -> bool:
-    if isinstance(node, (ast.Assert, ast.Raise, ast.Pass)):
-        return True
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        return ast.unparse(node.value.func).startswith((*_SAYING, *_CHECKS))
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _one_condition(key: Statement) -> bool:
-    """Whether one truth value is all that a statement can ask for."""
-    node = _statement(*key)
-    if node is None or isinstance(node, (ast.For, ast.While)):
+    while_caught = [key, *(caller for run in events or [] for read in run for caller in read.callers)]
+    if node is None or any(_may_catch(*place) for place in while_caught):
         return False
-    asked = node.test if isinstance(node, ast.If) else node
-    several = (ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-    inner = list(ast.walk(asked))
-    chained = any(isinstance(each, ast.Compare) and len(each.ops) > 1 for each in inner)
-    choices = sum(isinstance(each, ast.IfExp) for each in inner) + isinstance(node, ast.If)
-    return not chained and choices < 2 and not any(isinstance(each, several) for each in inner)
+    if isinstance(node, ast.If):
+        return not node.orelse and _asks(node.test) and all(_says(each, key[0]) for each in node.body)
+    return _says(node, key[0])
+
+
+def _says(node: ast.stmt, file: str) -> bool:
+    if isinstance(node, ast.Pass):
+        return True
+    if isinstance(node, ast.Assert):
+        return _asks(node.test) and (node.msg is None or _asks(node.msg))
+    if isinstance(node, ast.Raise):
+        return True
+    if not isinstance(node, ast.Expr):
+        return False
+    if not isinstance(node.value, ast.Call):
+        return isinstance(node.value, ast.Constant)
+    given = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+    return _is_message(node.value.func, file) and all(map(_asks, given))
+
+
+def _is_message(function: ast.expr, file: str) -> bool:
+    """Whether it is print, a logger's, of warnings, or a check of torch's, by what the name is in that file."""
+    spaces = [vars(each) for each in list(sys.modules.values()) if _is_of(each, file)]
+    if isinstance(function, ast.Name):
+        return function.id == "print" and bool(spaces) and all(space.get("print", print) is print for space in spaces)
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return False
+    owners = [space.get(function.value.id) for space in spaces]
+    allowed = (
+        ((lambda owner: owner in (logging, warnings) or type(owner) is logging.Logger), _LEVELS),
+        ((lambda owner: getattr(owner, "__name__", "") == "torch"), _OF_TORCH),
+    )
+    return bool(owners) and any(function.attr in names and all(map(is_it, owners)) for is_it, names in allowed)
+
+
+def _is_of(module: object, file: str) -> bool:
+    place = getattr(module, "__file__", None)
+    return isinstance(place, str) and shown_file(place) == file
+
+
+def _asks(node: ast.expr) -> bool:
+    """Whether an expression only looks: it calls nothing but what _ASKS names, and binds no name."""
+    for each in ast.walk(node):
+        if isinstance(each, _NO_ASKING):
+            return False
+        if isinstance(each, ast.Call):
+            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
+            if name not in _ASKS:
+                return False
+    return True
+
+
+def _may_catch(file: str, line: int) -> bool:
+    """Whether an exception that is raised on a line may end within its function: in a `try`, or a `with` of anything
+    but torch's.
+    """
+    around = [node for node in _blocks("".join(linecache.getlines(str(Path.cwd() / file)))) if _holds(node, line)]
+    return any(isinstance(node, (ast.Try, ast.TryStar)) or not _is_torchs(node) for node in around)
+
+
+def _holds(node: ast.Try | ast.TryStar | ast.With, line: int) -> bool:
+    return node.body[0].lineno <= line <= (node.body[-1].end_lineno or node.body[-1].lineno)
+
+
+def _is_torchs(node: ast.Try | ast.TryStar | ast.With) -> bool:
+    return isinstance(node, ast.With) and all(
+        ast.unparse(item.context_expr).startswith("torch.") for item in node.items
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _blocks(source: str) -> list[ast.Try | ast.TryStar | ast.With]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With) or (isinstance(node, (ast.Try, ast.TryStar)) and node.handlers)
+    ]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stages.models.export import evaluation_mode
+from stages.models.lint.functions import is_own
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,7 @@ class Read:
 
     Attributes:
         file, line: the line that read it; the innermost one that is neither torch's tensor class nor Python's library.
+        callers: file and line of the user's own code on the way there, outwards.
         kind: "truth": decided by it; "number": numbers, a length, how often a loop runs.
         value: what was read; for what is more than a number its text.
         data: whether it was computed from the values of the inputs.
@@ -62,6 +64,7 @@ class Read:
     value: Any
     data: bool
     sizes: frozenset[tuple[int, int]]
+    callers: tuple[tuple[str, int], ...] = ()
 
 
 class _Origin(NamedTuple):
@@ -121,7 +124,8 @@ def held_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         yield from tensors_in(vars(part))
 
 
-def _reader() -> tuple[str, int]:
+def _reader() -> tuple[tuple[str, int], tuple[tuple[str, int], ...]]:
+    """The line that reads, and the user's own lines that have led to it."""
     frame: Any = sys._getframe(2)
     transparent = ("torch._tensor", "torch.overrides", __name__)
     while frame.f_back is not None:
@@ -129,7 +133,11 @@ def _reader() -> tuple[str, int]:
         if name not in transparent and (name == "__main__" or name.partition(".")[0] not in sys.stdlib_module_names):
             break
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    place, callers = (frame.f_code.co_filename, frame.f_lineno), []
+    while (frame := frame.f_back) is not None and frame.f_code is not reads.__code__:
+        if is_own(frame.f_code.co_filename):
+            callers.append((frame.f_code.co_filename, frame.f_lineno))
+    return place, tuple(callers)
 
 
 def _mode_class() -> Any:
@@ -186,7 +194,8 @@ def _mode_class() -> Any:
 
         def _read(self, kind: str, value: Any, origin: _Origin) -> None:
             plain = value if isinstance(value, (bool, int, float)) else str(value)
-            self.found.append(Read(*_reader(), kind, plain, origin.data, origin.sizes))
+            (file, line), callers = _reader()
+            self.found.append(Read(file, line, kind, plain, origin.data, origin.sizes, callers))
 
     return Reading
 

@@ -43,6 +43,8 @@ VARIES = {
     "a running mean": "self.mean.mul_(0.9).add_(y.mean(0) * 0.1)\ny = y - self.mean",
     "every other call": "self.calls += 1\ny = y * (self.calls % 2)",
 }
+# Of pictures: dim, noisy, bright; no picture is all of it.
+FACTS = "a, b, c = bool(x.mean() < 0.3), bool(x.std() > 0.2), bool(x.min() > 0.7)\n"
 OPEN = {
     "a window that nothing hits": "if 0.123 < x.mean() < 0.12301:\n    y = y * 2",
     "a number that decides later": "m = x.mean().item()\nif 0.5 < m < 0.500001:\n    y = y + 1",
@@ -54,6 +56,28 @@ OPEN = {
     "no number": "if torch.isnan(x).any():\n    y = torch.zeros_like(y)",
     "two conditions": "if x.mean() > 0.4 and x.std() > 0.9:\n    y = y * 0",
     "loop by a count": "for _ in range(int((x > 2).sum())):\n    y = y + 1",
+    "three joined": f"{FACTS}if a & b & c:\n    y = y * 0",
+    "two that differ": f"{FACTS}if (a != b) and c:\n    y = y * 0",
+    "over several lines": f"{FACTS}if (\n    a\n    and b\n    and c\n):\n    y = y * 0",
+    "one after another": f"{FACTS}n = 0\nif a:\n    n += 1\nif b:\n    n += 1\nif c and n == 2:\n    y = y * 0",
+    "nested": f"{FACTS}if a:\n    if b:\n        if c:\n            y = y * 0",
+    "a table": f"{FACTS}y = y * {{(True, True, True): 0.0}}.get((a, b, c), 1.0)",
+    "match": f"{FACTS}match (a, b, c):\n    case (True, True, True):\n        y = y * 0",
+    "a helper, called twice": "def high(t):\n    return bool(t.mean() > 0.6)\n"
+    "if high(x) and high(1 - x):\n    y = y * 0",
+    "an error that is caught": "try:\n    if x.max() > 1.5:\n        raise ValueError\n"
+    "except ValueError:\n    y = y * 0",
+    "an assertion that is caught": "try:\n    assert x.max() < 1.5\nexcept AssertionError:\n    y = y * 0",
+    "an error of a helper": "def check(t):\n    if t.max() > 1.5:\n        raise ValueError\n"
+    "try:\n    check(x)\nexcept ValueError:\n    y = y * 0",
+    "an error in a context": "with contextlib.suppress(ValueError):\n    if x.min() < 1.5:\n        pass\n"
+    "    if x.max() > 1.5:\n        raise ValueError\n    y = y + 0",
+    "a message that changes": "print(self.remember(x.max() > 1.5))\nif self.grid:\n    y = y * 0",
+    "a name like print": "print_and_keep(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
+    "a logger that keeps": "logger.info(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
+    "a name in an assertion": "assert (large := bool(x.max() > 1.5)) or True\nif large:\n    y = y * 0",
+    "the largest of two": "y = y * (2.0 if max(x.mean(), x.std() * 9).item() > 8 else 1.0)",
+    "a comprehension": "y = y + sum([1.0 for value in x.amax((1, 2, 3)) if value > 1.5])",
 }
 FINE = {
     "nothing": "pass",
@@ -61,6 +85,10 @@ FINE = {
     "checks": "assert x.min() >= 0\nif x.isnan().any():\n    raise ValueError('nan')",
     "a message": "if x.max() > 1:\n    warnings.warn('too bright')",
     "what is printed": "print(x.mean().item(), end='')",
+    "checks of each layer": "for t in (x, y):\n    assert torch.isfinite(t).all(), f'{t.max().item()}'",
+    "a check within torch's contexts": "with torch.no_grad():\n    if x.isnan().any():\n        raise ValueError",
+    "a logger": "if x.max() > 0.5:\n    LOG.warning('bright: %s', x.max().item())",
+    "cleaning up": "try:\n    assert x.min() >= 0\nfinally:\n    pass",
     "a parameter": "if self.scale.item() > 0.5:\n    y = y * self.scale",
     "a batch of one": "if x.shape[0] == 1:\n    y = y.reshape(1, 4)",
     "a grid of the size": "if self.grid is None:\n    self.grid = torch.ones(4) * x.shape[2]\ny = y * self.grid",
@@ -99,7 +127,7 @@ def test_a_module_that_is_no_function_of_its_input_is_refused(body: str, tmp_pat
 def test_what_the_inputs_do_not_exercise_is_not_verified(body: str, tmp_path: Path) -> None:
     report = traced(tmp_path, body)
     assert report["parity"]["status"] == "not verified"
-    expect(report["parity"]["reason"], "trace-open", ".py:17")
+    expect(report["parity"]["reason"], "trace-open", ".py:")
     assert report["baked"]["open"]
 
 
@@ -131,6 +159,35 @@ def test_no_condition_on_values_is_verified(seed: int, tmp_path: Path) -> None:
         report = traced(tmp_path, body)
     except Exception as error:
         assert getattr(error, "code", "") == "outputs-differ", body
+    else:
+        assert report["parity"]["status"] == "not verified", body
+
+
+@pytest.mark.parametrize("seed", [*first_of(range(12)), 100, 101, 102])
+def test_no_conjunction_of_conditions_is_verified(seed: int, tmp_path: Path) -> None:
+    """Each of them is met and missed by some input; all of them at once by few or none."""
+    rng = random.Random(seed)
+    facts = [
+        "x.mean() < 0.3", "x.mean() > 0.6", "x.std() > 0.2", "x.std() < 0.05", "x.min() > 0.3", "x.max() < 0.9",
+        "x[:, 0].mean() > x[:, 1].mean()", "x[..., 0].mean() > x[..., 7].mean()", "(x > 0.5).float().mean() > 0.5",
+    ]  # fmt: skip
+    kept = [f"bool({fact})" for fact in rng.sample(facts, 3)]
+    names = "a, b, c = " + ", ".join(kept)
+    a, b, c = kept
+    forms = [
+        f"{names}\nif {{}}:\n    y = y * 3".format(
+            rng.choice(["a & b & c", "a and b and c", "a != b and c", "all((a, b, c))"])
+        ),
+        f"{names}\ny = y * 3 if (a, b, c) == (True, True, True) else y",
+        f"n = 0\nif {a}:\n    n += 1\nif {b}:\n    n += 1\nif {c}:\n    n += 1\nif n == 3:\n    y = y * 3",
+        f"for t in (lambda: {a}, lambda: {b}, lambda: {c}):\n    if not t():\n        break\nelse:\n    y = y * 3",
+        f"self.grid = [{a}, {b}]\nself.grid.append({c})\nif all(self.grid):\n    y = y * 3",
+    ]
+    body = rng.choice(forms)
+    try:
+        report = traced(tmp_path, body)
+    except Exception as error:
+        assert getattr(error, "code", "") in ("outputs-differ", "module-varies"), body
     else:
         assert report["parity"]["status"] == "not verified", body
 

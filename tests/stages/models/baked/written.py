@@ -22,7 +22,7 @@ SPEC: dict[str, Any] = {
     "trained": True,
 }
 _HEAD = """
-import math, random, warnings
+import contextlib, logging, math, random, warnings
 import numpy as np
 import torch
 
@@ -39,13 +39,32 @@ class Module(torch.nn.Module):
     def forward(self, x):
         y = self.conv(x).mean((2, 3)) + 1
 """
+_TAIL = """
+        return y
+
+    def remember(self, value):
+        self.grid = bool(value)
+        return self.grid
+
+
+class Keeper:
+    def info(self, module, value):
+        module.grid = bool(value)
+
+
+def print_and_keep(module, value):
+    module.grid = bool(value)
+
+
+LOG, logger = logging.getLogger("written"), Keeper()
+"""
 _number = itertools.count()
 
 
 def written(folder: Path, body: str) -> torch.nn.Module:
     """A module of a file in `folder` whose forward makes y of x, and then does what `body` says, from line 17 on."""
     file = folder / f"written_{next(_number)}.py"
-    file.write_text(_HEAD.lstrip() + textwrap.indent(body, " " * 8) + "\n        return y\n")
+    file.write_text(_HEAD.lstrip() + textwrap.indent(body, " " * 8) + _TAIL)
     found = importlib.util.spec_from_file_location(file.stem, file)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
