@@ -133,9 +133,24 @@ def trace_in_fp16(
         **report,
         "norms": norms,
         "slim": slimmed,
-        "warnings": [*warnings, *notes, *raised],
+        "warnings": [*warnings, *notes, *raised, *_sizes_in_fp16(out_path)],
         "not_done": [],
     }, rows
+
+
+def _sizes_in_fp16(path: Path) -> list[str]:
+    """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
+    make it exact; verify holds the shapes of its samples against the FP32 model's.
+    """
+    from stages.parity.float16_shapes import float16_shape_arithmetic, named
+
+    nodes = float16_shape_arithmetic(load_model(path))
+    said = f"FP16 arithmetic decides a shape, an index or a trip count ({named(nodes)}), as the module computes it"
+    return (
+        [f"{said}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
+        if nodes
+        else []
+    )
 
 
 # --- tracing ----------------------------------------------------------------------------------------------------------

@@ -67,9 +67,8 @@ def halve(
     """
     shapes = concrete_shapes(model, input_shapes)
     decisions = decide(model, ranges, rules)
-    io_type = io_type_of(keep_io_types)
-    decisions.warnings.extend(interface_overflows(model, ranges, io_type))
-    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type))
+    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep_io_types, decisions.exact)))
+    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep_io_types)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
     found = ports(model, movable, keep_io_types, init_conversion_max_bytes, decisions.exact)
     problem = place.problem(found, decisions.nodes, shapes)

@@ -99,18 +99,23 @@ def ports(
     Args:
         model: typed, sorted; float constants are initializers (stages.graph.ready).
         movable: nodes that are not pinned, control flow included; the others are FP32.
-        keep_io_types: graph inputs and outputs that stay float32: all, none, or those named.
+        keep_io_types: graph inputs and outputs that stay float32: all, none, or those named; an input that is `exact`
+            stays so in any case.
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
         exact: float32 values that stay so: control flow passes them on as such, and a Cast reads them as such.
     """
-    return _Finder(model, set(movable), io_type_of(keep_io_types), init_conversion_max_bytes, set(exact)).found()
+    io_type = io_type_of(keep_io_types, exact)
+    return _Finder(model, set(movable), io_type, init_conversion_max_bytes, set(exact)).found()
 
 
-def io_type_of(keep_io_types: bool | Collection[str]) -> Callable[[str | None], ir.DataType]:
-    """The type of a float32 graph input or output, by name."""
-    if isinstance(keep_io_types, bool):
-        return lambda name: FP32 if keep_io_types else FP16
-    kept = frozenset(keep_io_types)
+def io_type_of(
+    keep_io_types: bool | Collection[str], exact: Collection[ir.Value] = ()
+) -> Callable[[str | None], ir.DataType]:
+    """The type of a float32 graph input or output, by name; arguments as in `ports`."""
+    if keep_io_types is True:
+        return lambda name: FP32
+    kept = {value.name for value in exact if value.is_graph_input()}
+    kept |= set() if keep_io_types is False else set(keep_io_types)
     return lambda name: FP32 if name in kept else FP16
 
 

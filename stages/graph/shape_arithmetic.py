@@ -4,17 +4,20 @@
 depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a size of 4097 is none, and TensorRT has
 no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
 
-    sinks    inputs that say where or how many (`deciding_input`), and the condition that the body of a Loop returns
+    sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
+             graph outputs of integers that are computed from sizes and constants alone
     region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
              If, Loop and Scan. It ends at
                Shape and Size           they read no values
                TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
                MaxPool, NonMaxSuppression
                a layer                  products, convolutions, normalizations, pools, samplers, custom operators with
-                                        more than SMALL elements: what a network predicts is rounded like any activation
+                                        more than SMALL elements a sample: what a network predicts is rounded like any
+                                        activation. A product of at most COORDINATES_DEEP terms is none: positions go
+                                        through a matrix, however many they are
                declared nodes           the pass that made them says what must be FP32 (stages.graph.rules.declared)
 
-An integer that ends as data (a label, a quantized value, a graph output) is no sink: nothing behind it is kept FP32.
+An integer that ends as data (a label, a quantized value) is no sink: nothing behind it is kept FP32.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from stages.graph.rules.declared import FLOAT32
 from stages.graph.slots import COORDINATES, half_slots, schema_of
 
 SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
+COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions adds up four
 
 # Inputs that may be floats, and yet say where or how many.
 _FLOATS_TOO = COORDINATES | {
@@ -41,7 +45,7 @@ _FLOATS_TOO = COORDINATES | {
 # Operators with inputs that no float can be, and that are data all the same.
 _DATA = {
     *("And", "Or", "Xor", "Not", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Where"),
-    *("DequantizeLinear", "QLinearConv", "TfIdfVectorizer"),
+    *("DequantizeLinear", "QLinearConv", "TfIdfVectorizer", "CategoryMapper"),
 }
 _INTEGERS = {"tensor(int32)", "tensor(int64)", "tensor(bool)"}
 _FLOAT = "tensor(float)"
@@ -88,6 +92,9 @@ def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
         if is_op(node, "Loop"):
             condition = node.attributes["body"].as_graph().outputs[0]
             _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
+    for value in model.graph.outputs:
+        if value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and _is_size(value):
+            _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
 
 
@@ -102,7 +109,7 @@ def deciding_input(node: ir.Node, index: int) -> str | None:
         value = node.inputs[index]
         dtype = value.dtype if value is not None else None
         return f"input {index}" if dtype in (ir.DataType.INT32, ir.DataType.INT64) else None
-    if node.domain != "" or not schema.inputs:
+    if not schema.inputs:
         return None
     parameter = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last one repeats when it is variadic
     if (node.op_type, parameter.name) in _FLOATS_TOO:
@@ -135,13 +142,55 @@ def _is_end(node: ir.Node, value: ir.Value) -> bool:
         return True
     if node.domain == "" and _CHOICES.get(node.op_type) == value.index():
         return True
-    return (schema_of(node) is None or node.op_type in _LAYERS) and not _is_small(node)
+    is_layer = schema_of(node) is None or node.op_type in _LAYERS
+    return is_layer and not _is_small(node) and not _is_of_coordinates(node)
 
 
 def _is_small(node: ir.Node) -> bool:
+    """Whether every tensor of a node has few elements; those of a first axis without a number are samples."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
-    shapes = [value.shape for value in values]
-    return all(shape is not None and shape.is_static() and math.prod(shape.numpy()) <= SMALL for shape in shapes)
+    return all(value.shape is not None and _elements(value.shape) <= SMALL for value in values)
+
+
+def _elements(shape: ir.Shape) -> float:
+    sides = list(shape)
+    if sides and not isinstance(sides[0], int):
+        sides = sides[1:]
+    return math.prod(side if isinstance(side, int) else math.inf for side in sides)
+
+
+def _is_of_coordinates(node: ir.Node) -> bool:
+    """Whether a product is known to add up few terms."""
+    if node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
+        return False
+    left, right = (value.shape if value is not None else None for value in node.inputs[:2])
+    sides = [
+        None if left is None or not len(left) else left[0 if node.attributes.get_int("transA", 0) else -1],
+        None
+        if right is None or not len(right)
+        else right[-1 if node.attributes.get_int("transB", 0) else max(-2, -len(right))],
+    ]
+    return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
+
+
+def _is_size(value: ir.Value) -> bool:
+    """Whether a value is computed from sizes, one at least, and constants alone."""
+    waiting, seen, sizes = [value], {value}, 0
+    while waiting:
+        value = waiting.pop()
+        node = value.producer()
+        if node is None:
+            if value.const_value is None:
+                return False
+        elif reads_no_values(node):
+            sizes += 1
+        elif bodies(node) or schema_of(node) is None:
+            return False
+        else:
+            read = [each for each in node.inputs if each is not None and each not in seen]
+            seen |= set(read)
+            waiting += read
+    return sizes > 0
 
 
 def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:

@@ -60,17 +60,18 @@ def shape_fault(
     for name, value in expected.items():
         if got[name].shape != value.shape:
             said = f"output {name!r}: expected shape {list(value.shape)}, got {list(got[name].shape)} on {place}"
-            why = f"FP16 arithmetic decides a shape ({_named(nodes)}); keep it in FP32"
+            why = f"FP16 arithmetic decides a shape ({named(nodes)}); keep it in FP32"
             return coded("wrong-shape", f"{said}, where FP16 is not rounded between nodes: {why}")
     return None
 
 
 def shapes_unknown(nodes: list[str], why: object) -> str:
     """A sentence on a file that could not be run so."""
-    decided = f"FP16 arithmetic decides a shape ({_named(nodes)})"
+    decided = f"FP16 arithmetic decides a shape ({named(nodes)})"
     return coded("not-searched", f"shapes where FP16 is not rounded between nodes: {decided}, and {why}")
 
 
-def _named(nodes: list[str]) -> str:
+def named(nodes: list[str]) -> str:
+    """The first of them, and how many more there are."""
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return ", ".join(nodes[:_NAMED]) + more

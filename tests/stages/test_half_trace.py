@@ -252,6 +252,26 @@ def test_weights_that_half_makes_infinite_are_said(tmp_path: Path) -> None:
     assert traced(module, tmp_path / "m.onnx", "autocast", outputs=8)["warnings"] == []
 
 
+class Chosen(torch.nn.Module):
+    """An index that is computed in the module's type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.nn.Linear(4, 4)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        rows = images.flatten(2)
+        index = (rows[:, :1, :2] * 300).floor().long()
+        chosen: torch.Tensor = self.mix(rows[..., :4]).sum((1, 2))[:, None] + rows[:, 0].gather(1, index[:, 0])
+        return chosen
+
+
+@pytest.mark.parametrize("method", TRACED)
+def test_an_index_that_is_computed_in_fp16_is_a_warning(method: str, tmp_path: Path) -> None:
+    found = [said for said in traced(Chosen(), tmp_path / "m.onnx", method, outputs=2)["warnings"] if "index" in said]
+    assert len(found) == (1 if method == "half" else 0)  # autocast has float32 inputs
+
+
 def test_a_constant_that_is_traced_well_is_a_warning(tmp_path: Path) -> None:
     """Where the exporter does not mind, lint has said it before."""
     from stages.half_trace import _constants

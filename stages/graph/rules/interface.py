@@ -1,5 +1,5 @@
-"""Graph inputs and outputs that become float16 though float16 does not hold what was measured of them, or though they
-decide a shape, an index or a trip count: warnings.
+"""Graph inputs and outputs that become float16 though float16 does not hold what was measured of them, and inputs that
+stay float32 though nobody has asked for it: warnings.
 
 No node is at fault there, and none can be pinned against it: the file's own types say float16.
 """
@@ -48,10 +48,12 @@ def interface_overflows(
 def interface_decides(
     model: ir.Model, exact: Collection[ir.Value], io_type: Callable[[str | None], ir.DataType]
 ) -> list[str]:
-    """One line for each float32 graph input among `exact` (stages.graph.shape_arithmetic) that becomes float16."""
+    """One line for each float32 graph input that is to become float16 and stays float32, as it is among `exact`
+    (stages.graph.shape_arithmetic).
+    """
     return [
-        f"graph input {value.name!r} becomes float16 but decides a shape, an index or a trip count, which float16 "
-        "rounds; keep_io_types keeps it float32"
+        f"graph input {value.name!r} stays float32, though keep_io_types does not name it: it decides a shape, an "
+        "index or a trip count, which float16 rounds"
         for value in model.graph.inputs
         if value in exact and is_float32(value) and io_type(value.name) == ir.DataType.FLOAT16
     ]

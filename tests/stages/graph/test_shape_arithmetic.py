@@ -186,6 +186,12 @@ def decided(text: str) -> dict[str, tuple[str, str]]:
     return {str(node.name): (each.rule, each.reason) for node, each in decide(model, None, Rules()).nodes.items()}
 
 
+def _decisions(text: str) -> dict[ir.Node, Any]:
+    model = ir.from_onnx_text(text)
+    make_ready(model)
+    return decide(model, None, Rules()).nodes
+
+
 def rules_of(text: str) -> dict[str, str]:
     return {name: rule for name, (rule, _) in decided(text).items()}
 
@@ -240,6 +246,71 @@ def test_a_layer_ends_it_unless_it_is_small(size: int) -> None:
     assert {found["layer"], found["before"]} == {"shape_arithmetic" if size * 16 <= SMALL else "none"}
 
 
+GEOMETRY = {  # operator, in front of the index and of any size
+    "MatMul, from the left": ("float[n, 2, 3] m, float[3, 500] w", "a = MatMul(v, w)", True),
+    "MatMul, from the right": ("float[n, 500, 3] m, float[3, 2] w", "a = MatMul(v, w)", True),
+    "Gemm": ("float[500, 4] m, float[2, 4] w", "a = Gemm<transB = 1>(v, w)", True),
+    "Gemm of transposed": ("float[3, 500] m, float[3, 2] w", "a = Gemm<transA = 1>(v, w)", True),
+    "a layer": ("float[n, 500, 64] m, float[64, 2] w", "a = MatMul(v, w)", False),
+    "a small layer of n samples": ("float[n, 16] m, float[16, 2] w", "a = MatMul(v, w)", True),
+    "a small norm of n samples": ("float[n, 16] m, float[16] w", "a = LayerNormalization(v, w)", True),
+    "a norm of unknown width": ("float[n, k] m, float[k] w", "a = LayerNormalization(v, w)", False),
+}
+
+
+@pytest.mark.parametrize("name", GEOMETRY)
+def test_a_product_of_coordinates_is_no_layer(name: str) -> None:
+    inputs, layer, exact = GEOMETRY[name]
+    found = rules_of(f"""({inputs}, float[4000] x) => (float[d, e] o)
+        {{ [before] v = Neg(m) [layer] {layer} [floor] b = Floor(a) i = Cast<to = 7>(b) [gather] o = Gather(x, i) }}""")
+    assert found["floor"] == "shape_arithmetic"
+    assert {found["layer"], found["before"]} == {"shape_arithmetic" if exact else "none"}
+
+
+SIZES = {
+    "of an axis": ("s = Shape(x) f = Cast<to = 1>(s) [mul] a = Mul(f, c) o = Cast<to = 7>(a)", "shape_arithmetic"),
+    "of all": ("s = Size(x) f = Cast<to = 1>(s) [mul] a = Mul(f, c) o = Cast<to = 6>(a)", "shape_arithmetic"),
+    "of two": (
+        "s = Shape(x) f = Cast<to = 1>(s) g = Sqrt(f) [mul] a = Mul(f, g) o = Cast<to = 7>(a)",
+        "shape_arithmetic",
+    ),
+    "of data": ("s = Shape(x) f = Cast<to = 1>(s) g = Mul(f, t) [mul] a = Mul(g, c) o = Cast<to = 7>(a)", "none"),
+    "no size": ("[mul] a = Mul(t, c) o = Cast<to = 7>(a)", "none"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_an_output_that_is_a_size(name: str) -> None:
+    body, rule = SIZES[name]
+    kind = "int32" if "to = 6" in body else "int64"
+    found = rules_of(f"""(float[n] x, float[1] t) => ({kind}[k] o) <float[1] c = {{0.6666667}}> {{ {body} }}""")
+    assert found["mul"] == rule
+
+
+@pytest.mark.parametrize("keep", [False, ["x"], ["y"]])
+def test_an_input_that_decides_a_shape_stays_float32(keep: bool | list[str]) -> None:
+    proto = model("a = Mul(d, t) i = Cast<to = 7>(a) o = ConstantOfShape(i)")
+    feeds = {"x": np.ones(2050, np.float32), "t": np.array([0.9996], np.float32)}
+    halved, result = halves(proto, Rules(), keep_io_types=keep)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in result.graph.input}
+    assert kinds["t"] == onnx.TensorProto.FLOAT and (kinds["x"] == FLOAT16) == (keep != ["x"])
+    assert sum("'t'" in warning for warning in halved.decisions.warnings) == 1
+    fed = feeds | ({"x": feeds["x"].astype(np.float16)} if kinds["x"] == FLOAT16 else {})
+    assert run(result, fed)[1].shape == run(proto, feeds)[1].shape == (2049,)
+
+
+@pytest.mark.parametrize("table", ["float[4000] x", "float[2, 4000] x"])
+def test_indices_of_the_machine_learning_operators(table: str) -> None:
+    found = {
+        node.name: each.rule
+        for node, each in _decisions(
+            f"""<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g ({table}, float[1] t) => (float[k, l] o)
+            {{ [mul] a = Mul(t, t) i = Cast<to = 7>(a) o = ai.onnx.ml.ArrayFeatureExtractor(x, i) }}"""
+        ).items()
+    }
+    assert found["mul"] == "shape_arithmetic"
+
+
 def test_a_choice_ends_it() -> None:
     text = """(float[300] x, int64[1] k) => (float[m] o)
         { [before] a = Neg(x) [topk] v, i = TopK(a, k) [gather] o = Gather(x, i) }"""
@@ -269,14 +340,14 @@ def test_a_float_input_may_be_index_and_data() -> None:
 
 def test_inputs_that_no_float_can_be_are_positions_or_sizes_unless_they_are_listed_as_data() -> None:
     data = {"And", "Or", "Xor", "Not", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Where"}
-    data |= {"DequantizeLinear", "QLinearConv", "TfIdfVectorizer"}
+    data |= {"DequantizeLinear", "QLinearConv", "TfIdfVectorizer", "CategoryMapper"}
     left = set()
     for schema in onnx.defs.get_all_schemas():
         for index, parameter in enumerate(schema.inputs):
             kinds = set(parameter.types)
-            if schema.domain == "" and kinds & {"tensor(int64)", "tensor(bool)"} and "tensor(float)" not in kinds:
+            if kinds & {"tensor(int64)", "tensor(bool)"} and "tensor(float)" not in kinds:
                 values = [ir.Value(name=f"v{i}") for i in range(index + 1)]
-                node = ir.Node("", schema.name, values, version=schema.since_version)
+                node = ir.Node(schema.domain, schema.name, values, version=schema.since_version)
                 if deciding_input(node, index) is None:
                     left.add(schema.name)
     assert left == data - {"DequantizeLinear", "QLinearConv"}
