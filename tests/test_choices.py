@@ -78,7 +78,7 @@ def test_a_folder_of_pictures_tracked_on_a_server(after_chain: Path, server: str
     for path in (workspace / "pictures").iterdir():  # the same names, other pictures: all who read them run again
         Image.fromarray(scene(99 + int(path.stem), "train").image).save(path)
     again = in_workspace(workspace, *command, env={"MLFLOW_TRACKING_URI": server})
-    assert again.returncode == 0
+    assert again.returncode == 0, again.stdout[-2500:]
     for stage in ("trace", "slim", "calibrate", "verify"):
         assert f"Running stage '{stage}'" in again.stdout
 

@@ -11,6 +11,8 @@ from conf.codes import coded
 from stages.parity.detections import SCORE_SLACK, Detections
 from stages.parity.score_errors import LOW_SCORE, RANK_FLOOR, SCORE_ERROR
 
+FULL = 10  # detections; fewer are no rim of what a model finds
+
 
 def average_precision(
     found: Sequence[Detections], truth: Sequence[Detections], num_classes: int, max_per_image: int = 100
@@ -96,15 +98,17 @@ def self_ap(
     }
 
 
-def low_self_ap(
+def low_self_ap_drop(
     found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
 ) -> float | None:
-    """AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
+    """What is lost of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
 
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
     less), and RANK_FLOOR of stages.parity.score_errors bounds what is held against them: the reference itself has 1.0
     then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are none, unless they
-    reach `score_threshold`: a score limit inside the model may cut them off.
+    reach `score_threshold`: a score limit inside the model may cut them off. Of a picture that fills all places (with as
+    many detections as any, FULL at least) those within SCORE_ERROR of its own least score are neither right nor wrong,
+    as in a crowd: rounding exchanges the last of them.
 
     Args:
         found, reference_found, num_classes, score_threshold: as for `self_ap`.
@@ -114,18 +118,22 @@ def low_self_ap(
     """
     least = min((float(scores.min()) for each in reference_found if (scores := _positive(each.scores)).size), default=0)
     floor = min(max(LOW_SCORE, least + SCORE_ERROR), score_threshold)
+    places = max(FULL, *(len(_positive(each.scores)) for each in reference_found))
     labels = []
     for each in reference_found:
         kept = (each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1)
-        labels.append(Detections(each.boxes[kept], each.labels[kept], np.ones(int(kept.sum()), np.float32)))
-    if not any(len(each.scores) for each in labels):
+        scores, last = each.scores[kept], 0.0
+        if len(_positive(each.scores)) == places:
+            last = min(float(each.scores.min()) + SCORE_ERROR, score_threshold)
+        labels.append(Detections(each.boxes[kept], each.labels[kept], (scores >= last).astype(np.float32)))
+    if not any((each.scores > 0).any() for each in labels):
         return None
     counted = []
     for each in found:
         kept = each.scores >= min(RANK_FLOOR, floor)
         counted.append(Detections(each.boxes[kept], each.labels[kept], each.scores[kept]))
     most = max(len(each.scores) for each in (*labels, *counted))
-    return average_precision(counted, labels, num_classes, max(most, 100))["ap50_95"]
+    return 1.0 - average_precision(counted, labels, num_classes, max(most, 100))["ap50_95"]
 
 
 def _positive(scores: np.ndarray) -> np.ndarray:

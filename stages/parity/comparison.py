@@ -10,7 +10,7 @@ import numpy as np
 
 from conf.codes import coded
 from stages.parity import gates
-from stages.parity.average_precision import low_self_ap, self_ap
+from stages.parity.average_precision import low_self_ap_drop, self_ap
 from stages.parity.classification import classification_metrics
 from stages.parity.declared_boxes import doubted
 from stages.parity.detections import Detections, Matching, match, summarize
@@ -284,11 +284,10 @@ class Comparison:
         largest = max(int(each.labels.max(initial=-1)) for side in found for each in side)
         classes = max(largest + 1, len(self._spec.get("class_names") or []))
         own, other = (self_ap(side, found[0], classes, score) for side in found)
-        low = low_self_ap(found[1], found[0], classes, score)
         return {
             **other,
             "self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"],
-            "low_self_ap50_95_drop": None if low is None else 1.0 - low,
+            "low_self_ap50_95_drop": low_self_ap_drop(found[1], found[0], classes, score),
         }
 
     # --- classification

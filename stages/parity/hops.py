@@ -201,7 +201,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
     (stages.parity.plain_outputs); detections (see stages.parity.detections.summarize); ap50, ap50_95
     against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
     are no true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
-    (stages.parity.average_precision.low_self_ap) in any case. What could not be
+    (stages.parity.average_precision.low_self_ap_drop) in any case. What could not be
     measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
     the true boxes (AP50_MIN) that it is no measure.
     """

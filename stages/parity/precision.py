@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conf.codes import coded
-from stages.parity.average_precision import average_precision, low_self_ap, self_ap
+from stages.parity.average_precision import average_precision, low_self_ap_drop, self_ap
 from stages.parity.detections import Detections
 from stages.parity.outputs import DETECTIONS, task_of
 from stages.parity.reference import Reference
@@ -58,9 +58,8 @@ def self_precision(reference: Reference, found: Sequence[Detections], threshold:
 
 
 def low_drop(reference: Reference, found: Sequence[Detections], threshold: float) -> float | None:
-    """What is lost of low_self_ap; None where it could not be measured."""
+    """As `low_self_ap_drop`; None where it could not be measured."""
     if reference.unusable:
         return None
     expected = reference.found[: len(found)]
-    kept = low_self_ap(found, expected, _classes(reference, found, expected), threshold)
-    return None if kept is None else 1.0 - kept
+    return low_self_ap_drop(found, expected, _classes(reference, found, expected), threshold)

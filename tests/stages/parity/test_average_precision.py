@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.parity.average_precision import average_precision, low_self_ap, self_ap
+from stages.parity.average_precision import average_precision, low_self_ap_drop, self_ap
 from stages.parity.detections import Detections
 from tests.messages import raises
 from tests.stages.parity.detected import REFERENCE, detections, edited
@@ -56,24 +56,35 @@ def test_what_just_misses_the_threshold_is_neither_right_nor_wrong():
 def test_low_scores_are_labels_too():
     reference = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.3), (5, 90, 30, 120, 3, 0.02))
     alone = detections((10, 10, 50, 60, 3, 0.95))
-    assert low_self_ap([reference], [reference], 8, 0.5) == 1.0
+    assert low_self_ap_drop([reference], [reference], 8, 0.5) == 0.0
     assert self_ap([alone], [reference], 8, 0.5)["self_ap50_95"] == pytest.approx(1)
-    assert low_self_ap([alone], [reference], 8, 0.5) == pytest.approx(51 / 101)  # half of the recall levels, and 0
+    left = 51 / 101  # half of the recall levels, and 0
+    assert low_self_ap_drop([alone], [reference], 8, 0.5) == pytest.approx(1 - left)
     ghost = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.3), (90, 90, 120, 120, 3, 0.49))
-    assert low_self_ap([ghost], [reference], 8, 0.5) == pytest.approx((51 + 50 * 2 / 3) / 101)
+    left = (51 + 50 * 2 / 3) / 101
+    assert low_self_ap_drop([ghost], [reference], 8, 0.5) == pytest.approx(1 - left)
 
 
 def test_labels_of_low_scores_lie_above_a_limit_inside_the_model():
     reference = detections((10, 10, 50, 60, 3, 0.95), (60, 20, 90, 50, 3, 0.251), (5, 90, 30, 120, 3, 0))
-    assert low_self_ap([detections((10, 10, 50, 60, 3, 0.95))], [reference], 8, 0.5) == 1.0
+    assert low_self_ap_drop([detections((10, 10, 50, 60, 3, 0.95))], [reference], 8, 0.5) == 0.0
 
 
 def test_more_than_a_hundred_labels_are_all_counted():
     many = detections(*((i * 10, 0, i * 10 + 9, 9, 3, 0.9 - i * 0.005) for i in range(130)))
-    assert low_self_ap([many], [many], 8, 0.5) == 1.0
+    assert low_self_ap_drop([many], [many], 8, 0.5) == 0.0
+
+
+def test_the_last_places_of_a_full_picture_are_neither_right_nor_wrong():
+    rows = [(i * 10, 0, i * 10 + 9, 9, i % 3, 0.9 - i * 0.03) for i in range(26)]  # down to 0.15
+    full, sparse = detections(*rows), detections((10, 10, 50, 60, 0, 0.95), (60, 20, 90, 50, 1, 0.3))
+    other = detections(*rows[:-1], (500, 0, 509, 9, 2, 0.14))
+    assert low_self_ap_drop([other, sparse], [full, sparse], 8, 0.5) == pytest.approx(0, abs=1e-9)
+    assert low_self_ap_drop([detections(*rows[:-3]), sparse], [full, sparse], 8, 0.5) > 0.05
+    assert low_self_ap_drop([full, detections((10, 10, 50, 60, 0, 0.95))], [full, sparse], 8, 0.5) > 0.03
 
 
 def test_boxes_without_an_area_are_no_labels():
     empty = detections((10, 10, 10, 60, 3, 0.95), (10, 10, 5, 5, 3, 0.9))
-    assert low_self_ap([empty], [empty], 8, 0.5) is None
-    assert low_self_ap([detections()], [detections()], 8, 0.5) is None
+    assert low_self_ap_drop([empty], [empty], 8, 0.5) is None
+    assert low_self_ap_drop([detections()], [detections()], 8, 0.5) is None
