@@ -106,9 +106,9 @@ def low_self_ap_drop(
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
     less), and RANK_FLOOR of stages.parity.score_errors bounds what is held against them: the reference itself has 1.0
     then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are none, unless they
-    reach `score_threshold`: a score limit inside the model may cut them off. Of a picture that fills all places (as many
-    detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither right nor wrong, as
-    in a crowd: rounding exchanges the last of them.
+    reach `score_threshold`: a score limit inside the model may cut them off. Of a picture that fills all places (as
+    many detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither right nor wrong,
+    as in a crowd: rounding exchanges the last of them.
 
     Args:
         found, reference_found, num_classes, score_threshold: as for `self_ap`.
