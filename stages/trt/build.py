@@ -564,7 +564,7 @@ def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> Non
             raise BuildError("file-unwritable", f"{name}, {path}: {error.strerror}") from error
     if clash := same_place(written, read):
         name, other = clash
-        said = f"{name}, {written[name]}, would be written over {other}, {(written | read)[other]}"
+        said = f"{name}, {written[name]}, would be written over {other}, {(dict(read) | dict(written))[other]}"
         raise BuildError("would-overwrite", f"{said}; give `engine` in the plan, or the plan, another name")
 
 
