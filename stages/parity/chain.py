@@ -165,12 +165,8 @@ def verify(
                 _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], made.decisions, made.pinned)
             )
             verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
-        if (
-            failing is not None
-            and options.suggest
-            and made.conversion is not None
-            and final.facts["evaluation"] != FP32_CPU
-        ):
+        conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
+        if failing is not None and conversion is not None:
             search = partial(suggested_pins, files["slim"], failing, options, conversion)
             verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
     profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
