@@ -41,7 +41,7 @@ def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[
     if spec:
         entries = {entry["name"]: entry for entry in spec["inputs"]}
         return [_input(value, entries[name].get("kind"), entries[name], config) for name, value in values.items()]
-    ((_, value), *others) = values.items()
+    value, *others = values.values()
     if config.data.source is DataSource.npz and (others or not _is_sized_picture(value, config)):
         return [_input(value, "tensor", None, config) for value in values.values()]
     if config.data.source is DataSource.function and (others or _channels_at(value) is None):
@@ -145,7 +145,11 @@ def axes_of(model: ir.Model) -> dict[str, dict[int, str]]:
 
 
 def batch_of(model: ir.Model, path: Path) -> int | None:
-    """The number of samples that the inputs are fixed to."""
+    """The number of samples that the inputs are fixed to.
+
+    Raises:
+        StageError: where inputs differ in it, or an output has another number of rows.
+    """
     fixed = {str(value.name): side for value in model.graph.inputs if (side := _sides(value)[0]) is not None}
     if len(set(fixed.values())) > 1 or (fixed and len(fixed) < len(model.graph.inputs)):
         raise StageError(
@@ -153,7 +157,22 @@ def batch_of(model: ir.Model, path: Path) -> int | None:
             f"model.checkpoint: {path}: expected the batch as the first axis of every input, got "
             f"{_listed(model.graph.inputs)}",
         )
-    return next(iter(fixed.values()), None)
+    batch = next(iter(fixed.values()), None)
+    for value in model.graph.outputs:
+        first = (_sides(value) or [0])[0]
+        if value.shape is not None and first is not None and first != batch:
+            raise no_rows(path, str(value.name), list(value.shape), batch)
+    return batch
+
+
+def no_rows(path: Path, name: str, shape: Sequence[Any], samples: int | None) -> StageError:
+    """An output whose first axis is not the samples', so that nobody can say which values are of which sample."""
+    wanted = "samples" if samples is None else f"{samples} samples"
+    return StageError(
+        "wrong-shape",
+        f"model.checkpoint: {path}: output {name!r} is [{', '.join(str(side) for side in shape)}]; expected {wanted} "
+        "on its first axis; take it out of the file's outputs, or export the model with the samples there",
+    )
 
 
 def _sides(value: ir.Value) -> list[int | None]:

@@ -79,7 +79,8 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         batch: samples in memory at a time.
 
     Raises:
-        StageError: when it fails, or an output is not finite: such a model is no reference.
+        StageError: when it fails, or an output has not a row for each sample or is not finite: such a model is no
+            reference.
     """
     import torch
 
@@ -103,7 +104,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
         parts.append({name: value.float().numpy() for name, value in named})
         for name, value in parts[-1].items():
-            _refuse_nonfinite(name, value, group)
+            _refuse_unusable(name, value, group)
         names += [sample.name for sample in group]
         digests += [_fingerprint(sample) for sample in group]
         truth += [_truth(sample) for sample in group]
@@ -200,7 +201,13 @@ def _reference(
     )
 
 
-def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+    if value.shape[:1] != (len(group),):
+        raise StageError(
+            "wrong-shape",
+            f"output {name!r} of the FP32 model is {list(value.shape)} for {len(group)} samples; expected as many on "
+            "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
+        )
     for sample, one in zip(group, value, strict=True):
         bad = int((~np.isfinite(one)).sum())
         if bad:

@@ -23,7 +23,7 @@ from stages.io import StageError
 from stages.models.common_faults import own_decoder
 from stages.models.declared import faults_of_declared
 from stages.models.model import Model
-from stages.models.onnx_ends import axes_of, batch_of, inputs_of, outputs_of
+from stages.models.onnx_ends import axes_of, batch_of, inputs_of, no_rows, outputs_of
 from stages.onnx_files import SPEC_KEY
 
 if TYPE_CHECKING:
@@ -151,6 +151,10 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
             f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
             "from: FP16 is made here, and held against FP32",
         )
+    if not model.graph.inputs:
+        raise StageError(
+            "wrong-file", f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
+        )
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype is None or value.shape is None:
             raise StageError(
@@ -212,6 +216,7 @@ def _runtime_class() -> type[torch.nn.Module]:
             from stages.ort.session import Session
 
             super().__init__()
+            self._path = path
             self._session, self._takes, self._gives, self._batch = Session(path), takes, gives, batch
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -225,6 +230,10 @@ def _runtime_class() -> type[torch.nn.Module]:
         def _part(self, feeds: Mapping[str, np.ndarray], start: int, size: int) -> dict[str, np.ndarray]:
             last = len(next(iter(feeds.values()))) - 1
             rows = np.minimum(np.arange(start, start + size), last)
-            return self._session.run({name: np.ascontiguousarray(array[rows]) for name, array in feeds.items()})
+            found = self._session.run({name: np.ascontiguousarray(array[rows]) for name, array in feeds.items()})
+            for name, array in found.items():
+                if array.shape[:1] != (size,):
+                    raise no_rows(self._path, name, array.shape, size)
+            return found
 
     return Runtime
