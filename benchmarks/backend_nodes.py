@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from stages.data.arrays import write_arrays
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "backend_nodes.json"
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
@@ -116,7 +118,7 @@ def _write_sample(place: Path, model: onnx.ModelProto, test: Any) -> Path | None
     if any(array.dtype.isbuiltin != 1 for array in arrays):  # npz has no bfloat16, float8 or int4
         return None
     named = dict(zip([value.name for value in model.graph.input], arrays, strict=False))
-    np.savez(place / "sample.npz", **named)
+    write_arrays(place / "sample.npz", named)
     return place / "sample.npz"
 
 

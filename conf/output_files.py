@@ -67,6 +67,7 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     They are moved into place, that file last, when the block ends well; otherwise nothing changes. A file that is
     replaced leaves its permissions to the new one; of several hard links to it, the others keep the old content.
+    A process that is killed leaves the folder behind.
 
     Raises:
         OSError: as `destination`, before and after the block, and where the system refuses.
@@ -85,11 +86,11 @@ def written_whole(path: Path) -> Iterator[Path]:
                 raise NoPlace(target, "a link")
             destination(target)
         for file, target in files.items():
-            if target.exists():
+            with contextlib.suppress(FileNotFoundError):
                 shutil.copymode(target, file)
             file.replace(target)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

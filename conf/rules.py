@@ -452,8 +452,13 @@ def _rules_of_profiles(c: Config) -> Iterator[str]:
         if not profile:
             yield coded("needs-value", f"{where}: expected shapes of the inputs")
         for name, shapes in profile.items():
-            traced = c.trace.input_shape if name == "images" else None
+            traced = c.trace.input_shape if name == "images" and _is_traced_on_pictures(c) else None
             yield from _rules_of_shapes(f"{where}.{name}", shapes, traced, dynamic.get(name, {}))
+
+
+def _is_traced_on_pictures(c: Config) -> bool:
+    """Whether the input `images` has trace.input_shape: a file, arrays and declarations may say otherwise."""
+    return c.model.source != "onnx" and c.data.source is not DataSource.npz and c.model.inputs is None
 
 
 def _rules_of_shapes(

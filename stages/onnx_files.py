@@ -70,6 +70,11 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     import onnx_ir as ir
 
     path = Path(path).absolute()
+    for name in (name for graph in (proto.graph, *proto.functions) for name in _sparse(graph)):
+        raise StageError(
+            "not-supported",
+            f"{path}: tensor {name!r} is sparse, which is not read; expected a dense one: store it so",
+        )
     try:
         model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
@@ -150,6 +155,17 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
         f"({path.stat().st_size} bytes): {reason}",
     )
+
+
+def _sparse(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    """Names of the sparse tensors of a graph or function, and of the graphs in it. onnx_ir leaves out initializers."""
+    yield from (tensor.values.name for tensor in getattr(graph, "sparse_initializer", ()))
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                yield next(iter(node.output), node.name)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _sparse(inner)
 
 
 def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]) -> None:

@@ -46,8 +46,8 @@ def _made_for(inputs: Sequence[Mapping[str, Any]]) -> Profile:
         name, sides, traced = entry["name"], entry["shape"], traced_shape(entry)
         found[name] = {
             kind: [
-                number if side == samples and isinstance(side, str) else known
-                for side, known in zip(sides, traced, strict=True)
+                number if isinstance(side, str) and (axis == 0 or side == samples) else known
+                for axis, (side, known) in enumerate(zip(sides, traced, strict=True))
             ]
             for kind, number in SAMPLES.items()
         }

@@ -152,8 +152,20 @@ def trace(
         )
         save_model(model, described)
         pairs = list(zip(check_feeds, references, strict=True))
-        followed = exporter == "dynamo"
-        subject = Subject(module, made, traced, before, described, spec, example, pairs, warned, followed, atol, rtol)
+        subject = Subject(
+            module=module,
+            made=made,
+            traced=traced,
+            before=before,
+            path=described,
+            spec=spec,
+            example=example,
+            pairs=pairs,
+            caught=warned,
+            followed=exporter == "dynamo",
+            atol=atol,
+            rtol=rtol,
+        )
         with explaining(subject):
             parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
         baked = what_was_baked(subject)

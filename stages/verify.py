@@ -23,7 +23,7 @@ from stages.io import Stage, StageError, read_json, run_stage
 from stages.models.source import open_model
 from stages.onnx_files import load_model
 from stages.parity.batch_memory import fitting_batch
-from stages.parity.chain import HOPS, PAGE, verify
+from stages.parity.chain import HOPS, PAGE, Making, verify
 from stages.parity.compare import compare
 from stages.parity.reference import Reference, freeze, write_reference
 from stages.profile_shapes import completed
@@ -51,22 +51,19 @@ def run(stage: Stage) -> dict[str, Any]:
     write_reference(stage.out("reference"), reference, adversarial)
     decisions = stage.root / "artifacts" / "fp16" / "decisions.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
+    made = Making(
+        models=_models(stage.root),
+        adversarial=adversarial,
+        batch_sizes=batch_sizes(config, spec),
+        decisions=read_json(decisions) if decisions.exists() else None,
+        left_out=left_out,
+        pinned=config.precision.node_block_list,
+        left_open=_left_open(stage),
+        conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
+    )
     on_cuda = options.evaluation is Evaluation.cuda
     with alone_on("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
-        report = verify(
-            reference,
-            files,
-            stage.out(),
-            options,
-            _models(stage.root),
-            adversarial=adversarial,
-            batch_sizes=batch_sizes(config, spec),
-            decisions=read_json(decisions) if decisions.exists() else None,
-            left_out=left_out,
-            pinned=config.precision.node_block_list,
-            left_open=_left_open(stage),
-            conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
-        )
+        report = verify(reference, files, stage.out(), options, made)
     stage.publish(stage.out() / PAGE)
     return report
 

@@ -23,6 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from conf.codes import coded
+from stages.data.arrays import Header, read_arrays, read_headers
 from stages.io import StageError
 
 _FAULTS_SHOWN = 20
@@ -175,15 +176,6 @@ def _onnx_type_name(dtype: ir.DataType) -> str:
 # --- where the arrays are ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Header:
-    """What a file says of an array: its shape, its type, and whether its first axis is the one that varies fastest."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fortran_order: bool = False
-
-
 class _Source:
     """Arrays by name that lie in memory.
 
@@ -206,48 +198,15 @@ class _NpzSource(_Source):
     def __init__(self, path: Path) -> None:
         super().__init__(path.stem, {})
         self._path = path
-        self.headers = npz_headers(path)
+        self.headers = read_headers(path)
 
     def load(self) -> dict[str, np.ndarray]:
         try:
-            with np.load(self._path, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            return read_arrays(self._path)
+        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise StageError(
                 "file-unreadable", f"{self._path}: expected arrays in .npz, got a broken file ({error})"
             ) from error
-
-
-def npz_headers(path: Path) -> dict[str, Header]:
-    """The headers of the arrays in an .npz file, by name; no array is read.
-
-    Raises:
-        ValueError: when a member is no array of numbers.
-        OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error: when the archive cannot be read.
-    """
-    with zipfile.ZipFile(path) as file:
-        headers = {}
-        for member in file.namelist():
-            with file.open(member) as stream:
-                headers[member.removesuffix(".npy")] = npy_header(stream, member)
-    return headers
-
-
-def npy_header(stream: Any, member: str) -> Header:
-    """The header that an .npy stream starts with; the stream is then where the values begin.
-
-    Raises:
-        ValueError: when it is no array of numbers.
-    """
-    try:
-        version = np.lib.format.read_magic(stream)
-        reads = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran_order, dtype = reads(stream)
-    except ValueError as error:
-        raise ValueError(f"{member!r} in it is no array") from error
-    if dtype.hasobject:
-        raise ValueError(f"{member!r} in it is pickled, and unpickling runs code; save it as an array of numbers")
-    return Header(tuple(shape), dtype, bool(fortran_order))
 
 
 def _sources(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[_Source]:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from conf.schema import Config
-from stages.data.feeds import Header, npy_header, npz_headers
+from stages.data.arrays import Header, members, read_header, read_headers
 from stages.data.images import left_out, same_content
 from stages.data.picture import Arrays, Drawn, TooFew
 from stages.io import StageError
@@ -85,7 +85,7 @@ def headers_of(config: Config, root: Path) -> dict[str, Header]:
 
 def _headers(path: Path) -> dict[str, Header]:
     try:
-        return npz_headers(path)
+        return read_headers(path)
     except FileNotFoundError as error:
         raise StageError(
             "file-missing", f"data.file: no such file: {path}; expected an .npz file, or a folder of them"
@@ -116,9 +116,7 @@ class _RowReader:
         self.path = path
         try:
             self._file = zipfile.ZipFile(path)
-            self._arrays = {
-                member.removesuffix(".npy"): _MemberRows(self._file, member) for member in self._file.namelist()
-            }
+            self._arrays = {name: _MemberRows(self._file, member) for name, member in members(self._file).items()}
         except _BROKEN as error:
             raise _unreadable(path, error) from error
 
@@ -136,7 +134,7 @@ class _RowReader:
 class _MemberRows:
     """The rows of one array, read forward; a row before the last one read starts again at the first."""
 
-    def __init__(self, file: zipfile.ZipFile, member: str) -> None:
+    def __init__(self, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         self._file, self._member = file, member
         self._whole: np.ndarray | None = None
         self._start()
@@ -145,7 +143,7 @@ class _MemberRows:
 
     def _start(self) -> None:
         self._stream: IO[Any] = self._file.open(self._member)
-        self._header = npy_header(self._stream, self._member)
+        self._header = read_header(self._stream, self._member.orig_filename)
         self._next = 0
 
     def row(self, number: int) -> np.ndarray:
@@ -165,5 +163,5 @@ class _MemberRows:
     def _bytes(self, size: int) -> bytes:
         read: bytes = self._stream.read(size)
         if len(read) < size:
-            raise EOFError(f"{self._member!r} ends early")
+            raise EOFError(f"{self._member.orig_filename!r} ends early")
         return read

@@ -55,6 +55,8 @@ def torch_outputs(
 
     try:
         outputs = outputs_of(tensors)
+    except StageError:
+        raise
     except Exception as error:  # whatever the module raises
         if not other_axes(feed, example):
             raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error

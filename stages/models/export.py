@@ -121,6 +121,13 @@ def _export_torchscript(
 ) -> None:
     import torch
 
+    for name in (*input_names, *output_names):
+        if re.fullmatch("[0-9]*", name):  # it takes them for names of its own values
+            raise StageError(
+                "bad-syntax",
+                f"trace: the torchscript exporter takes no number for a name, got {name!r}; use trace.exporter=dynamo, "
+                "or another name in model.inputs or model.outputs",
+            )
     with _resolving_passes_on(opset):
         torch.onnx.export(
             module,

@@ -128,7 +128,9 @@ def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict
     for axis, symbol in axes.items():
         if axis >= len(shape):
             raise StageError(
-                "out-of-range", f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}"
+                "out-of-range",
+                f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}; an output without a row "
+                "for each sample is left out with model.drop_outputs",
             )
         shape[axis] = symbol
     return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}

@@ -102,7 +102,11 @@ def _settle(value: ir.Value, tensor: Mapping[str, Any]) -> None:
         isinstance(have, int) and have != want for have, want in zip(got, expected, strict=True)
     ):
         shape = [size if isinstance(size, int) else "?" for size in got]
-        raise StageError("wrong-shape", f"{value.name!r}: expected shape {expected}, the exported file has {shape}")
+        raise StageError(
+            "wrong-shape",
+            f"{value.name!r}: expected shape {expected}, the exported file has {shape}; an output without a row for "
+            "each sample is left out with model.drop_outputs",
+        )
     value.shape = ir.Shape([ir.SymbolicDim(size) if isinstance(size, str) else size for size in expected])
 
 

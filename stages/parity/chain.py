@@ -16,7 +16,8 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,28 +76,11 @@ _SAID = {
 }
 
 
-def verify(
-    reference: Reference,
-    files: Mapping[str, Path],
-    out: Path,
-    options: VerifyConfig,
-    models: Mapping[str, Any],
-    *,
-    adversarial: Reference | str = "no adversarial samples were given",
-    batch_sizes: Sequence[int] = (1,),
-    decisions: Sequence[Mapping[str, Any]] | None = None,
-    left_out: Sequence[str] = (),
-    pinned: Sequence[str] = (),
-    left_open: Sequence[str] = (),
-    conversion: Conversion | None = None,
-) -> dict[str, Any]:
-    """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
+@dataclass(frozen=True)
+class Making:
+    """How the files of a chain were made, and what else they are held against.
 
-    Args:
-        reference: see stages.parity.reference.freeze.
-        files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
-        out: folder for verdict.json, details.json, verify.html and plots/.
-        options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
+    Attributes:
         models: graph facts by hop, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
@@ -105,12 +89,40 @@ def verify(
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         left_open: why the traced file itself is not verified; a verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
+    """
+
+    models: Mapping[str, Any] = field(default_factory=dict)
+    adversarial: Reference | str = "no adversarial samples were given"
+    batch_sizes: Sequence[int] = (1,)
+    decisions: Sequence[Mapping[str, Any]] | None = None
+    left_out: Sequence[str] = ()
+    pinned: Sequence[str] = ()
+    left_open: Sequence[str] = ()
+    conversion: Conversion | None = None
+
+
+def verify(
+    reference: Reference,
+    files: Mapping[str, Path],
+    out: Path,
+    options: VerifyConfig,
+    made: Making | None = None,
+) -> dict[str, Any]:
+    """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
+
+    Args:
+        reference: see stages.parity.reference.freeze.
+        files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
+        out: folder for verdict.json, details.json, verify.html and plots/.
+        options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
+        made: what is known of how the files were made.
 
     Returns:
         The report: verdict, flat metrics of the final file, the hops in short, what was not verified. What is looked
         for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
         verdict away, and is said among what was not verified.
     """
+    made = made or Making()
     total = len(reference.names)
     subset = min(SUBSET, total)
 
@@ -123,7 +135,7 @@ def verify(
         opened = open_file(path, options.evaluation.value)
         hop = measure_file(path, reference, count, options, opened)
         facts = {
-            "adversarial": measure_adversarial(opened, path, adversarial, options),
+            "adversarial": measure_adversarial(opened, path, made.adversarial, options),
             "batches": measure_batches(opened, path, reference, hop, sizes, options),
             "reached": {"reference": reached_outputs(fp32), "file": reached_outputs(load_model(path))},
             "not_floats": not_floats,
@@ -131,43 +143,41 @@ def verify(
         return replace(hop, facts=hop.facts | facts)
 
     def verify_again(path: Path) -> dict[str, Any]:
-        return judge(reference, measured(path, total, batch_sizes), options)
+        return judge(reference, measured(path, total, made.batch_sizes), options)
 
     def gates_of_hop(part: Reference, hop: Hop) -> list[dict[str, Any]]:
         return gates_of(part, hop, options)
 
     hops = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
-    final = hops[FINAL] = measured(files[FINAL], total, batch_sizes)
-    verdict = gates.left_open(judge(reference, final, options), left_open)
+    final = hops[FINAL] = measured(files[FINAL], total, made.batch_sizes)
+    verdict = gates.left_open(judge(reference, final, options), made.left_open)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
-    verdict["not_verified"] += [f"a sample that was left out: {what}" for what in left_out]
+    verdict["not_verified"] += [f"a sample that was left out: {what}" for what in made.left_out]
     unknown = verdict["not_verified"]
     if verdict["verdict"] == gates.FAILED:
         failing = _tried(
             _PLACE,
             unknown,
-            lambda: failing_of(files[FINAL], reference, final, verdict, adversarial, options, gates_of_hop),
+            lambda: failing_of(files[FINAL], reference, final, verdict, made.adversarial, options, gates_of_hop),
         )
         if failing is not None:
             verdict["place"] = _tried(
-                _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], decisions, pinned)
+                _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], made.decisions, made.pinned)
             )
             verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
-        if failing is not None and options.suggest and conversion is not None and final.facts["evaluation"] != FP32_CPU:
-            verdict["suggestion"] = _tried(
-                _PINS,
-                unknown,
-                lambda: suggested_pins(files["slim"], failing, options, conversion, decisions or [], verify_again),
-            )
+        conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
+        if failing is not None and conversion is not None:
+            search = partial(suggested_pins, files["slim"], failing, options, conversion)
+            verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
     profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
     details = {
         "hops": {name: hop.facts for name, hop in hops.items()},
         "cpu_provider_claims": claims,
-        "pictures": draw(out / "plots", reference, final, models, options),
+        "pictures": draw(out / "plots", reference, final, made.models, options),
         "samples": sample_facts(reference, final),
     }
-    report = report_of(verdict, hops, claims) | {"left_out": list(left_out)}
+    report = report_of(verdict, hops, claims) | {"left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
     write_json(out / "details.json", details | {"profile": profile or []})
     write_data(out / "plots", final.facts["histograms"], profile or [])
@@ -180,8 +190,8 @@ def verify(
             out,
             profile=profile or [],
             no_profile=_why_none(profile, final, options),
-            pinned=pinned,
-            decisions=decisions,
+            pinned=made.pinned,
+            decisions=made.decisions,
         ),
     )
     return report

@@ -5,7 +5,6 @@ samples, made once, for every file.
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from conf.codes import coded
+from stages.data.arrays import read_arrays, write_arrays
 from stages.data.samples import Sample, batches, stacked
 from stages.io import StageError, read_json, typed_line, write_json
 from stages.parity.detections import Detections
@@ -79,7 +79,8 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         batch: samples in memory at a time.
 
     Raises:
-        StageError: when it fails, or an output is not finite: such a model is no reference.
+        StageError: when it fails, or an output has not a row for each sample or is not finite: such a model is no
+            reference.
     """
     import torch
 
@@ -103,7 +104,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
         parts.append({name: value.float().numpy() for name, value in named})
         for name, value in parts[-1].items():
-            _refuse_nonfinite(name, value, group)
+            _refuse_unusable(name, value, group)
         names += [sample.name for sample in group]
         digests += [_fingerprint(sample) for sample in group]
         truth += [_truth(sample) for sample in group]
@@ -117,16 +118,8 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
     for name, frozen in (("reference", reference), ("adversarial", adversarial)):
         index[name] = frozen if isinstance(frozen, str) else frozen.index
         if isinstance(frozen, Reference):
-            _write_arrays(folder / f"{name}.npz", frozen.outputs)
+            write_arrays(folder / f"{name}.npz", frozen.outputs)
     write_json(folder / "samples.json", index)
-
-
-def _write_arrays(path: Path, arrays: Outputs) -> None:
-    """An .npz file. np.savez takes names as keywords, and so none that its own parameters have."""
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:
@@ -159,8 +152,7 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Map
                 "`dvc repro verify`",
             )
         truth.append(_truth(sample))
-    with np.load(folder / f"{name}.npz") as stored:
-        outputs = {key: np.asarray(stored[key], np.float32) for key in stored.files}
+    outputs = read_arrays(folder / f"{name}.npz")
     return _reference(samples, names, digests, outputs, truth, spec)
 
 
@@ -209,7 +201,13 @@ def _reference(
     )
 
 
-def _refuse_nonfinite(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+    if value.shape[:1] != (len(group),):
+        raise StageError(
+            "wrong-shape",
+            f"output {name!r} of the FP32 model is {list(value.shape)} for {len(group)} samples; expected as many on "
+            "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
+        )
     for sample, one in zip(group, value, strict=True):
         bad = int((~np.isfinite(one)).sum())
         if bad:

@@ -1,9 +1,9 @@
 """Build a strongly typed TensorRT engine from a plan.
 
-This file and proof.py need the standard library, numpy and tensorrt only: as one file, build_engine.py, they are
-carried to the GPU's host with the plan. TensorRT 10 is told to build a strongly typed network and TensorRT 11 knows no
-others: both read the precision from the graph and mean the same. What differs between them stands in VERSIONS and
-nowhere else.
+This file, proof.py and conf/output_files.py need the standard library, numpy and tensorrt only: as one file,
+build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is told to build a strongly typed network
+and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What differs between them
+stands in VERSIONS and nowhere else.
 
     pip install tensorrt numpy
     python build_engine.py plan.json [--out folder]
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import errno
 import hashlib
 import json
 import os
 import re
 import signal
-import stat
 import sys
 import threading
 import time
@@ -33,6 +31,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
+from conf.output_files import destination, same_place, written_whole
 from stages.trt.proof import (
     NO_LAYERS,
     engine_facts,
@@ -212,7 +211,9 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
     model_path = _checked_model(plan, beside)
     engine_path = folder / Path(plan["engine"]).name
     plugins = [_checked_plugin(plugin, beside) for plugin in plan["plugins"]]
-    _check_written([engine_path], [model_path, *plugins])
+    _check_written(
+        {"the engine": engine_path}, {"the model": model_path} | {f"plugin {i}": p for i, p in enumerate(plugins)}
+    )
     logger = message_log(trt)
     load_plugins(trt, logger, plugins)
 
@@ -550,49 +551,26 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(opened)  # which lets go
 
 
-def _is_occupied(path: Path) -> bool:
-    """Whether something other than a regular file lies there: a folder, a device, a loop of links."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-
-
-def _check_written(written: Sequence[Path], read: Sequence[Path]) -> None:
+def _check_written(written: Mapping[str, Path], read: Mapping[str, Path]) -> None:
     """Before the work: what is written is a regular file, and none that the work reads or writes besides.
 
     Raises:
         BuildError: when it is not.
     """
-    for i, path in enumerate(written):
-        if _is_occupied(path):
-            raise BuildError("file-unwritable", f"{path} is no regular file; expected a name for one")
-        for other in [*read, *written[:i]]:
-            if os.path.realpath(path) == os.path.realpath(other) or (
-                path.exists() and other.exists() and path.samefile(other)
-            ):
-                said = f"{path} would be written over {other}; give `engine` in the plan, or the plan, another name"
-                raise BuildError("would-overwrite", said)
+    for name, path in written.items():
+        try:
+            destination(path)
+        except OSError as error:
+            raise BuildError("file-unwritable", f"{name}, {path}: {error.strerror}") from error
+    if clash := same_place(written, read):
+        name, other = clash
+        said = f"{name}, {written[name]}, would be written over {other}, {(dict(read) | dict(written))[other]}"
+        raise BuildError("would-overwrite", f"{said}; give `engine` in the plan, or the plan, another name")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write under a name of this process and move into place: a reader sees the old file or the new one.
-
-    Links are followed. What is there and no regular file, such as a device, stays: moving a file there destroys it.
-    """
-    if _is_occupied(path):
-        raise OSError(errno.EINVAL, "no regular file; expected a name for one", str(path))
-    path = Path(os.path.realpath(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with written_whole(path) as building:
+        building.write_bytes(content)
 
 
 # --- a plan and its files --------------------------------------------------------------------------------------------
@@ -722,7 +700,8 @@ def main() -> None:
         if not tensorrt_version():
             said = "TensorRT cannot be imported here: pip install tensorrt, on a host with an NVIDIA GPU"
             raise BuildError("package-missing", said)
-        _check_written([folder / FACTS_FILE, folder / Path(plan["engine"]).name], [arguments.plan])
+        outputs = {"the facts": folder / FACTS_FILE, "the engine": folder / Path(plan["engine"]).name}
+        _check_written(outputs, {"the plan": arguments.plan})
         facts = _built_and_told(plan, folder, arguments.plan.parent)
         fault = precision_fault(facts, plan["declared"], plan["graph"])
         unknown = precision_unknown(facts, plan["builder"]["profiling_verbosity"])

@@ -1,6 +1,7 @@
 """Everything that building an engine takes, as plain data that somebody can carry to a GPU's host, and as files.
 
-The files: plan.json, build_engine.py (build.py and proof.py in one, which needs tensorrt and numpy only), README.txt.
+The files: plan.json, build_engine.py (build.py and what it imports of ours in one, which needs tensorrt and numpy
+only), README.txt.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from conf import output_files
 from conf.output_files import write_text
 from stages.engine_options import plain_options
 from stages.engine_precision import float_facts, fp16_node_names, typed_model
@@ -107,12 +109,14 @@ def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
 
 
 def script() -> str:
-    """build.py with proof.py where it imports it."""
-    text, part = (Path(str(module.__file__)).read_text() for module in (builder, proof))
-    _, _, part = part.partition("from __future__ import annotations\n")
-    whole, places = re.subn(r"^from stages\.trt\.proof import \([^)]*\)\n", lambda _: part, text, flags=re.MULTILINE)
-    assert places == 1, "build.py imports proof.py once"
-    return whole
+    """build.py with what it imports of ours in the places where it does."""
+    text = Path(str(builder.__file__)).read_text()
+    for module in (output_files, proof):
+        _, _, part = Path(str(module.__file__)).read_text().partition("from __future__ import annotations\n")
+        line = rf"^from {re.escape(module.__name__)} import (\([^)]*\)|[^(\n]*)\n"
+        before, _, after = re.split(line, text, flags=re.MULTILINE)  # or there is not one such line
+        text = before + part + after
+    return text
 
 
 def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import random
+import resource
+import signal
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -219,14 +222,6 @@ def test_two_writers_of_one_file_leave_the_content_of_one(tmp_path: Path) -> Non
     assert (tmp_path / "a").read_text() == "first" and [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
-def test_permissions_of_what_is_replaced_are_kept(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "a").write_text("old")
-    (tmp_path / "a").chmod(mode)
-    write_text(tmp_path / "a", "new")
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode and (tmp_path / "a").read_text() == "new"
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
 def test_permissions_of_a_new_file_are_those_of_the_process(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
@@ -248,3 +243,57 @@ def test_other_hard_links_keep_the_old_content(tmp_path: Path) -> None:
     (tmp_path / "b").hardlink_to(tmp_path / "a")
     write_text(tmp_path / "a", "new")
     assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("new", "old")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize("name", ["a.partial", ".a.partial", ".a.tmp", "a.data"])
+def test_what_is_called_as_a_temporary_file_may_be_stays(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / name)
+    before = (tmp_path / name).lstat()
+    write_text(tmp_path / "a", "new")
+    after = (tmp_path / name).lstat()
+    assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
+    assert (tmp_path / "a").read_text() == "new" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_many_writers_of_one_file_leave_one_whole(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: write_text(tmp_path / "a", str(i) * 100_000), range(40)))
+    assert len(set((tmp_path / "a").read_text())) <= 2 and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755, 0o444])
+@pytest.mark.parametrize("linked", [True, False])
+def test_rights_stay(tmp_path: Path, mode: int, linked: bool) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "a").chmod(mode)
+    place = tmp_path / "a"
+    if linked and mode != 0o444:
+        place = tmp_path / "link"
+        place.symlink_to("a")
+    write_text(place, "new")
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode and (tmp_path / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError, MemoryError, GeneratorExit])
+def test_whatever_ends_a_writer_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(error), written_whole(tmp_path / "a") as building:
+        building.write_text("half")
+        raise error
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError):
+            write_text(tmp_path / "a", "n" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]

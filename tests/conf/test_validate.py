@@ -231,6 +231,26 @@ def test_profiles_are_checked_against_the_traced_input(
     expect(error, None, *facts)
 
 
+@pytest.mark.parametrize("sides", [[6], [], [16, 16, 3], [1, 8, 8], [3, 32, 32], [7, 512]])
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["model=onnx", "model.checkpoint=m.onnx", "data=npz", "data.file=s.npz"],
+        ["model=onnx", "model.checkpoint=m.onnx", "data.folder=pictures"],
+        ["model=torch", "model.options.factory=a:b", "model.image_size=[8,8]", "data=npz", "data.file=s.npz"],
+        [
+            *("model=torch", "model.options.factory=a:b", "data=npz", "data.file=s.npz"),
+            "model.inputs=[{name: images, kind: tensor, dtype: float32, shape: [6]}]",
+        ],
+    ],
+    ids=["npz", "pictures", "undeclared", "declared"],
+)
+def test_an_input_called_images_has_the_shape_that_its_model_gives_it(model: list[str], sides: list[int]) -> None:
+    values = composed(*model)
+    values["engine"]["profiles"] = [{"images": {kind: [n, *sides] for kind, n in (("min", 1), ("opt", 2), ("max", 4))}}]
+    validate(values)
+
+
 def test_block_lists_are_checked() -> None:
     errors = errors_of("precision.node_block_list=['(']", "precision.op_block_list=['Soft.*']")
     assert set(told(errors)) == {

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from stages.data.arrays import write_arrays
 from tests.conftest import ROOT
 
 PEER = str(ROOT / "benchmarks" / "peer.py")
@@ -68,7 +69,7 @@ def command(tool: str, source: Path, target: Path, sample: Arrays | None, option
     line = [*program, tool, str(source), str(target), "--options", str(content)]
     if sample is None:
         return line
-    np.savez(source.with_name("sample.npz"), **sample)  # type: ignore[arg-type]
+    write_arrays(source.with_name("sample.npz"), sample)
     return [*line, "--sample", str(source.with_name("sample.npz"))]
 
 

@@ -178,6 +178,15 @@ def test_a_module_whose_inputs_nobody_declares_takes_the_arrays_by_name(tmp_path
     expect(read_json(tmp_path / "reports/error.json")["message"], "needs-value", "model.inputs", "numbers")
 
 
+@pytest.mark.parametrize("shape", [(6,), (2, 6), (6, 6), (1, 2, 6), (3, 6, 6, 6)])
+def test_arrays_called_images_are_pictures_by_their_shape_alone(shape: tuple[int, ...], tmp_path: Path) -> None:
+    options = [option for option in with_modules(tmp_path, "rows", 4) if "model.inputs" not in option]
+    np.savez(tmp_path / "samples.npz", images=np.random.default_rng(0).random((4, *shape), np.float32))
+    run_stages(tmp_path, *options, stages=("inputs", "trace"))
+    (entry,) = read_json(tmp_path / "artifacts/trace/io_spec.json")["inputs"]
+    assert (entry["name"], entry["kind"], entry["shape"]) == ("images", "tensor", ["batch", *shape])
+
+
 MADE = [(name, exporter) for name in SAMPLES for exporter in ("torchscript", "dynamo")]
 
 

@@ -72,3 +72,12 @@ PICTURE = {"kind": "images", "size": [48, 64]}
 def test_without_profiles_there_is_one_for_the_inputs(entries: list[dict[str, Any]], expected: dict[str, Any]) -> None:
     (profile,) = completed(None, entries)
     assert profile == {name: {"min": low, "opt": low, "max": high} for name, (low, high) in expected.items()}
+
+
+@pytest.mark.parametrize("first", ["batch", "n", "k", "batch size", "unk__0"])
+def test_the_samples_of_every_input_vary_together(first: str) -> None:
+    """By their place: files call the first axis of each input as they like."""
+    inputs = [{"name": "x", "shape": ["batch", 3]}, {"name": "z", "shape": [first, "t"], "traced": [2, 5]}]
+    (profile,) = completed(None, inputs)
+    assert profile["x"] == {"min": [1, 3], "opt": [1, 3], "max": [8, 3]}
+    assert profile["z"] == {"min": [1, 5], "opt": [1, 5], "max": [8, 5]}

@@ -42,7 +42,7 @@ _SHOWN = 10  # places of a sentence
 Arrays = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Subject:
     """A module, and the file that was traced from it.
 

@@ -9,8 +9,8 @@ also says the inputs, the classes and whether the weights are trained, where mod
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,19 +18,17 @@ import numpy as np
 import yaml
 
 from conf.codes import coded
-from conf.schema import CONF, Config, DataSource
-from stages.data.preprocessing import Preprocessing, declared_by
+from conf.schema import CONF, Config
 from stages.io import StageError
 from stages.models.common_faults import own_decoder
-from stages.models.declared import declared_outputs, declared_preprocessing, faults_of_declared
-from stages.models.model import Input, Model, Output
+from stages.models.declared import faults_of_declared
+from stages.models.model import Model
+from stages.models.onnx_ends import axes_of, batch_of, inputs_of, no_rows, outputs_of
 from stages.onnx_files import SPEC_KEY
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
-
-_NOT_SAID = "model.inputs: expected which of the file's inputs are pictures"
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,9 @@ def open_model(config: Config, root: Path) -> Model:
     infer_types(model)
     _check_fp32(model, path)
     spec = _spec_inside(model, path)
-    inputs = _inputs(config, model, spec)
-    outputs = _outputs(config, model, spec, path)
-    batch = _fixed_batch(model, path)
+    inputs = inputs_of(config, model, spec)
+    outputs = outputs_of(config, model, spec, path)
+    batch = batch_of(model, path)
     return Model(
         module=_runtime_class()(path, [each.name for each in inputs], [each.name for each in outputs], batch),
         inputs=inputs,
@@ -108,7 +106,7 @@ def open_model(config: Config, root: Path) -> Model:
         class_names=config.model.classes or list(spec.get("class_names") or ()),
         trained=config.model.options.trained and bool(spec.get("trained", True)),
         file=path,
-        axes=_axes(model),
+        axes=axes_of(model),
         batch=batch,
         notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec else []), *_of_no_use(config)],
     )
@@ -152,6 +150,10 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
             f"model.checkpoint: {path} is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} "
             f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
             "from: FP16 is made here, and held against FP32",
+        )
+    if not model.graph.inputs:
+        raise StageError(
+            "wrong-file", f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
         )
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.dtype is None or value.shape is None:
@@ -203,163 +205,6 @@ def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
     return dict(spec)
 
 
-def _inputs(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[Input]:
-    """In the file's order: as declared, as the spec in the file says, or one of pictures. Of any others nothing has to
-    be known where the data is arrays by input name.
-    """
-    values = {str(value.name): value for value in model.graph.inputs}
-    if config.model.inputs is not None:
-        declared = {each.name: each for each in config.model.inputs}
-        if sorted(declared) != sorted(values):
-            raise StageError(
-                "wrong-name",
-                f"model.inputs: expected the file's, {_listed(values.values())}, got {', '.join(declared)}",
-            )
-        for name, entry in declared.items():
-            if entry.dtype != _dtype(values[name]):
-                raise StageError(
-                    "wrong-dtype", f"model.inputs: {name!r} is {_dtype(values[name])} in the file, got {entry.dtype}"
-                )
-        kinds = {name: entry.kind.value for name, entry in declared.items()}
-        return [_input(value, kinds[name], None, config) for name, value in values.items()]
-    if spec:
-        entries = {entry["name"]: entry for entry in spec["inputs"]}
-        return [_input(value, entries[name].get("kind"), entries[name], config) for name, value in values.items()]
-    ((_, value), *others) = values.items()
-    if config.data.source is DataSource.npz and (others or not _is_sized_picture(value, config)):
-        return [_input(value, "tensor", None, config) for value in values.values()]
-    if config.data.source is DataSource.function and (others or _channels_at(value) is None):
-        return [_input(value, "tensor", None, config) for value in values.values()]
-    if others or _channels_at(value) is None:
-        raise StageError(
-            "needs-value",
-            f"{_NOT_SAID}; it has {_listed(values.values())}; declare them: [{{name, kind, dtype, shape}}]",
-        )
-    return [_input(value, "images", None, config)]
-
-
-def _is_sized_picture(value: ir.Value, config: Config) -> bool:
-    at = _channels_at(value)
-    if at is None:
-        return False
-    sides = _sides(value)[2:] if at == 1 else _sides(value)[1:3]
-    return None not in [side or wanted for side, wanted in zip(sides, config.model.image_size, strict=True)]
-
-
-def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, config: Config) -> Input:
-    name, sides = str(value.name), _sides(value)
-    known = declared_by(entry) if entry is not None else None
-    if kind is None:
-        kind = "tensor" if known is None else "images"
-    if kind != "images":
-        if kind == "picture_size" and sides[1:] not in ([2], [None]):
-            raise StageError(
-                "wrong-shape", f"model.inputs: {name!r} has {_listed([value])}; expected [N, 2], height and width"
-            )
-        return Input(name, kind, _dtype(value), tuple(sides[1:]))
-    at = _channels_at(value)
-    if at is None:
-        raise StageError(
-            "wrong-shape", f"model.inputs: expected pictures, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
-        )
-    layout = "NCHW" if at == 1 else "NHWC"
-    preprocessing = declared_preprocessing(config, known or Preprocessing(layout=layout))
-    if preprocessing.layout != layout:
-        raise StageError(
-            "in-conflict", f"model.preprocessing.layout: the file takes {_listed([value])}, got {preprocessing.layout}"
-        )
-    preprocessing = replace(preprocessing, size=_size(name, sides[2:] if at == 1 else sides[1:3], preprocessing.size))
-    normalization = (entry or {}).get("normalization") or {}
-    inside = normalization.get("where") == "inside the graph"
-    normalized = {key: normalization[key] for key in ("mean", "std")} if inside else None
-    return Input(name, kind, _dtype(value), None, preprocessing, normalized)
-
-
-def _size(name: str, sides: Sequence[int | None], wanted: Sequence[int] | None) -> list[int]:
-    """Height and width: those that the file fixes, else those that are wanted."""
-    size = [side or (wanted or (None, None))[position] for position, side in enumerate(sides)]
-    known = [side for side in size if side is not None]
-    if len(known) < 2:
-        raise StageError(
-            "needs-value", f"model.image_size: height or width of {name!r} varies in the file; expected [height, width]"
-        )
-    if wanted is not None and list(wanted) != known:
-        raise StageError(
-            "in-conflict",
-            f"model.image_size: the file fixes {name!r} at {known}, got {list(wanted)}; set it to {known}",
-        )
-    return known
-
-
-def _outputs(config: Config, model: ir.Model, spec: Mapping[str, Any], path: Path) -> list[Output]:
-    """In the file's order: those that are declared, or that the spec in the file has, with their kinds."""
-    names = [str(value.name) for value in model.graph.outputs]
-    if config.model.outputs is not None:
-        known = {each.name: each for each in declared_outputs(config.model.outputs)}
-        if unknown := [name for name in known if name not in names]:
-            raise StageError(
-                "wrong-name", f"model.outputs: {path} has no {', '.join(unknown)}; it has {', '.join(names)}"
-            )
-        return [known.get(name, Output(name)) for name in names]
-    said = {entry["name"]: entry for entry in spec.get("outputs", ())}
-    keys = ("activation", "format", "normalized", "no_object")
-    return [
-        Output(name, said[name].get("kind"), {key: said[name][key] for key in keys if key in said[name]})
-        if name in said
-        else Output(name)
-        for name in names
-    ]
-
-
-def _axes(model: ir.Model) -> dict[str, dict[int, str]]:
-    """Names of the axes that vary; the first one without a name is called as the first input's, or batch."""
-    import onnx_ir as ir
-
-    first = model.graph.inputs[0].shape
-    leading = first[0] if first is not None else None
-    batch = (leading.value if isinstance(leading, ir.SymbolicDim) else None) or "batch"
-    found: dict[str, dict[int, str]] = {}
-    for value in (*model.graph.inputs, *model.graph.outputs):
-        found[str(value.name)] = {
-            axis: side.value or (batch if axis == 0 else f"{value.name}_{axis}")
-            for axis, side in enumerate(value.shape or ())
-            if isinstance(side, ir.SymbolicDim)
-        }
-    return found
-
-
-def _fixed_batch(model: ir.Model, path: Path) -> int | None:
-    """The number of samples that the inputs are fixed to."""
-    fixed = {str(value.name): side for value in model.graph.inputs if (side := _sides(value)[0]) is not None}
-    if len(set(fixed.values())) > 1 or (fixed and len(fixed) < len(model.graph.inputs)):
-        raise StageError(
-            "wrong-shape",
-            f"model.checkpoint: {path}: expected the batch as the first axis of every input, got "
-            f"{_listed(model.graph.inputs)}",
-        )
-    return next(iter(fixed.values()), None)
-
-
-def _sides(value: ir.Value) -> list[int | None]:
-    return [side if isinstance(side, int) else None for side in value.shape or ()]
-
-
-def _channels_at(value: ir.Value) -> int | None:
-    """Where the three channels of pictures are: axis 1 or 3; None: these are no pictures."""
-    sides = _sides(value)
-    return next((axis for axis in (1, 3) if len(sides) == 4 and sides[axis] == 3), None)
-
-
-def _dtype(value: ir.Value) -> str:
-    assert value.dtype is not None, "checked"
-    return str(value.dtype.numpy())
-
-
-def _listed(values: Any) -> str:
-    shown = (f"{value.name} {_dtype(value)} [{', '.join(str(side) for side in value.shape or ())}]" for value in values)
-    return ", ".join(shown)
-
-
 def _runtime_class() -> type[torch.nn.Module]:
     """The class, made on first use so that importing this module does not import torch."""
     import torch
@@ -371,6 +216,7 @@ def _runtime_class() -> type[torch.nn.Module]:
             from stages.ort.session import Session
 
             super().__init__()
+            self._path = path
             self._session, self._takes, self._gives, self._batch = Session(path), takes, gives, batch
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -384,6 +230,10 @@ def _runtime_class() -> type[torch.nn.Module]:
         def _part(self, feeds: Mapping[str, np.ndarray], start: int, size: int) -> dict[str, np.ndarray]:
             last = len(next(iter(feeds.values()))) - 1
             rows = np.minimum(np.arange(start, start + size), last)
-            return self._session.run({name: np.ascontiguousarray(array[rows]) for name, array in feeds.items()})
+            found = self._session.run({name: np.ascontiguousarray(array[rows]) for name, array in feeds.items()})
+            for name, array in found.items():
+                if array.shape[:1] != (size,):
+                    raise no_rows(self._path, name, array.shape, size)
+            return found
 
     return Runtime

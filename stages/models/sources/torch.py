@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from conf.codes import coded
 from conf.schema import Config, DataSource
+from stages.data.arrays import Header
 from stages.data.npz import headers_of
 from stages.imported import imported, said
 from stages.io import StageError, typed_line
 from stages.models.as_made import copied
 from stages.models.calling import calling
 from stages.models.common_faults import key_of_no_checkpoint, own_decoder
-from stages.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
+from stages.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_pictures
 from stages.models.model import Input, Model, Output
 from stages.models.weights import load_weights
 from stages.watched import watched
@@ -127,7 +128,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     if config.model.inputs is not None or config.data.source is not DataSource.npz:
         return inputs
     headers = headers_of(config, root)
-    if list(headers) == [each.name for each in inputs]:
+    if [(name, _is_of_pictures(header)) for name, header in headers.items()] == [(IMAGES, True)]:
         return inputs
     taken: list[str] = []
     with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
@@ -140,6 +141,10 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
         )
     names = taken if len(headers) > 1 else list(headers)
     return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
+
+
+def _is_of_pictures(header: Header) -> bool:
+    return len(header.shape) == 4 and 3 in (header.shape[1], header.shape[3])
 
 
 def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:

@@ -325,3 +325,37 @@ def test_a_translation_of_the_callers_own_is_kept(tmp_path: Path) -> None:
         assert doubled in translations()["aten::resolve_conj"].values()
     finally:
         torch.onnx.unregister_custom_op_symbolic("aten::resolve_conj", 9)
+
+
+@pytest.mark.parametrize("name", ["0", "12", "007", ""])
+@pytest.mark.parametrize("place", ["x", "y"])
+def test_torchscript_takes_no_numbers_for_names(name: str, place: str, tmp_path: Path) -> None:
+    """It would go on with another input in its place, or with an error of its own."""
+    names = {"x": "x", "y": "y"} | {place: name}
+    with raises("bad-syntax", repr(name), "trace.exporter=dynamo"):
+        export(
+            Net().eval(),
+            (torch.rand(2, 4),),
+            tmp_path / "m.onnx",
+            exporter="torchscript",
+            opset=17,
+            input_names=[names["x"]],
+            output_names=[names["y"]],
+            dynamic_axes={},
+        )
+
+
+@pytest.mark.parametrize("name", ["1.0", "0a", "-1", "\u0661", "a b", "images:0", "file", "self", "/a/b", "x.1"])
+def test_other_names_are_kept(name: str, tmp_path: Path) -> None:
+    export(
+        Net().eval(),
+        (torch.rand(2, 4),),
+        tmp_path / "m.onnx",
+        exporter="torchscript",
+        opset=17,
+        input_names=[name],
+        output_names=[f"{name}_o"],
+        dynamic_axes={},
+    )
+    graph = load_model(tmp_path / "m.onnx").graph
+    assert [value.name for value in (*graph.inputs, *graph.outputs)] == [name, f"{name}_o"] and graph.inputs[0].uses()

@@ -57,7 +57,8 @@ def verified(folder: Path, r: np.ndarray, o: np.ndarray, offset: float = 0.0, ro
     fp32, final = write(folder / "fp32.onnx", r, offset), write(folder / "final.onnx", o, offset)
     reference = freeze(Mapped(r, offset), samples, SPEC, 5)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
-    return chain.verify(reference, files, folder / "out", OPTIONS, {}, adversarial=reference, batch_sizes=(1, 4))
+    made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
+    return chain.verify(reference, files, folder / "out", OPTIONS, made)
 
 
 def states(report: dict[str, Any]) -> dict[str, str]:

@@ -72,7 +72,8 @@ def verified(folder: Path, final: Path, spec: dict[str, Any] = SPEC, options: An
     adversarial: Reference = freeze(Classifier(), white, spec, 1)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(Classifier(), samples(), spec, 5)
-    return chain.verify(reference, files, folder / "out", options, {}, adversarial=adversarial, batch_sizes=(1, 4))
+    made = chain.Making(adversarial=adversarial, batch_sizes=(1, 4))
+    return chain.verify(reference, files, folder / "out", options, made)
 
 
 # --- measured alone ---------------------------------------------------------------------------------------------------

@@ -119,3 +119,13 @@ def test_a_number_of_rows_that_varies_is_refused() -> None:
     parts = [{"scores": np.zeros((2, rows), np.float32)} for rows in (5, 5, 4)]
     with raises("wrong-shape", "'scores'", "[5]", "[4]"):
         joined(parts)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2, 2), (4, 2), (0,)])
+def test_an_output_without_a_row_for_each_sample(shape: tuple[int, ...]) -> None:
+    class Beside(Network):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x)[0], torch.ones(shape)
+
+    with raises("wrong-shape", "'boxes'", list(shape), 2):
+        freeze(Beside(), SAMPLES, SPEC, 2)

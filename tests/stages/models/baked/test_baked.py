@@ -222,18 +222,18 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
     example = pictures(1)
     outputs = {"y": module(torch.from_numpy(example["x"])).numpy()}
     return Subject(
-        module,
-        copied(module),
-        None,
-        state(module),
-        path,
-        SPEC | spec,
-        example,
-        [(example, outputs)],
-        [],
-        False,
-        1e-3,
-        1e-3,
+        module=module,
+        made=copied(module),
+        traced=None,
+        before=state(module),
+        path=path,
+        spec=SPEC | spec,
+        example=example,
+        pairs=[(example, outputs)],
+        caught=[],
+        followed=False,
+        atol=1e-3,
+        rtol=1e-3,
     )
 
 
