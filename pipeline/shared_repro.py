@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from pipeline import dvc_hashes, dvc_yaml
+from pipeline import dvc_yaml
 from pipeline.remote_cache import pull_entries, restore_from_remote
-from pipeline.workspace import PROJECT_VARIABLE, lock_in, locked
+from pipeline.workspace import lock_in, locked
 
 
 def main() -> int:
@@ -34,8 +33,6 @@ def main() -> int:
 
     options, further = _options().parse_known_args()
     dvc_yaml.remember()
-    if PROJECT_VARIABLE in os.environ:  # a workspace of its own
-        dvc_hashes.remember()
     alone = Repo.reproduce
 
     def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:

@@ -1,5 +1,6 @@
-"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own, versions
-of packages), so that a change re-runs what depends on it; and the proof that no sample has two purposes.
+"""inputs: fingerprints of what a run takes from outside the chain (weights, pictures, code of the user's own and of
+each stage, versions of packages), so that a change re-runs what depends on it; and the proof that no sample has two
+purposes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from conf.schema import Config, DataSource
+from stages.code_digest import code_digests
 from stages.data.picture import Arrays, Drawn, Picture
 from stages.data.samples import PURPOSES, drawn
 from stages.imported import imported
@@ -209,8 +211,9 @@ def run(stage: Stage) -> dict[str, Any]:
         "tracing_device": tracing_device(config),
         **data,
     }
-    for name, content in used.items():  # a file each, so that a stage depends on what it reads and no more
-        write_json(out / f"{name}.json", content)
+    code = code_digests()
+    for name, content in (used | {f"code/{stage}": content for stage, content in code.items()}).items():
+        write_json(out / f"{name}.json", content)  # a file each, so that a stage depends on what it reads and no more
     return used | {"data": {"source": config.data.source.value, "left_out": left_out}}
 
 

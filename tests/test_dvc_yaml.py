@@ -7,69 +7,38 @@ from typing import Any
 import pytest
 import yaml
 
+from stages.code_digest import code_of, module_of
 from tests.conftest import ROOT, composed
-from tests.test_imports import imports_of
 
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CACHED = [name for name, stage in STAGES.items() if not stage.get("always_changed")]
-# what they do changes no result
-PLUMBING = {
-    *("stages/__init__.py", "stages/progress.py", "stages/restore.py", "pipeline/workspace.py"),
-    *("stages/configuration.py", "stages/models/sources/__init__.py"),  # they refuse, or pass on what params.yaml says
-    *("stages/alone.py", "stages/cuda_driver.py"),  # who measures when
-    "stages/watched.py",  # what it finds is in artifacts/inputs, which inputs writes every time
-}
 # How the code names what it reads of an earlier stage: stage.artifact("trace", "io_spec.json"), without a file for
 # model.onnx; or as a path from the workspace.
 ARTIFACT = re.compile(r'\.artifact\(\s*"(\w+)"(?:,\s*"([\w.]+)")?\s*\)')
 PLACE = re.compile(r'"artifacts" / "(\w+)" / "([\w.]+)"')
 
 
-def code_of(path: Path, found: set[Path]) -> set[Path]:
-    """A module and what it imports of stages/ and pipeline/, transitively; where it opens the model, every source."""
-    if path in found:
-        return found
-    found.add(path)
-    if path == ROOT / "stages/models/source.py":  # it imports the configured source by its name
-        for each in sorted((ROOT / "stages/models/sources").glob("*.py")):
-            code_of(each, found)
-    for name in imports_of(path):
-        if name.startswith(("stages", "pipeline")):
-            target = ROOT / name.replace(".", "/")
-            for module in (target.with_suffix(".py"), target / "__init__.py"):
-                if module.exists():
-                    code_of(module, found)
-    return found
-
-
-def module_of(name: str) -> Path:
-    """The file that a stage runs."""
-    module = re.fullmatch(r"python -m ([\w.]+)", STAGES[name]["cmd"])
-    assert module
-    return ROOT / (module[1].replace(".", "/") + ".py")
+def code(name: str) -> list[Path]:
+    return code_of(module_of(STAGES[name]["cmd"]))
 
 
 @pytest.mark.parametrize("name", CACHED)
-def test_deps_cover_the_code(name: str) -> None:
-    deps = [ROOT / dep for dep in STAGES[name]["deps"]]
-    code = code_of(module_of(name), set())
-    needed = {path for path in code if str(path.relative_to(ROOT)) not in PLUMBING and path.stat().st_size}
-    missing = {str(path.relative_to(ROOT)) for path in needed if not any(path.is_relative_to(dep) for dep in deps)}
-    assert not missing, f"{name}: an edit there would re-run nothing"
-    idle = {dep for dep in deps if dep.suffix == ".py" and dep not in code}
-    assert not idle, f"{name}: depends on code that it does not run"
+def test_deps_are_the_code_as_one_file(name: str) -> None:
+    deps = STAGES[name]["deps"]
+    assert f"artifacts/inputs/code/{name}.json" in deps, f"{name}: an edit of its code would re-run nothing"
+    assert all(dep.startswith(("artifacts/", "reports/")) for dep in deps)
 
 
 @pytest.mark.parametrize("name", CACHED)
 def test_deps_cover_the_files_of_earlier_stages(name: str) -> None:
-    code = module_of(name).read_text()
-    read = {f"artifacts/{stage}/{file or 'model.onnx'}" for stage, file in ARTIFACT.findall(code) + PLACE.findall(code)}
+    text = module_of(STAGES[name]["cmd"]).read_text()
+    read = {f"artifacts/{stage}/{file or 'model.onnx'}" for stage, file in ARTIFACT.findall(text) + PLACE.findall(text)}
     missing = {each for each in read if not any(Path(each).is_relative_to(dep) for dep in STAGES[name].get("deps", []))}
     assert not missing, f"{name}: it reads them, and they may change without it"
 
 
 def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
-    opening = [name for name in STAGES if ROOT / "stages/models/source.py" in code_of(module_of(name), set())]
+    opening = [name for name in STAGES if ROOT / "stages/models/source.py" in code(name)]
     assert opening == ["trace", "fp16", "verify"]
     for name in opening:
         stage, keys = STAGES[name], set(STAGES["trace"]["params"])
@@ -82,9 +51,9 @@ def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CACHED if name != "report"])  # whose page shows all keys
 def test_params_are_read(name: str) -> None:
-    code = "".join(path.read_text() for path in sorted(code_of(module_of(name), set())))
+    text = "".join(path.read_text() for path in code(name))
     words = {key: key.rpartition(".")[2].replace("fp32_pins", "pins") for key in STAGES[name]["params"]}  # Config.pins
-    idle = [key for key, word in words.items() if not re.search(rf"\.{word}\b", code)]
+    idle = [key for key, word in words.items() if not re.search(rf"\.{word}\b", text)]
     assert not idle, f"{name}: lists keys that its code names nowhere"
 
 
