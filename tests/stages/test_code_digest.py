@@ -17,7 +17,8 @@ stages:
 """
 FILES = {
     "stages/__init__.py": "",
-    "stages/a.py": "from stages.b import (\n    one,  # a comment, with a comma\n    two as other,\n)\n\n\ndef run():\n    from stages.lazy import three\n",
+    "stages/a.py": "from stages.b import (\n    one,  # a comment, with a comma\n    two as other,\n)\n"
+    "\n\ndef run():\n    from stages.lazy import three\n",
     "stages/b.py": "import stages.c, os\n",
     "stages/c/__init__.py": "from stages.c import d\n",
     "stages/c/d.py": "PAGE = 'page.html.j2'\n",
