@@ -35,7 +35,7 @@ test-gpu: setup ## run the tests that need an NVIDIA GPU
 	$(BIN)/python -m pytest -m gpu
 
 LIGHTLY := .venv-lightly
-SOURCES := tests/stages/models/sources
+SOURCES := tests/truehalf/models/sources
 
 test-lightly: $(LIGHTLY)/.installed ## the tests of the sources lightly_train, torchvision and timm, in .venv-lightly (6 GB)
 	$(LIGHTLY)/bin/python -m pytest $(SOURCES)/test_lightly_train.py $(SOURCES)/test_torchvision.py $(SOURCES)/test_timm.py tests/lightly

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from stages.data.arrays import write_arrays
+from truehalf.data.arrays import write_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "backend_nodes.json"

@@ -43,11 +43,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.models import DETECTORS
-from conf.schema import CONF
 from stages.fp16 import to_fp16
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import Session
-from stages.parity.query_rows import outputs_apart
+from truehalf.config.schema import CONF
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.query_rows import outputs_apart
 
 if TYPE_CHECKING:
     import torch
@@ -122,11 +122,11 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     import torch
 
     from benchmarks.models import _composed
-    from stages.configuration import validated
-    from stages.data.samples import calibration_samples, stacked
-    from stages.models.ltdetr import scale_attention_values
-    from stages.models.source import described, open_model
     from stages.slim import slim
+    from truehalf.data.samples import calibration_samples, stacked
+    from truehalf.models.architectures.ltdetr import scale_attention_values
+    from truehalf.models.configuration import validated
+    from truehalf.models.source import described, open_model
 
     config = validated(_composed(*DETECTORS[name]))
     model = open_model(config, CONF.parent)

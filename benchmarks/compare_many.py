@@ -71,8 +71,8 @@ def _vary(place: Path, drawn: random.Random) -> None:
 def log(project: Path, runs: list[Path]) -> float:
     """Log the runs in the project's mlflow.db; seconds for one."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    from pipeline.record import of_workspace
     from pipeline.track import log as log_run
+    from pipeline.tracking.record import of_workspace
 
     started = time.perf_counter()
     for run in runs:

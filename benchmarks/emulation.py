@@ -36,8 +36,8 @@ def timed(subject: str, model: Path, sample: Path, target: Path) -> None:
     """In a process of its own: open and run a model, write {load_s, run_s, cpu_s} to `target`."""
     import numpy as np
 
-    from stages.ort.emulated import EmulatedSession
-    from stages.ort.session import Session
+    from truehalf.emulation.sessions import EmulatedSession
+    from truehalf.runtime.ort.session import Session
 
     with np.load(sample) as arrays:
         feeds = {name: arrays[name] for name in arrays.files}

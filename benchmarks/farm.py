@@ -5,8 +5,8 @@
     python -m benchmarks.readme                                      fills in docs/farm.md
 
 What is simulated: jobs in order, each on the first free worker; stage after stage, each behind its lock, as in
-pipeline/shared_repro.py: the first job with the same input executes it, the others wait and then check its outs out of
-the cache beside each other; one file server for the cache (bytes and operations, first come, first served); one
+pipeline/cache/shared_repro.py: the first job with the same input executes it, the others wait and then check its outs
+out of the cache beside each other; one file server for the cache (bytes and operations, first come, first served); one
 tracking server. What is measured: seconds of stages and of DVC, sizes of artifacts, seconds of a run logged. What is
 assumed: ASSUMED below.
 """

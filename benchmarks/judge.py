@@ -15,12 +15,12 @@ import onnx
 import onnx_ir as ir
 
 from benchmarks.peer import main
-from stages.graph.facts import model_facts
-from stages.graph.normalize import infer_types
 from stages.io import StageError
-from stages.onnx_files import load_model
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import Session
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model
+from truehalf.ir.normalize import infer_types
+from truehalf.runtime.ort.session import Session
 
 RTOL = ATOL = 1e-2  # ten units in the last place of FP16 numbers near 1; tests/stages/graph holds truehalf to the same
 

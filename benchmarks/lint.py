@@ -13,10 +13,10 @@ import statistics
 import time
 from pathlib import Path
 
-from stages.graph.facts import all_nodes
-from stages.graph.lint import lint
-from stages.lint_report import counts
-from stages.onnx_files import load_model
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.model_file import load_model
+from truehalf.linting import lint
+from truehalf.linting.report import counts
 
 _RUNS = 5
 

@@ -3,9 +3,9 @@
     python -m benchmarks.measure fp32.onnx converted.onnx check.npz
 
 Shapes are those of a run (a Shape node behind every tensor), not inferred ones. Errors are those of honest FP16
-rounding (stages.ort.emulated) against the FP32 file, one sample at a time. A DETR sorts its queries by score: an error
-of 1e-4 there swaps rows, with random weights nearly all of them. So outputs are compared after sorting all their
-values, and the scores that the first TopK reads are compared element by element.
+rounding (truehalf.emulation.sessions) against the FP32 file, one sample at a time. A DETR sorts its queries by score:
+an error of 1e-4 there swaps rows, with random weights nearly all of them. So outputs are compared after sorting all
+their values, and the scores that the first TopK reads are compared element by element.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from stages.graph.arithmetic import flops
-from stages.graph.facts import all_nodes, model_facts
-from stages.graph.normalize import infer_types
 from stages.io import StageError
-from stages.onnx_files import load_model, model_size_mb
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import Session
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.ir.arithmetic import flops
+from truehalf.ir.facts import all_nodes, model_facts
+from truehalf.ir.model_file import load_model, model_size_mb
+from truehalf.ir.normalize import infer_types
+from truehalf.runtime.ort.session import Session
 
 _BYTES = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.BFLOAT16: 2, ir.DataType.DOUBLE: 8}
 _SHAPE_OF = "benchmark/shape_of/"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from conf.schema import CONF
+from truehalf.config.schema import CONF
 
 # Composed like a run of the chain: the traced network after onnxslim.
 DETECTORS = {
@@ -36,11 +36,11 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
     Args:
         overrides: of the configuration; default: those of DETECTORS.
     """
-    from stages.configuration import validated
-    from stages.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
-    from stages.models.source import described, open_model, spec_of
     from stages.slim import slim
     from stages.trace import trace
+    from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
+    from truehalf.models.configuration import validated
+    from truehalf.models.source import described, open_model, spec_of
 
     config = validated(_composed(*(overrides or DETECTORS[name])))
     root = CONF.parent

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DRAWN = ROOT / "benchmarks" / "results" / "mutants.json"
 MODULES = (
     *(f"stages/graph/{name}.py" for name in ("place", "decide", "convert", "casts", "masks", "emulate")),
-    *(f"stages/parity/{name}.py" for name in ("comparison", "detections", "gates")),
+    *(f"truehalf/verification/{name}.py" for name in ("comparison", "detections", "gates")),
 )
 EACH, SEED = 11, 19
 

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import _composed, detector
-from conf.schema import CONF
-from stages.configuration import validated
-from stages.data.samples import calibration_samples, stacked
 from stages.fp16 import to_fp16
-from stages.models.source import described, open_model
-from stages.onnx_files import load_model
-from stages.ort.calibration import calibrate
+from truehalf.calibration.calibrate import calibrate
+from truehalf.config.schema import CONF
+from truehalf.data.samples import calibration_samples, stacked
+from truehalf.ir.model_file import load_model
+from truehalf.models.configuration import validated
+from truehalf.models.source import described, open_model
 
 SAMPLES = 64
 GAINS_LOG2 = (0, 7)  # model.options.attention_gain_log2: as trained, and with values that data_max is there for
@@ -51,7 +51,7 @@ def pictures() -> dict[str, np.ndarray]:
 
 
 def measured(path: Path, images: np.ndarray) -> Mapping[str, Any]:
-    """Ranges of a model on samples, see stages.ort.calibration."""
+    """Ranges of a model on samples, see truehalf.calibration.calibrate."""
     found: Mapping[str, Any] = calibrate(path, [{"images": image[np.newaxis]} for image in images])
     return found
 

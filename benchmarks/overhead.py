@@ -35,7 +35,7 @@ def launcher(jobs: int) -> tuple[str, ...]:
 def by_itself(place: Path, notes: Path) -> dict[str, float]:
     """One `python -m pipeline` for which nothing is left to do."""
     done = well(observed([*ALONE, *FEW], place, notes))
-    stages = next(process for process in done.processes if process.module == "pipeline.shared_repro").waited_s
+    stages = next(process for process in done.processes if process.module == "pipeline.cache.shared_repro").waited_s
     return {"overhead_s": round(done.wall_s - stages, 2), "stages_s": round(stages, 2)}
 
 

@@ -23,13 +23,13 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.graph.decide import Lists, Rules, Verdict, decide
-from stages.graph.place import cost, eager, min_cut, problem
-from stages.graph.ports import ports
-from stages.graph.ready import make_ready
-from stages.graph.sizes import concrete_shapes
 from stages.io import defaults
-from stages.onnx_files import load_model
+from truehalf.conversion.decide import Lists, Rules, Verdict, decide
+from truehalf.conversion.place import cost, eager, min_cut, problem
+from truehalf.conversion.ports import ports
+from truehalf.ir.model_file import load_model
+from truehalf.ir.ready import make_ready
+from truehalf.ir.sizes import concrete_shapes
 
 RESULTS = Path(__file__).resolve().parent / "results" / "placing.json"
 _COLUMNS = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")

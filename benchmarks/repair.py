@@ -38,10 +38,10 @@ Arrays = dict[str, np.ndarray]
 
 def row_of(path: Path) -> dict[str, Any]:
     """The figures of one model."""
-    from stages.graph.facts import model_facts
-    from stages.graph.repair import repair
     from stages.io import defaults
-    from stages.onnx_files import load_model, save_model
+    from truehalf.ir.facts import model_facts
+    from truehalf.ir.model_file import load_model, save_model
+    from truehalf.repairs import repair
 
     before = load_model(path)
     sampled = [node.outputs[0].name or "" for node in before.graph if node.op_type == "GridSample"]
@@ -94,7 +94,7 @@ def _largest_difference(before: Path, after: Path, samples: Sequence[Arrays], te
 def _runs(path: Path, samples: Sequence[Arrays], tensors: list[str] | None) -> list[Mapping[str, np.ndarray]]:
     import onnx
 
-    from stages.ort.session import Session
+    from truehalf.runtime.ort.session import Session
 
     if tensors is None:
         session = Session(path)
@@ -108,7 +108,7 @@ def _runs(path: Path, samples: Sequence[Arrays], tensors: list[str] | None) -> l
 
 def _latencies(before: Path, after: Path, sample: Arrays) -> tuple[float, float]:
     """Least milliseconds of a run of each, taking turns."""
-    from stages.ort.session import Session
+    from truehalf.runtime.ort.session import Session
 
     sessions = [Session(before), Session(after)]
     times: list[list[float]] = [[], []]
@@ -123,9 +123,9 @@ def _latencies(before: Path, after: Path, sample: Arrays) -> tuple[float, float]
 
 def _half(before: Path, after: Path, folder: Path) -> list[dict[str, Any]]:
     from stages.cast_cleanup import clean_casts
-    from stages.data.digits import scene
     from stages.fp16 import to_fp16
     from stages.verify import compare
+    from truehalf.data.digits import scene
 
     def pictures(split: str, count: int) -> np.ndarray:
         stack = np.stack([scene(i, split).image for i in range(count)])

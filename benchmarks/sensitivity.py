@@ -1,4 +1,5 @@
-"""Seconds and memory that the sensitivity of all nodes takes (stages.parity.sensitivity), beside an FP32 session.
+"""Seconds and memory that the sensitivity of all nodes takes (truehalf.verification.pinning.sensitivity), beside an
+FP32 session.
 
     python -m benchmarks.sensitivity benchmarks/build/models/nano_dfine.onnx
 
@@ -70,9 +71,9 @@ def subject(name: str, model: Path) -> dict[str, Any]:
     """What one process does and finds."""
     import onnxruntime  # noqa: F401  # part of all three
 
-    from stages.ort.session import Session
-    from stages.ort.switchboard import Switchboard
-    from stages.parity.sensitivity import sensitivity
+    from truehalf.runtime.ort.session import Session
+    from truehalf.verification.pinning.sensitivity import sensitivity
+    from truehalf.verification.pinning.switchboard import Switchboard
 
     with np.load(model.with_suffix(".npz")) as arrays:
         feeds = {key: arrays[key] for key in arrays.files}

@@ -162,7 +162,7 @@ def _overhead(done: Done, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = []
     for job in ran:
         own = [process for process in done.processes if Path(process.folder).name == job["name"]]
-        dvc = next(process for process in own if process.module == "pipeline.shared_repro")
+        dvc = next(process for process in own if process.module == "pipeline.cache.shared_repro")
         stages = dvc.waited_s
         found.append(
             {

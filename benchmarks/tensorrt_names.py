@@ -8,7 +8,7 @@ A bindings wheel holds the compiled module and not the libraries that it links t
 functions, none of which does anything that the module's classes and docstrings depend on: so the script compiles
 libraries of these names whose functions return 0, imports the module beside them in a process of its own, and reads
 what there is. Needs Linux on the wheel's processor, the wheel's version of Python, a C compiler and readelf. Writes
-tests/stages/trt/names/tensorrt-<major.minor>.txt, one name a line, sorted:
+tests/truehalf/runtime/tensorrt/names/tensorrt-<major.minor>.txt, one name a line, sorted:
 
     Builder(logger)                                            a class and what its constructor takes
     Builder.create_network(flags=) -> INetworkDefinition       a method, each overload; name= has a default

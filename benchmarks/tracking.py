@@ -33,7 +33,7 @@ SETTLED_S = 2
 _WRITER = """\
 import json, os, sys, time
 from pathlib import Path
-from pipeline.record import of_workspace
+from pipeline.tracking.record import of_workspace
 from pipeline.track import log
 import mlflow
 place, count = Path(sys.argv[1]), int(sys.argv[2])

@@ -26,7 +26,7 @@ class Entry:
 
     Attributes:
         name: of the row.
-        source: of the model (stages/models/sources).
+        source: of the model (truehalf/models/sources).
         architecture: in words.
         overrides: of the configuration, on the command line.
         shape: of `transformers`: the configuration's model_type and what is not its default.

@@ -8,10 +8,10 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from conf.schema import CONF
 from pipeline.compose import opened
 from pipeline.job import execute
-from pipeline.sweep_hook import finish, push
+from pipeline.sweep.hook import finish, push
+from truehalf.config.schema import CONF
 
 _exit_codes: list[int] = []
 

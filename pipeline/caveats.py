@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conf.codes import coded
 from pipeline.engine import engine_hop, was_made
+from truehalf.codes import coded
 
 Reports = Mapping[str, Mapping[str, Any]]
 _NOT_VERIFYS = "the TensorRT engine: "  # verify leaves the engine to its own stage, whose word counts once it has one

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from conf.schema import CONF, Config, PrecisionName
-from conf.validate import as_typed, completed
+from truehalf.config.schema import CONF, Config, PrecisionName
+from truehalf.config.validate import as_typed, completed
 
 # Mappings with keys of the user's own.
 _OPEN = re.compile(r"(model\.options\.kwargs|trace\.dynamic_axes|engine\.memory_pools_gb)(\.[^=]+)?=")

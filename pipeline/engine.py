@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from conf.codes import coded
+from truehalf.codes import coded
 
 _SHOWN = (
     *("evaluation", "provider", "samples", "ap50", "ap50_95", "ap50_95_fp32", "self_ap50_95", "matched_fraction"),

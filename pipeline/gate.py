@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conf.codes import coded
 from pipeline.caveats import unmet
 from pipeline.summary import print_summary
 from pipeline.workspace import read_params, read_reports, root
+from truehalf.codes import coded
 
 
 def failures(reports: dict[str, dict[str, Any]], params: dict[str, Any]) -> list[str]:

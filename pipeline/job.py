@@ -23,22 +23,22 @@ from typing import Any, TextIO
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.codes import coded
-from conf.files import missing_files
-from conf.schema import Config
-from conf.validate import ConfigErrors
+from pipeline.cache.remote_cache import without_remote
 from pipeline.compose import effective, resolved
 from pipeline.gate import failures
-from pipeline.isolated import isolated
-from pipeline.record import run_name
-from pipeline.remote_cache import without_remote
 from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
-from pipeline.snapshot import NoSnapshot, take
-from pipeline.sweep import Sweep
+from pipeline.sweep.isolated import isolated
+from pipeline.sweep.snapshot import NoSnapshot, take
+from pipeline.sweep.sweep import Sweep
 from pipeline.track import without_address
+from pipeline.tracking.record import run_name
 from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_params, read_reports, root
-from stages.configuration import validated
+from truehalf.codes import coded
+from truehalf.config.named_files import missing_files
+from truehalf.config.schema import Config
+from truehalf.config.validate import ConfigErrors
+from truehalf.models.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
 

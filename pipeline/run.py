@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from conf.output_files import write_text
-from pipeline.stale_locks import release
-from pipeline.sweep import Sweep
+from pipeline.cache.stale_locks import release
+from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, remove_leftovers, write_params
+from truehalf.files import write_text
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"
@@ -57,17 +57,17 @@ def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, ou
         code = _chain(place, _repro(values))
         sweep = Sweep.joined()
         if values["workspace"]["push"] and code != 130 and not (sweep and sweep.pushes):
-            _execute(["pipeline.remote_cache", "push"], place)
+            _execute(["pipeline.cache.remote_cache", "push"], place)
         return code
 
 
 def _repro(values: Mapping[str, Any]) -> list[str]:
     """What runs the stages: `dvc repro`, with a lock around each stage, and transfers from a remote."""
     if not values["workspace"]["pull"]:
-        return ["pipeline.shared_repro"]
+        return ["pipeline.cache.shared_repro"]
     sweep = Sweep.joined()
     pulled = sweep is not None and sweep.pulled and AWAY_VARIABLE not in os.environ  # into the cache of its jobs
-    return ["pipeline.shared_repro", "--pull-outs" if pulled else "--pull"]
+    return ["pipeline.cache.shared_repro", "--pull-outs" if pulled else "--pull"]
 
 
 def _chain(place: _Place, repro: list[str]) -> int:

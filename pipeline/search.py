@@ -26,12 +26,12 @@ from typing import Any
 
 import yaml
 
-from conf.codes import coded
-from conf.output_files import write_text
-from pipeline.compare import number
-from pipeline.compared_runs import ComparedRun, of_folder
-from pipeline.frontier import COSTS, ERRORS, chosen, measured
-from pipeline.sweep import VARIABLE, Sweep
+from pipeline.compare.compare import number
+from pipeline.compare.compared_runs import ComparedRun, of_folder
+from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
+from pipeline.sweep.sweep import VARIABLE, Sweep
+from truehalf.codes import coded
+from truehalf.files import write_text
 
 NONE = {"name": "none", "runs": None, "samples": None}
 _LISTS = ("node_block_list", "scope_block_list")

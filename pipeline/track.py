@@ -19,10 +19,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from conf.codes import coded
-from conf.output_files import write_text
-from pipeline.masked import first_line
-from pipeline.record import (
+from pipeline.tracking.masked import first_line
+from pipeline.tracking.record import (
     Record,
     flat_params,
     forget,
@@ -34,8 +32,10 @@ from pipeline.record import (
     run_name,
     with_what_waits,
 )
-from pipeline.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
+from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
+from truehalf.codes import coded
+from truehalf.files import write_text
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from conf.codes import coded
-from conf.output_files import write_text
-from conf.schema import CONF
+from truehalf.codes import coded
+from truehalf.config.schema import CONF
+from truehalf.files import write_text
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for

@@ -1,4 +1,5 @@
-"""calibrate: value ranges of every float tensor of the FP32 model, over real samples (stages/ort/calibration.py).
+"""calibrate: value ranges of every float tensor of the FP32 model, over real samples
+(truehalf/calibration/calibrate.py).
 
 Facts of the FP32 model alone: no precision setting is read, so none re-runs this stage.
 """
@@ -11,13 +12,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from conf.schema import DataSource
-from stages.data.noise import WARNING
-from stages.data.samples import Sample, Samples, calibration_samples, verification_samples
-from stages.graph.ready import make_ready
 from stages.io import Stage, read_json, stage_main, write_json
-from stages.onnx_files import load_model
-from stages.ort.calibration import calibrate
+from truehalf.calibration.calibrate import calibrate
+from truehalf.config.schema import DataSource
+from truehalf.data.noise import WARNING
+from truehalf.data.samples import Sample, Samples, calibration_samples, verification_samples
+from truehalf.ir.model_file import load_model
+from truehalf.ir.ready import make_ready
 
 __all__ = ["calibrate"]
 ONE_SAMPLE = (

@@ -1,4 +1,5 @@
-"""cast_cleanup: remove every Cast that can go, from a file of ours or of any other tool (rules: stages/graph/casts.py).
+"""cast_cleanup: remove every Cast that can go, from a file of ours or of any other tool (rules:
+truehalf/conversion/casts.py).
 
 python -m stages.cast_cleanup                          the stage: artifacts/fp16 -> artifacts/cast_cleanup
 python -m stages.cast_cleanup in.onnx out.onnx --strict
@@ -14,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.io import MODEL_FILE, Stage, run_door, run_stage
-from stages.onnx_files import adopt_proto, load_model, model_size_mb, read_proto, save_model, source_weights
-from stages.output_paths import check_outputs
+from truehalf.ir.model_file import adopt_proto, load_model, model_size_mb, read_proto, save_model, source_weights
+from truehalf.output_paths import check_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -42,8 +43,8 @@ def clean_casts(
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
-    from stages.graph.casts import clean
-    from stages.graph.facts import model_facts
+    from truehalf.conversion.casts import clean
+    from truehalf.ir.facts import model_facts
 
     model, repeated = _load(Path(model_path))
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
@@ -61,7 +62,7 @@ def clean_casts(
 
 def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
     """A model, and how many nodes of each type stood in its file twice and were dropped to make it a graph."""
-    from stages.graph.normalize import drop_repeated_nodes
+    from truehalf.ir.normalize import drop_repeated_nodes
 
     proto = read_proto(path)
     repeated = drop_repeated_nodes(proto.graph)
@@ -81,9 +82,9 @@ def run(stage: Stage) -> dict[str, Any]:
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:
-    from stages.graph.casts import count_casts
-    from stages.graph.facts import model_facts
-    from stages.graph.normalize import infer_types
+    from truehalf.conversion.casts import count_casts
+    from truehalf.ir.facts import model_facts
+    from truehalf.ir.normalize import infer_types
 
     source = stage.artifact("fp16")
     shutil.copytree(source.parent, stage.out(), ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)

@@ -4,7 +4,7 @@
     python -m stages.engine --plan plan.json --out engine
 
 The graph's dtypes are the engine's precision, so a file whose dtypes contradict the declared precision is refused
-(stages.engine_precision: what of a mixed file).
+(truehalf.engines.precision: what of a mixed file).
 Where nothing can be built, the complete plan is written, and the second command carries it out elsewhere. An engine
 that is not what was declared, or does not find what the FP32 model finds, is kept and marked failed: the stage `gate`
 turns that into the exit code.
@@ -19,23 +19,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.schema import Backend, Config, EngineConfig, FailOn
-from conf.validate import ConfigErrors, check_engine
-from stages.data.samples import adversarial_samples, readable, verification_samples
-from stages.engine_arguments import arguments
-from stages.engine_options import plain_options
-from stages.engine_plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
-from stages.engine_precision import check_precision, typed_model
-from stages.engine_proof import carry_out
 from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
-from stages.machine import probe as probe_machine
-from stages.onnx_files import external_files, load_model
-from stages.ort import deploy
-from stages.parity.engine_parity import Evidence
-from stages.parity.reference import read_reference
-from stages.profile_shapes import completed
-from stages.trt.build import BuildError, find_file, sha256
-from stages.trt.plan import make_plan, write_plan
+from truehalf.cli.engine_arguments import arguments
+from truehalf.config.schema import Backend, Config, EngineConfig, FailOn
+from truehalf.config.validate import ConfigErrors, check_engine
+from truehalf.data.samples import adversarial_samples, readable, verification_samples
+from truehalf.engines import ort_deploy as deploy
+from truehalf.engines.carry_out import carry_out
+from truehalf.engines.options import plain_options
+from truehalf.engines.parity import Evidence
+from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
+from truehalf.engines.plan_files import make_plan, write_plan
+from truehalf.engines.precision import check_precision, typed_model
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.model_file import external_files, load_model
+from truehalf.runtime.machine import probe as probe_machine
+from truehalf.runtime.tensorrt.build import BuildError, find_file, sha256
+from truehalf.verification.chain.reference import read_reference
 
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
 REPORT_FILE = "engine.json"
@@ -68,9 +68,9 @@ def build_engine(
             numbers are its values.
         evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
             when there is an engine.
-        probe: facts of the machine (stages.machine.probe); by default of this one.
+        probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
-        lint_ignore: findings that are not wanted, see stages.graph.lint.lint.
+        lint_ignore: findings that are not wanted, see truehalf.linting.lint.
         lint_fail_on: "never", "error" or "warning": findings of the file for which nothing is built.
         options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
             what is left out has its default; names of files are relative to the current folder.
@@ -78,9 +78,9 @@ def build_engine(
     Returns:
         status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine, where there is
         one, is then kept for inspection. plan; lint (findings); precision
-        (stages.engine_precision.precision_facts); not_verified; of a built engine also provider, the facts of
-        stages.trt.build.build or stages.ort.deploy.Deployed.facts, parity (stages.parity.engine_parity) and latency by
-        point of the profiles.
+        (truehalf.engines.precision.precision_facts); not_verified; of a built engine also provider, the facts of
+        truehalf.runtime.tensorrt.build.build or truehalf.engines.ort_deploy.Deployed.facts, parity
+        (truehalf.engines.parity) and latency by point of the profiles.
 
     Raises:
         StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of

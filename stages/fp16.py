@@ -3,7 +3,8 @@
 python -m stages.fp16                     the stage: artifacts/slim, artifacts/calibrate -> artifacts/fp16
 python -m stages.fp16 in.onnx out.onnx --calibration samples.npz --op-block-list Softmax
 
-Under precision.method=half and autocast the stage traces the torch module in FP16 instead (stages/half_trace.py).
+Under precision.method=half and autocast the stage traces the torch module in FP16 instead
+(truehalf/exporting/routes/half_trace.py).
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.output_files import written_whole
-from conf.schema import Method
-from stages.conversion_arguments import arguments
-from stages.conversion_options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
-from stages.conversion_report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
 from stages.io import MODEL_FILE, Stage, StageError, explain, read_json, run_door, run_stage, write_json
-from stages.onnx_files import PRECISION_KEY, SPEC_KEY, load_model, save_model, source_weights
-from stages.output_paths import check_outputs
-from stages.profile_shapes import completed
+from truehalf.cli.conversion_arguments import arguments
+from truehalf.config.schema import Method
+from truehalf.conversion.options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
+from truehalf.conversion.report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
+from truehalf.files import written_whole
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, save_model, source_weights
+from truehalf.output_paths import check_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from stages.data.feeds import Feeds
+    from truehalf.data.feeds import Feeds
 
 
 def to_fp16(
@@ -76,7 +77,7 @@ def to_fp16(
             function wrote is passed on unchanged.
         calibration: samples to measure ranges on: an .npz file, a folder of them, Polygraphy's JSON, arrays by input
             name, or a list of such mappings. An array of the input's own rank is one feed; with one more leading axis
-            it is a stack of them (stages.data.feeds).
+            it is a stack of them (truehalf.data.feeds).
         ranges: instead of `calibration`: content or path of a ranges.json (stages.calibrate). With neither, rules on
             ranges judge nothing (said in not_done).
         keep_io_types: float32 graph inputs and outputs that stay float32: all, none, or those named.
@@ -84,7 +85,7 @@ def to_fp16(
         placement: "min_cut" (the cheapest casts) or "eager" (all that no rule keeps out).
         fp16_ops: op types that run in FP16 unless a rule or a list keeps them out.
         *_block_list, *_include_list: nodes that stay FP32, or go FP16 though a candidate rule or a block list speaks
-            against it: op types, regular expressions over node names, module scopes, patterns (stages.graph.selectors).
+            against it: op types, regular expressions over node names, module scopes, patterns (truehalf.ir.selectors).
         strict_selectors: an entry that matches nothing is an error.
         rules: "default", or "autocast": data_max, init_max and the lists alone.
         safety_factor: 1 or more; |x| * safety_factor > 65504 pins whoever reads or writes x.
@@ -92,7 +93,7 @@ def to_fp16(
         data_max_share: 0 to 1; data_max holds when more than this share of a tensor's elements is above it.
         init_overflow: "pin" or "clamp" (weights beyond 65504 become 65504, and are judged as that).
         init_conversion_max_bytes: larger weights stay float32 in the file and are cast at run time; None: none.
-        inner, integers, masks: switch these rules (stages.graph.decide).
+        inner, integers, masks: switch these rules (truehalf.conversion.decide).
         underflow_share_max: 0 to 1; None: off.
         reduction_depth_max: terms that one output element adds up; None: off.
         custom_rule: "module:function"; the function takes a node (onnx_ir.Node) and the ranges, and returns a reason to
@@ -116,9 +117,9 @@ def to_fp16(
             file, an input or another output, an opset that cannot be converted, a graph with a cycle.
     """
     options = {name: value for name, value in locals().items() if name in DEFAULTS}
-    from stages.graph.halve import halve
-    from stages.graph.opset import to_opset
-    from stages.graph.ready import make_ready
+    from truehalf.conversion.halve import halve
+    from truehalf.ir.opset import to_opset
+    from truehalf.ir.ready import make_ready
 
     if calibration is not None and ranges is not None:
         raise StageError(
@@ -173,7 +174,7 @@ def to_fp16(
 
 def _no_work(model: ir.Model) -> str | None:
     """Why a model is passed on as it is; None when there is something to convert."""
-    from stages.graph.ready import make_ready
+    from truehalf.ir.ready import make_ready
 
     if stamp := model.metadata_props.get(PRECISION_KEY):
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
@@ -196,7 +197,7 @@ def _values(graph: ir.Graph) -> Iterable[ir.Value]:
 def _passed_on(
     model: ir.Model, source: Path, out: Path, reason: str, decisions_path: Path | str | None
 ) -> dict[str, Any]:
-    from stages.graph.normalize import infer_types
+    from truehalf.ir.normalize import infer_types
 
     _copy(model, source, out)
     _write_decisions(decisions_path, [])
@@ -226,13 +227,13 @@ def _write_decisions(path: Path | str | None, rows: list[dict[str, Any]]) -> Non
 
 
 def _feeds(model: ir.Model, calibration: Any) -> Feeds | None:
-    from stages.data.feeds import load_feeds
+    from truehalf.data.feeds import load_feeds
 
     return None if calibration is None else load_feeds(calibration, model)
 
 
 def _measured(model: ir.Model, feeds: Feeds) -> dict[str, Any]:
-    from stages.ort.calibration import calibrate
+    from truehalf.calibration.calibrate import calibrate
 
     return calibrate(model, feeds, nonfinite_outputs="warn")
 
@@ -279,8 +280,8 @@ def run(stage: Stage) -> dict[str, Any]:
 
 def _trace(stage: Stage, spec: Mapping[str, Any], opt: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """The other two routes: the module itself in FP16, traced and slimmed."""
-    from stages.half_trace import trace_in_fp16
-    from stages.models.source import dynamic_axes_of, open_model
+    from truehalf.exporting.routes.half_trace import trace_in_fp16
+    from truehalf.models.source import dynamic_axes_of, open_model
 
     config = stage.config
     model = open_model(config, stage.root)
@@ -310,15 +311,15 @@ def _trace(stage: Stage, spec: Mapping[str, Any], opt: Mapping[str, Sequence[int
 
 def _example(stage: Stage, spec: Mapping[str, Any], batch: int) -> dict[str, Any]:
     """A batch of the samples that trace has traced on."""
-    from stages.data.samples import TRACE_SAMPLES, stacked, trace_samples
+    from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
 
     samples = trace_samples(stage.config, min(batch, TRACE_SAMPLES // 2), stage.root, spec)
     return stacked([samples[i % len(samples)] for i in range(batch)])
 
 
 def _pass_on(stage: Stage) -> dict[str, Any]:
-    from stages.graph.normalize import infer_types
-    from stages.graph.place import Cost
+    from truehalf.conversion.place import Cost
+    from truehalf.ir.normalize import infer_types
 
     source = stage.artifact("slim")
     shutil.copytree(source.parent, stage.out(), ignore=shutil.ignore_patterns("*.json"), dirs_exist_ok=True)

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conf.schema import Config
-from stages.data.samples import calibration_samples, stacked
-from stages.graph.fp32_costs import fp32_costs
 from stages.io import load_params, read_json, run_door, workspace, write_json
-from stages.ort.switchboard import Switchboard
-from stages.output_paths import check_outputs
-from stages.parity.hops import filled, fixed_batch
-from stages.parity.ranking import Part, ranked
-from stages.parity.tensors import total_error
-from stages.reconversion import Conversion
+from truehalf.config.schema import Config
+from truehalf.conversion.fp32_costs import fp32_costs
+from truehalf.conversion.reconversion import Conversion
+from truehalf.data.samples import calibration_samples, stacked
+from truehalf.output_paths import check_outputs
+from truehalf.verification.chain.hops import filled, fixed_batch
+from truehalf.verification.metrics.tensors import total_error
+from truehalf.verification.pinning.ranking import Part, ranked
+from truehalf.verification.pinning.switchboard import Switchboard
 
 
 def ranked_parts(
@@ -41,7 +41,7 @@ def ranked_parts(
             in no part.
         config: of that run.
         samples: of calibration, that errors are measured on.
-        count, checkpoint: as stages.parity.ranking.ranked.
+        count, checkpoint: as truehalf.verification.pinning.ranking.ranked.
 
     Raises:
         StageError: when an artifact is missing, or a run fails.

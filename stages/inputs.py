@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from conf.schema import Config, DataSource
-from stages.code_digest import code_digests
-from stages.data.picture import Arrays, Drawn, Picture
-from stages.data.samples import PURPOSES, drawn
-from stages.imported import imported
 from stages.io import Stage, StageError, stage_main, write_json
-from stages.models.sources import source
-from stages.software import tracing_device, versions
-from stages.watched import watched
+from truehalf.config.schema import Config, DataSource
+from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.data.samples import PURPOSES, drawn
+from truehalf.models.sources import source
+from truehalf.provenance.code import code_digests
+from truehalf.provenance.software import tracing_device, versions
+from truehalf.provenance.watched import watched
+from truehalf.user_code import imported
 
 _SHOWN = 10
 
@@ -92,8 +92,8 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str,
 
 
 def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
-    """Fingerprints of the files that a module:function of the user's comes from (stages/watched.py), and one digest of
-    them all. The module is imported, so that what is wrong with it ends the run here.
+    """Fingerprints of the files that a module:function of the user's comes from (truehalf/provenance/watched.py), and
+    one digest of them all. The module is imported, so that what is wrong with it ends the run here.
 
     Args:
         key: of the configuration, for the message.
@@ -161,7 +161,7 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
         found[purpose] = [_digest(each[number]) for number in range(len(each))]
         for number, digest in enumerate(found[purpose]):
             earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
-            if earlier != purpose and name != each.names[number]:  # of one name: stages.data.samples shares it out
+            if earlier != purpose and name != each.names[number]:  # of one name: truehalf.data.samples shares it out
                 shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
     if shared:
         more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""

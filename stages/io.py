@@ -21,11 +21,11 @@ from typing import Any
 
 import yaml
 
-from conf.codes import coded, codes_in
-from conf.output_files import PARTIAL, NoPlace, destination, is_protected, write_text
-from conf.schema import CONF, Config
-from conf.validate import ConfigErrors
 from stages.restore import restore_outs
+from truehalf.codes import coded, codes_in
+from truehalf.config.schema import CONF, Config
+from truehalf.config.validate import ConfigErrors
+from truehalf.files import PARTIAL, NoPlace, destination, is_protected, write_text
 
 MODEL_FILE = "model.onnx"
 _REPLACED = ".replaced"
@@ -35,7 +35,7 @@ class StageError(Exception):
     """A fault that the user can mend: its text says what, where, expected, got, and what to do.
 
     Attributes:
-        code: of conf.codes; where the text ends with another error's code already, that one.
+        code: of truehalf.codes; where the text ends with another error's code already, that one.
     """
 
     def __init__(self, code: str, text: str) -> None:
@@ -232,7 +232,7 @@ def load_params(root: Path) -> Config:
         StageError: when it is missing or no YAML.
         ConfigErrors: listing everything that is wrong in it.
     """
-    from stages.configuration import validated  # sources of models import this module
+    from truehalf.models.configuration import validated
 
     return validated(_read_params(root))
 
@@ -297,7 +297,7 @@ def _own(report: Path) -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole (conf.output_files); NaN and Inf as text, so that every reader copes."""
+    """Write JSON whole (truehalf.files); NaN and Inf as text, so that every reader copes."""
     write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 

@@ -19,16 +19,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from conf.codes import coded
-from conf.output_files import write_text
-from stages.graph.lint import RULES, SEVERITIES, Finding
-from stages.graph.lint import lint as lint_graph
-from stages.graph.lint.ignoring import parse_ignores, split_ignored
-from stages.graph.lint.support import parse_version
 from stages.io import StageError, defaults, explain
-from stages.lint_report import LintReport, sarif, text
-from stages.onnx_files import SPEC_KEY, load_model, source_weights
-from stages.output_paths import check_outputs
+from truehalf.codes import coded
+from truehalf.files import write_text
+from truehalf.ir.model_file import SPEC_KEY, load_model, source_weights
+from truehalf.linting import RULES, SEVERITIES, Finding
+from truehalf.linting import lint as lint_graph
+from truehalf.linting.ignoring import parse_ignores, split_ignored
+from truehalf.linting.report import LintReport, sarif, text
+from truehalf.linting.support import parse_version
+from truehalf.output_paths import check_outputs
 
 FORMATS = ("text", "json", "sarif")
 FAIL_ON = ("never", "error", "warning")
@@ -70,7 +70,7 @@ def lint(
     if path is not None:
         findings += _of_file(Path(path), tensorrt, plugin_ops)
     if torch is not None:
-        from stages.models.lint import lint_source
+        from truehalf.exporting.source_lint import lint_source
 
         findings += lint_source(_factory(torch) if isinstance(torch, str) else torch)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
@@ -86,8 +86,8 @@ def lint(
 
 
 def _of_file(path: Path, tensorrt: str | None, plugin_ops: Collection[str]) -> list[Finding]:
-    from stages.graph.facts import all_nodes
-    from stages.graph.normalize import infer_types, sort_nodes
+    from truehalf.ir.facts import all_nodes
+    from truehalf.ir.normalize import infer_types, sort_nodes
 
     model = load_model(path)
     try:
@@ -198,7 +198,7 @@ def _formatted(report: LintReport, form: str, out: Path | None) -> str:
     if form == "text":
         return text(report, shutil.get_terminal_size().columns if out is None else _WIDTH_OF_FILES)
     if form == "sarif":
-        from stages.models.lint import RULES as SOURCE_RULES
+        from truehalf.exporting.source_lint import RULES as SOURCE_RULES
 
         return json.dumps(sarif(report, RULES | SOURCE_RULES), indent=2)
     return json.dumps(report.as_dict(), indent=2)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from conf.schema import Backend, Provider
 from stages.io import Stage, stage_main
-from stages.machine import probe
+from truehalf.config.schema import Backend, Provider
+from truehalf.runtime.machine import probe
 
 
 def run(stage: Stage) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""slim: the traced file with fewer nodes, repaired, and the proof that it is the same (stages/slimming.py)."""
+"""slim: the traced file with fewer nodes, repaired, and the proof that it is the same (truehalf/slimming/slim.py)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.data.samples import Sample, Samples, calibration_samples, stacked
-from stages.graph.facts import model_facts
 from stages.io import MODEL_FILE, Stage, read_json, stage_main
-from stages.onnx_files import load_model, model_size_mb
-from stages.slimming import at_fault, slim
+from truehalf.data.samples import Sample, Samples, calibration_samples, stacked
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model, model_size_mb
+from truehalf.slimming.slim import at_fault, slim
 
 if TYPE_CHECKING:
     import numpy as np

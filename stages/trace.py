@@ -1,7 +1,8 @@
 """trace: the torch module as an FP32 ONNX file with stable names, known value types and its I/O spec, and the proof
-that ONNX Runtime computes from it what torch computes (stages/parity/tensors.py has the rule). Where height or width
-vary, also at two sizes that were not traced (stages/models/sizes.py). What the trace has baked in is looked for on
-inputs that differ and in the source (stages/models/baked); what stays open is in open.json, and the run not verified.
+that ONNX Runtime computes from it what torch computes (truehalf/verification/metrics/tensors.py has the rule). Where
+height or width vary, also at two sizes that were not traced (truehalf/models/sizes.py). What the trace has baked in is
+looked for on inputs that differ and in the source (truehalf/exporting/baked); what stays open is in open.json, and the
+run not verified.
 
 A model that is an ONNX file already (source onnx) is checked and passed on, with its I/O spec.
 """
@@ -19,16 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.output_files import destination, write_text, written_whole
-from conf.schema import Config
-from stages.data.picture import Arrays as ArraysOfOne
-from stages.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
-from stages.graph.facts import model_facts
-from stages.graph.normalize import infer_types
-from stages.graph.opset import list_weights_apart
 from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_json
-from stages.lint_report import lint_of_trace
-from stages.models.against_torch import (
+from truehalf.config.schema import Config
+from truehalf.data.picture import Arrays as ArraysOfOne
+from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
+from truehalf.exporting.against_torch import (
     SILENT,
     compared_with_torch,
     shapes_of,
@@ -37,18 +33,23 @@ from stages.models.against_torch import (
     torch_outputs,
     unread_inputs,
 )
-from stages.models.as_made import copied, state
-from stages.models.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
-from stages.models.export import DynamicAxes, export
-from stages.models.model import Model
-from stages.models.sizes import at_other_sizes, varying_axes
-from stages.models.source import described, dynamic_axes_of, open_model, spec_of
-from stages.models.spec_in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
-from stages.onnx_files import load_model, model_size_mb, save_model, source_weights
-from stages.ort.session import Session
-from stages.output_paths import check_outputs
-from stages.parity.tensors import NOT_VERIFIED
-from stages.plugin_ops import ops_of_plugins
+from truehalf.exporting.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
+from truehalf.exporting.export import DynamicAxes, export
+from truehalf.files import destination, write_text, written_whole
+from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
+from truehalf.ir.normalize import infer_types
+from truehalf.ir.opset import list_weights_apart
+from truehalf.linting.plugin_ops import ops_of_plugins
+from truehalf.linting.report import lint_of_trace
+from truehalf.models.as_made import copied, state
+from truehalf.models.model import Model
+from truehalf.models.sizes import at_other_sizes, varying_axes
+from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
+from truehalf.output_paths import check_outputs
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.tensors import NOT_VERIFIED
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -85,7 +86,7 @@ def trace(
         module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
         example: real inputs to trace on, by name, with their batch axis.
         out_path: of the ONNX file, replaced only when all went well; io_spec.json is written beside it.
-        spec: the I/O spec, see stages.models.source.io_spec.
+        spec: the I/O spec, see truehalf.models.source.io_spec.
         exporter: "torchscript" or "dynamo".
         opset: of the default domain.
         dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
@@ -97,11 +98,11 @@ def trace(
         plugins, plugin_ops: of the engine; their operators are no findings.
         repair: passes that the file will go through; what one of them mends is reported, and ends nothing here. Before
             it is built, the engine's stage looks at the file once more.
-        prepared: entered around the export alone, see stages.models.model.Model; the comparison is with the module as
+        prepared: entered around the export alone, see truehalf.models.model.Model; the comparison is with the module as
             it is outside.
 
     Returns:
-        exporter, opset, warnings {category: count}, baked (see stages.models.baked.what_was_baked), parameters,
+        exporter, opset, warnings {category: count}, baked (see truehalf.exporting.baked.what_was_baked), parameters,
         unread_inputs (names of those that no output depends on, which are inputs of the file all the same), model
         (facts) and parity: {status: "verified" or
         "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
@@ -202,7 +203,7 @@ def pass_on(
     Args:
         model_path: the file; untouched.
         out_path: of the new file, replaced only when all went well; io_spec.json is written beside it.
-        spec: the I/O spec, see stages.models.source.io_spec.
+        spec: the I/O spec, see truehalf.models.source.io_spec.
         check_feeds: inputs that the new file has to run on.
         lint_ignore, lint_fail_on, plugins, plugin_ops, repair: as `trace`.
 

@@ -3,7 +3,8 @@
 python -m stages.verify                             the stage: artifacts/ -> artifacts/reference, artifacts/verify
 python -m stages.verify fp32.onnx fp16.onnx --inputs samples.npz
 
-The hops, their evaluations and samples: stages.parity.chain. A failed gate ends this stage well, with its verdict
+The hops, their evaluations and samples: truehalf.verification.chain.chain. A failed gate ends this stage well, with its
+    verdict
 written: the stage `gate` turns it into the exit code.
 """
 
@@ -16,19 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from conf.schema import Config, Evaluation
-from stages.alone import alone_on
-from stages.data.samples import adversarial_samples, readable, verification_samples
 from stages.io import Stage, StageError, read_json, run_stage
-from stages.models.source import open_model
-from stages.onnx_files import load_model
-from stages.parity.batch_memory import fitting_batch
-from stages.parity.chain import HOPS, PAGE, Making, verify
-from stages.parity.compare import compare
-from stages.parity.reference import Reference, freeze, write_reference
-from stages.profile_shapes import completed
-from stages.reconversion import Conversion
-from stages.verification_arguments import compare_from_shell
+from truehalf.cli.verification_arguments import compare_from_shell
+from truehalf.config.schema import Config, Evaluation
+from truehalf.conversion.reconversion import Conversion
+from truehalf.data.samples import adversarial_samples, readable, verification_samples
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.model_file import load_model
+from truehalf.models.source import open_model
+from truehalf.runtime.alone import alone_on
+from truehalf.verification.chain.batch_memory import fitting_batch
+from truehalf.verification.chain.chain import HOPS, PAGE, Making, verify
+from truehalf.verification.chain.reference import Reference, freeze, write_reference
+from truehalf.verification.compare.compare import compare
 
 if TYPE_CHECKING:
     import torch

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import yaml
 
-from conf.codes import codes_in
 from tests.conftest import ROOT, Run, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.tiers import first_of
 from tests.waiting import HANG_S, until
+from truehalf.codes import codes_in
 
 METRICS = {
     *("verify/ap50_fp32", "verify/ap50", "verify/matched_fraction", "verify/box_error_px_p99"),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from stages.data.digits import scene
-from stages.data.images import list_images
-from stages.data.samples import TRACE_SAMPLES
 from tests.conftest import ROOT, in_workspace
 from tests.in_process import report, run_stages
 from tests.messages import expect
 from tests.pipeline.servers import MlflowServer
+from truehalf.data.digits import scene
+from truehalf.data.images import list_images
+from truehalf.data.samples import TRACE_SAMPLES
 
 OPEN = "not verified"
 WEIGHTS = ROOT / "examples/digits/weights/dfine.safetensors"

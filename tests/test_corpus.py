@@ -9,8 +9,8 @@ import onnx
 import pytest
 import torch
 
-from stages.ort.session import Session
 from tests.corpus import CASES, exported, outputs
+from truehalf.runtime.ort.session import Session
 
 # an operator that is in the file of Bad and not in that of Good; what is not here shows in other ways
 SHOWS = {

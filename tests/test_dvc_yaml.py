@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stages.code_digest import code_of, module_of
 from tests.conftest import ROOT, composed
+from truehalf.provenance.code import code_of, module_of
 
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CACHED = [name for name, stage in STAGES.items() if not stage.get("always_changed")]
@@ -38,7 +38,7 @@ def test_deps_cover_the_files_of_earlier_stages(name: str) -> None:
 
 
 def test_whatever_opens_the_model_depends_on_all_that_opening_reads() -> None:
-    opening = [name for name in STAGES if ROOT / "stages/models/source.py" in code(name)]
+    opening = [name for name in STAGES if ROOT / "truehalf/models/source.py" in code(name)]
     assert opening == ["trace", "fp16", "verify"]
     for name in opening:
         stage, keys = STAGES[name], set(STAGES["trace"]["params"])

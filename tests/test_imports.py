@@ -18,7 +18,7 @@ GRAPH_MAY_IMPORT = {"onnx", "onnx_ir", "numpy", "scipy", "stages", "conf"}
 
 
 def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
-    """Names of imported modules; `from stages.graph import casts` counts as stages.graph and stages.graph.casts."""
+    """Names of imported modules; `from truehalf.ir import facts` counts as truehalf.ir and truehalf.ir.facts."""
     tree = ast.parse(path.read_text())
     type_checking = {
         id(node)
@@ -55,8 +55,8 @@ def test_import_rules(path: Path) -> None:
         assert not tops & {"stages", "pipeline"}
     if name.startswith("pipeline"):
         assert {one for one in imported if top(one) == "stages"} <= {
-            "stages.configuration",
-            "stages.configuration.validated",
+            "truehalf.models.configuration",
+            "truehalf.models.configuration.validated",
         }
     if name.startswith("stages"):
         assert not tops & {"pipeline", "hydra", "mlflow", "dvc"}
@@ -65,7 +65,7 @@ def test_import_rules(path: Path) -> None:
         ours = tops - set(sys.stdlib_module_names)
         assert ours <= GRAPH_MAY_IMPORT
         assert all(one.startswith(("stages.graph", "stages.io")) for one in imported if top(one) == "stages")
-        assert all(one.startswith("conf.codes") for one in imported if top(one) == "conf")
+        assert all(one.startswith("truehalf.codes") for one in imported if top(one) == "conf")
     if not name.startswith("stages.ort"):
         assert "onnxruntime" not in tops
     if not name.startswith("stages.trt"):

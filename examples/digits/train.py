@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from stages.data.digits import Scene, scene  # noqa: E402
-from stages.models.ltdetr import Architecture, architecture, build  # noqa: E402
-from stages.parity.average_precision import average_precision  # noqa: E402
-from stages.parity.detections import Detections, decode  # noqa: E402
+from truehalf.data.digits import Scene, scene  # noqa: E402
+from truehalf.models.architectures.ltdetr import Architecture, architecture, build  # noqa: E402
+from truehalf.verification.metrics.average_precision import average_precision  # noqa: E402
+from truehalf.verification.metrics.detections import Detections, decode  # noqa: E402
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from types import ModuleType
 
 import torch
 
-from stages.models.export import evaluation_mode, export
+from truehalf.exporting.export import evaluation_mode, export
 
 CASES: dict[str, ModuleType] = {
     info.name: importlib.import_module(f"{__name__}.{info.name}")

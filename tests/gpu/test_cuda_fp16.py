@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import CUDA, Session
 from tests.measuring.half_networks import NETWORKS, compared, rms
-from tests.stages.graph.emulation import parsed
+from tests.truehalf.emulation.emulation import parsed
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.runtime.ort.session import CUDA, Session
 
 pytestmark = pytest.mark.gpu
 PLAIN = [name for name in NETWORKS if "detector" not in name]  # their outputs need no matching

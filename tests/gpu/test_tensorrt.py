@@ -17,15 +17,15 @@ import onnx.parser
 import pytest
 
 from stages.io import defaults
-from stages.ort.emulated import EmulatedSession
-from stages.trt.build import BuildError, build, version_of
-from stages.trt.latency import measure
-from stages.trt.plan import make_plan, write_plan
-from stages.trt.proof import precision_doubt, precision_fault, precision_unknown
-from stages.trt.run import Engine
 from tests.messages import raises
-from tests.stages.trt.recording import VERSIONS, names
-from tests.stages.trt.resolving import uses
+from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
+from tests.truehalf.runtime.tensorrt.resolving import uses
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.engines.plan_files import make_plan, write_plan
+from truehalf.runtime.tensorrt.build import BuildError, build, version_of
+from truehalf.runtime.tensorrt.latency import measure
+from truehalf.runtime.tensorrt.proof import precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.run import Engine
 
 pytestmark = pytest.mark.gpu
 FILE = {"float_nodes": 4, "fp16_nodes": 4}  # of the file, where it is FP16

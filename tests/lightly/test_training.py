@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from stages.configuration import validated
-from stages.data.digits import scene
-from stages.models.source import open_model
 from tests.conftest import composed
 from tests.messages import raises
+from truehalf.data.digits import scene
+from truehalf.models.configuration import validated
+from truehalf.models.source import open_model
 
 TRAINING = """
 import lightly_train

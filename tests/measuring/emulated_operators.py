@@ -27,10 +27,10 @@ import onnx
 import onnx_ir as ir
 
 from stages.io import StageError
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import Session
 from tests.onnx_backend import cases
-from tests.stages.graph.test_backend_nodes import converted
+from tests.truehalf.conversion.test_backend_nodes import converted
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.runtime.ort.session import Session
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emulation_ulp.json"
 SEVERAL = "(several nodes)"

@@ -1,8 +1,9 @@
 """A farm that executes jobs on paper: workers, stages behind locks, a file server, a tracking server.
 
-Jobs in order, each on the first free worker; stage after stage, each behind its lock, as in pipeline/shared_repro.py:
-the first job with the same input executes it, the others wait and then check its outs out of the cache beside each
-other; one file server for the cache (bytes and operations, first come, first served); one tracking server.
+Jobs in order, each on the first free worker; stage after stage, each behind its lock, as in
+pipeline/cache/shared_repro.py: the first job with the same input executes it, the others wait and then check its outs
+out of the cache beside each other; one file server for the cache (bytes and operations, first come, first served); one
+tracking server.
 """
 
 from __future__ import annotations

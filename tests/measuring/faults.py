@@ -24,12 +24,12 @@ import numpy as np
 import onnx_ir as ir
 
 from stages.fp16 import to_fp16
-from stages.graph.float16 import MAX
-from stages.onnx_files import load_model, save_model
-from stages.ort.emulated import EmulatedSession
-from stages.ort.instrument import Instrumented
-from stages.ort.session import Session
-from stages.parity.query_rows import outputs_apart
+from truehalf.calibration.instrument import Instrumented
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.float16 import MAX
+from truehalf.ir.model_file import load_model, save_model
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.query_rows import outputs_apart
 
 LEAST_EFFECT = 0.02  # of a fault on the outputs
 _LARGEST_POWER = 24  # float16 ends at 2^-24
@@ -371,7 +371,7 @@ def _lost_in_half(model: ir.Model, feeds: Mapping[str, np.ndarray], high: bool) 
 
 
 def _absmax(model: ir.Model, feeds: Mapping[str, np.ndarray], names: list[str]) -> dict[str, float]:
-    from stages.ort.ranges import Scanner
+    from truehalf.calibration.ranges import Scanner
 
     scan = Scanner(model, names).run(feeds)
     return dict(zip(names, map(float, np.maximum(np.abs(scan.low), np.abs(scan.high))), strict=True))

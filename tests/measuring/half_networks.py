@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from conf.schema import CONF
-from stages.ort.emulated import EmulatedSession
 from tests.measuring.emulated_operators import distances
+from truehalf.config.schema import CONF
+from truehalf.emulation.sessions import EmulatedSession
 
 if TYPE_CHECKING:
     import torch
@@ -135,10 +135,10 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """The embedded detector with its trained weights, on a picture of its data."""
     import torch
 
-    from stages.configuration import validated
-    from stages.data.samples import stacked, verification_samples
-    from stages.models.source import described, open_model
     from tests.conftest import composed
+    from truehalf.data.samples import stacked, verification_samples
+    from truehalf.models.configuration import validated
+    from truehalf.models.source import described, open_model
 
     config = validated(composed("model=ltdetr_nano", f"decoder={decoder}"))
     model = open_model(config, CONF.parent)

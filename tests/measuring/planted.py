@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.ort.emulated import EmulatedSession
-from stages.ort.session import Session
-from stages.parity.locate import find_suspects
-from stages.parity.query_rows import outputs_apart
 from tests.measuring.faults import LEAST_EFFECT, PLANT, Fault, Network, NoSite, named
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.localize.locate import find_suspects
+from truehalf.verification.metrics.query_rows import outputs_apart
 
 LEAST_RATIO = 4.0
 _ATTEMPTS = 200

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.data.arrays import write_arrays
 from tests.conftest import ROOT
+from truehalf.data.arrays import write_arrays
 
 PEER = str(ROOT / "benchmarks" / "peer.py")
 PEERS = ROOT / ".venv-peers" / "bin" / "python"

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conf.codes import codes_in
 from tests.conftest import make_workspace, with_empty_store
 from tests.waiting import until
+from truehalf.codes import codes_in
 
 DVC_YAML = """\
 stages:

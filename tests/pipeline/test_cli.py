@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from conf.codes import codes_in
 from tests.conftest import in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import line_with
+from truehalf.codes import codes_in
 
 
 def pipeline(workspace: Path, *arguments: str):  # type: ignore[no-untyped-def]

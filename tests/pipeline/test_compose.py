@@ -7,11 +7,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
-from conf.codes import codes_in
-from conf.schema import CONF
-from conf.validate import ConfigErrors
 from pipeline.compose import effective, opened, resolved
-from stages.configuration import validated
+from truehalf.codes import codes_in
+from truehalf.config.schema import CONF
+from truehalf.config.validate import ConfigErrors
+from truehalf.models.configuration import validated
 
 
 def values_of(*overrides: str) -> dict[str, Any]:

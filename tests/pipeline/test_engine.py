@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from conf.codes import codes_in
 from pipeline.engine import (
     clocks_sentence,
     engine_hop,
@@ -18,6 +17,7 @@ from pipeline.engine import (
     layer_rows,
 )
 from tests.messages import expect
+from truehalf.codes import codes_in
 
 PARITY: dict[str, Any] = {
     "state": "verified",

@@ -11,13 +11,13 @@ from omegaconf import OmegaConf
 
 import pipeline.job
 import pipeline.run
-from conf.output_files import write_text
 from pipeline.job import bring_back, claim_of, name_of
-from pipeline.sweep import VARIABLE, Sweep
+from pipeline.sweep.sweep import VARIABLE, Sweep
 from tests.conftest import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain
 from tests.waiting import HANG_S
+from truehalf.files import write_text
 
 JOB = [sys.executable, "-m", "pipeline", "workspace=isolated"]
 
@@ -54,7 +54,7 @@ def test_ctrl_c_after_the_run_was_logged_ends_it_as_ctrl_c(tmp_path: Path, monke
     """A sweep goes on after a run that failed, and a search takes it for one; neither goes on after Ctrl-C."""
 
     def logged_then_stopped(module: list[str], place: Any, quiet: bool = False) -> int:
-        if module[0] == "pipeline.shared_repro":
+        if module[0] == "pipeline.cache.shared_repro":
             write_text(tmp_path / "reports" / "track.json", "{}")
             return 130
         return 0

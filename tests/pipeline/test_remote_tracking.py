@@ -13,17 +13,17 @@ from typing import Any
 import mlflow
 import pytest
 
-from pipeline import compare
 from pipeline import track as track_module
-from pipeline.compared_runs import NothingToCompare, of_mlflow
-from pipeline.record import kept
-from pipeline.sweep import VARIABLE, Sweep
+from pipeline.compare import compare
+from pipeline.compare.compared_runs import NothingToCompare, of_mlflow
+from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, track
+from pipeline.tracking.record import kept
 from tests.conftest import ROOT
 from tests.messages import raises
 from tests.pipeline.servers import PASSWORD, MlflowServer, postgres, postgres_binaries
-from tests.pipeline.test_registry import verified_run
 from tests.pipeline.test_track import scratch_run
+from tests.pipeline.tracking.test_registry import verified_run
 
 pytestmark = pytest.mark.skipif(postgres_binaries() is None, reason="PostgreSQL is not installed (package postgresql)")
 

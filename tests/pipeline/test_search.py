@@ -12,13 +12,13 @@ import pytest
 import yaml
 
 from pipeline.search import Part, Stopped, frontier, searching, tracked
-from pipeline.sweep import Sweep
+from pipeline.sweep.sweep import Sweep
 from pipeline.track import track
 from pipeline.workspace import read_params, write_params
 from tests.conftest import composed, in_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, line_with, make_chain
-from tests.pipeline.test_registry import verified_run
+from tests.pipeline.tracking.test_registry import verified_run
 
 PARTS = [Part([], [f"module.part{number}"]) for number in range(64)]
 

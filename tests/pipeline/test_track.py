@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
-from pipeline.sweep import VARIABLE, Sweep
+from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over, track
+from pipeline.tracking.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
 from tests.conftest import composed, with_empty_store
 from tests.messages import expect
 from tests.pipeline.test_engine import BUILT

@@ -10,12 +10,12 @@ import onnx
 import onnx.parser
 
 from stages.calibrate import SampleFeeds, fixed_batch, report, run
-from stages.data.noise import WARNING
-from stages.data.samples import Sample
 from stages.io import Stage
-from stages.onnx_files import load_model
-from stages.ort.calibration import calibrate
 from tests.conftest import SPEC, write_params
+from truehalf.calibration.calibrate import calibrate
+from truehalf.data.noise import WARNING
+from truehalf.data.samples import Sample
+from truehalf.ir.model_file import load_model
 
 
 def write(path: Path, text: str) -> Path:

@@ -17,20 +17,20 @@ import onnx.parser
 import pytest
 import yaml
 
-from conf.codes import codes_in
 from pipeline.engine import engine_hop
 from stages.engine import NO_EVIDENCE, build_engine, evidence_of, execute_plan
-from stages.engine_plan import check_keys
-from stages.engine_precision import check_precision
-from stages.engine_proof import CPU_FP16
 from stages.io import StageError, load_params
-from stages.machine import probe
-from stages.parity.reference import freeze
-from stages.plugin_ops import ASSUMED
 from tests.conftest import ROOT, SPEC, composed, in_workspace
 from tests.messages import expect, raises
-from tests.stages.test_alone import measuring, says
+from tests.truehalf.runtime.test_alone import measuring, says
 from tests.waiting import HANG_S
+from truehalf.codes import codes_in
+from truehalf.engines.carry_out import CPU_FP16
+from truehalf.engines.plan import check_keys
+from truehalf.engines.precision import check_precision
+from truehalf.linting.plugin_ops import ASSUMED
+from truehalf.runtime.machine import probe
+from truehalf.verification.chain.reference import freeze
 
 NO_GPU: dict[str, Any] = {
     "gpus": None,
@@ -233,7 +233,7 @@ def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[st
 def test_latencies_of_two_jobs_are_measured_one_after_the_other(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("stages.alone.FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.alone.FOLDER", tmp_path)
     other = measuring("cpu", tmp_path)
     assert says(other) == "measures"
     options = {"profiles": PROFILES, "backend": "onnxruntime", "provider": "cpu", "latency": FEW}
@@ -269,7 +269,7 @@ def test_an_optimised_file_that_does_not_run_is_kept_and_failed(
     def stops(*_: Any) -> None:
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(f"stages.ort.deploy.Deployed.{step}", stops)
+    monkeypatch.setattr(f"truehalf.engines.ort_deploy.Deployed.{step}", stops)
     options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
     report = build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
     assert report["status"] == "failed" and (tmp_path / "out/model.optimized.onnx").exists()
@@ -285,7 +285,7 @@ def test_where_no_file_was_written_there_is_nothing_to_keep(
     def stops(*_: Any) -> None:
         raise StageError("runtime-refuses", "ONNX Runtime refuses the model")
 
-    monkeypatch.setattr("stages.ort.deploy.Deployed.__init__", stops)
+    monkeypatch.setattr("truehalf.engines.ort_deploy.Deployed.__init__", stops)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/model.optimized.onnx").write_bytes(b"of an earlier time")
     options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
@@ -355,7 +355,7 @@ def test_a_file_of_an_earlier_time_stays_until_there_is_another(
         raise RuntimeError("no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr("stages.ort.deploy.Deployed._optimise", stops)
+        patched.setattr("truehalf.engines.ort_deploy.Deployed._optimise", stops)
         with raises("runtime-refuses", "RuntimeError: no memory"):
             build_engine(models["fp32"], out, **options)
     assert (out / "model.optimized.onnx").read_bytes() == first
@@ -366,7 +366,7 @@ def test_a_profile_from_no_sample_on_is_first_run_with_samples(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ran where is read from the first run, in which an empty batch runs nothing."""
-    from stages.ort.deploy import Deployed
+    from truehalf.engines.ort_deploy import Deployed
 
     batches: list[int] = []
     run = Deployed.run
@@ -624,11 +624,11 @@ def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace as verify leaves it, of the embedded FP32 detector, with six samples."""
-    from stages.configuration import validated
-    from stages.data.samples import adversarial_samples, verification_samples
-    from stages.models.source import open_model, spec_of
-    from stages.parity.reference import write_reference
-    from tests.stages.embedded import embedded
+    from tests.embedded import embedded
+    from truehalf.data.samples import adversarial_samples, verification_samples
+    from truehalf.models.configuration import validated
+    from truehalf.models.source import open_model, spec_of
+    from truehalf.verification.chain.reference import write_reference
 
     root = tmp_path_factory.mktemp("detector")
     overrides = ["precision=fp32", "data.verification_samples=6", "engine=onnxruntime", "engine.provider=cpu"]

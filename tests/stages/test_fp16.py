@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 
-from conf.schema import FP16_MAX
 from stages.fp16 import to_fp16
 from stages.io import read_json, write_json
-from stages.onnx_files import PRECISION_KEY, load_model, save_model
 from tests.conftest import in_workspace, write_params
 from tests.messages import expect, raises
-from tests.stages.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
+from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
+from truehalf.config.schema import FP16_MAX
+from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
 
 def test_a_door_without_options_does_what_the_chain_does(tmp_path: Path) -> None:

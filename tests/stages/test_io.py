@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from conf.codes import codes_in
 from stages.io import Stage, StageError, params_digest, run_door, run_stage, swap_in, write_json
 from tests.conftest import ROOT, write_params
 from tests.messages import expect
+from truehalf.codes import codes_in
 
 
 @pytest.fixture

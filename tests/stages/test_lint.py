@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from stages import lint as module
-from stages.graph.lint import RULES
 from stages.lint import lint, lint_from_shell
-from stages.onnx_files import SPEC_KEY
 from tests.conftest import ROOT
 from tests.messages import expect, raises
+from truehalf.ir.model_file import SPEC_KEY
+from truehalf.linting import RULES
 
 TEXTS = {
     "clean": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Relu(x) }',

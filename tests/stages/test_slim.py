@@ -13,15 +13,15 @@ import onnx.parser
 import onnxslim
 import pytest
 
-from stages.graph.repair import PASSES, Done
 from stages.io import Stage, defaults
-from stages.onnx_files import load_model
 from stages.slim import at_fault, run, slim
 from stages.trace import trace
 from tests.conftest import SPEC, write_params
 from tests.messages import expect, raises
-from tests.stages.models import detectors
 from tests.tiers import first_of
+from tests.truehalf.models import detectors
+from truehalf.ir.model_file import load_model
+from truehalf.repairs import PASSES, Done
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
 GRAPH = """

@@ -12,18 +12,13 @@ import pytest
 import torch
 import yaml
 
-from conf.schema import REPAIR_PASSES
-from stages.graph.lint import RULES
 from stages.io import Stage
-from stages.lint_report import MENDED_BY
-from stages.onnx_files import SPEC_KEY, load_model
-from stages.ort.session import Session
-from stages.slimming import slim
 from stages.trace import PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.messages import expect, raises
-from tests.stages.models import detectors
-from tests.stages.models.small_modules import (
+from tests.tiers import first_of
+from tests.truehalf.models import detectors
+from tests.truehalf.models.small_modules import (
     FEATURES,
     PICTURES,
     SCALED,
@@ -36,7 +31,12 @@ from tests.stages.models.small_modules import (
     feeds,
     sized,
 )
-from tests.tiers import first_of
+from truehalf.config.schema import REPAIR_PASSES
+from truehalf.ir.model_file import SPEC_KEY, load_model
+from truehalf.linting import RULES
+from truehalf.linting.report import MENDED_BY
+from truehalf.runtime.ort.session import Session
+from truehalf.slimming.slim import slim
 
 
 class Branch(Head):

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from stages.parity.compare import compare
 from tests.conftest import in_workspace
 from tests.messages import expect
+from truehalf.verification.compare.compare import compare
 
 
 def test_the_door_is_importable_from_the_stage() -> None:

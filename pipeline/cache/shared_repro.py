@@ -1,0 +1,127 @@
+"""`dvc repro` beside others on one cache: a stage that several jobs have in common runs in one of them.
+
+    python -m pipeline.cache.shared_repro [--pull | --pull-outs]
+
+DVC decides what is out of date and executes it, in its own order. Around each stage stands a lock, whose name is a
+digest of what DVC's run-cache knows a stage by: command, parameters, dependencies and outs. Who comes second waits, and
+finds in the cache what the first has made; all later ones take it from there beside each other, as long as the cache
+has it. The locks are files in the cache; that of a process which has died is free.
+
+With --pull, what other machines have run comes from the remote, stage by stage, under the same lock. `dvc repro --pull`
+copies every entry of the remote's run-cache each time, and ends where the remote does not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipeline.cache import dvc_yaml
+from pipeline.cache.remote_cache import pull_entries, restore_from_remote
+from pipeline.workspace import lock_in, locked
+
+
+def main() -> int:
+    from dvc.cli import main as dvc
+    from dvc.commands.repro import CmdRepro
+    from dvc.repo import Repo
+    from dvc.repo import reproduce as of_dvc
+
+    options, further = _options().parse_known_args()
+    dvc_yaml.remember()
+    alone = Repo.reproduce
+
+    def reproduce(repo: Repo, *arguments: Any, **options_of_dvc: Any) -> Any:
+        if options.pull:
+            pull_entries(repo)
+        return alone(repo, *arguments, **options_of_dvc, repro_fn=one_at_a_time)
+
+    def one_at_a_time(stage: Any, **options: Any) -> Any:
+        key = None if options.get("dry") or options.get("no_commit") else _key(stage)
+        if key is None:
+            return of_dvc._reproduce_stage(stage, **options)
+        store = stage.repo.cache.local
+        store.makedirs(store.path)  # by DVC, which knows whether a group shares it (cache.shared)
+        lock = lock_in(_cache(stage), key)
+        if not _was_made(lock):
+            with locked(lock, f"{stage.name}: another job runs the same; waiting for it"):
+                if not _was_made(lock):
+                    done = of_dvc._reproduce_stage(stage, **options)
+                    lock.write_text("\n".join(_files(stage)))
+                    return done
+        return of_dvc._reproduce_stage(stage, **options)
+
+    def run(command: Any) -> int:
+        """`dvc repro` without its last words, below the run's own: they tell to commit dvc.lock and to push."""
+        command.repo.scm_context.quiet = True
+        command.repo.reproduce(**command._common_kwargs, **command._repro_kwargs)
+        return 0
+
+    Repo.reproduce, CmdRepro.run = reproduce, run
+    if options.pull or options.pull_outs:
+        restore_from_remote()
+    return int(dvc(["repro", *further]))
+
+
+def _was_made(lock: Path) -> bool:
+    """Whether a job has finished the stage and the cache has still what it made: nobody has to wait for another then.
+
+    The lock names the files. `dvc gc` may have removed them.
+    """
+    names = lock.read_text().splitlines() if lock.exists() else []
+    return bool(names) and all((lock.parent.parent / name).exists() for name in names)
+
+
+def _files(stage: Any) -> list[str]:
+    """What a finished stage comes back from: its folder in the run-cache and its outputs, relative to the cache."""
+    from dvc.stage.cache import _can_hash, _get_stage_hash
+
+    if not _can_hash(stage):
+        return []
+    store, runs = stage.repo.cache.local, stage.repo.stage_cache
+    found = [runs._get_cache_dir(_get_stage_hash(stage))]
+    for value in (out.hash_info.value for out in stage.outs if out.use_cache):
+        if not value:  # it was not saved: nobody may take the stage for made
+            return []
+        found.append(store.oid_to_path(value))
+        if value.endswith(".dir"):
+            found += [store.oid_to_path(row["md5"]) for row in json.loads(Path(found[-1]).read_text())]
+    return [str(Path(file).relative_to(_cache(stage))) for file in found]
+
+
+def _cache(stage: Any) -> Path:
+    return Path(stage.repo.cache.local.path).parent.parent
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.cache.shared_repro", description="Others go to `dvc repro`."
+    )
+    parser.add_argument("--pull", action="store_true", help="take what other machines have run from the remote")
+    parser.add_argument("--pull-outs", action="store_true", help="the same, where the entries are here already")
+    return parser
+
+
+def _key(stage: Any) -> str | None:
+    """Of what makes an entry of the run-cache; None for a stage that has none, as it runs always.
+
+    DVC's own digest is not asked for: it takes what is saved in the stage, and to save that would hide that it changed.
+    """
+    from dvc.exceptions import DvcException
+
+    if stage.always_changed or not stage.outs:
+        return None
+    try:
+        read = {dep.def_path: str(dep.get_hash().value) for dep in stage.deps}
+    except (DvcException, OSError):  # a dependency is missing, which is for DVC to say
+        return None
+    made = sorted(out.def_path for out in stage.outs)
+    return hashlib.sha256(json.dumps([stage.name, stage.cmd, read, made], sort_keys=True).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

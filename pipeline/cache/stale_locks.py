@@ -1,0 +1,48 @@
+"""Locks that a killed DVC left behind.
+
+DVC notes in .dvc/tmp/rwlock which process reads and writes what, and passes over processes that are gone. One that was
+killed and that nobody has waited for yet (a zombie: the rule in containers without an init) still has its number, so
+DVC takes it for alive and refuses to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from truehalf.files import write_text
+
+
+def release(folder: Path) -> int:
+    """Drop the entries of processes that do not run any more from .dvc/tmp/rwlock; return how many.
+
+    Call it with the workspace's lock held.
+    """
+    path = folder / ".dvc" / "tmp" / "rwlock"
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        locks = json.loads(path.read_text())
+        writers = {name: info for name, info in locks.get("write", {}).items() if not info or _runs(info["pid"])}
+        readers = {name: [i for i in infos if _runs(i["pid"])] for name, infos in locks.get("read", {}).items()}
+        kept = {"write": writers, "read": {name: infos for name, infos in readers.items() if infos}}
+        dropped = _count(locks) - _count(kept)
+        if dropped:
+            write_text(path, json.dumps(kept))
+        return dropped
+    return 0
+
+
+def _count(locks: dict[str, dict[str, Any]]) -> int:
+    return len(locks.get("write", {})) + sum(len(infos) for infos in locks.get("read", {}).values())
+
+
+def _runs(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True

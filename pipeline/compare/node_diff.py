@@ -1,0 +1,78 @@
+"""Two runs node by node: which nodes have another precision, and what each run says of why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.compare.compared_runs import ComparedRun, NothingToCompare
+from truehalf.codes import coded
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node of another precision in the second run; a side that does not have the node is "absent"."""
+
+    node: str
+    op: str
+    scope: str
+    before: str
+    after: str
+    why: str
+
+
+def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
+    """Nodes of another precision, in the order of the second run's graph, then those that only the first one has.
+
+    Raises:
+        NothingToCompare: where both runs decided nothing, or one crashed before it could.
+    """
+    told = [run.decisions() for run in (first, second)]
+    for run, decisions in zip((first, second), told, strict=True):
+        if decisions is None and run.verdict == "crashed":
+            said = f"{run.name} crashed before it had decided over nodes ({run.reason})"
+            raise NothingToCompare(coded("no-decisions", said))
+    if told == [None, None]:
+        both = f"neither {first.name} nor {second.name}"
+        said = f"{both} decided over nodes: each is FP32, or traced in FP16"
+        raise NothingToCompare(coded("no-decisions", said))
+    before, after = ({decision["node"]: decision for decision in each or []} for each in told)
+    found = []
+    for node in [*after, *(node for node in before if node not in after)]:
+        was, is_now = _precision(told[0] is None, before, node), _precision(told[1] is None, after, node)
+        if was == is_now:
+            continue
+        shown = after.get(node) or before[node]
+        why = _why(first, second, told, (after.get(node), before.get(node)))
+        found.append(NodeChange(node, shown["op"], shown.get("scope") or "", was, is_now, why))
+    return found
+
+
+def _why(first: ComparedRun, second: ComparedRun, told: list[Any], sides: tuple[Any, Any]) -> str:
+    """What the side says that keeps the node FP32, the second run's first."""
+    for run, decisions in ((first, told[0]), (second, told[1])):
+        if decisions is None:
+            return f"{run.name} is FP32 as a whole"
+    known = [side for side in sides if side is not None]
+    kept = next((side for side in known if side["precision"] == "fp32"), known[0])
+    return f"{kept['rule']}: {kept['reason']}" if kept.get("reason") else str(kept["rule"])
+
+
+def _precision(passed_on: bool, decisions: dict[str, dict[str, Any]], node: str) -> str:
+    """Of a node; a run that decided nothing has passed the FP32 file on."""
+    if passed_on:
+        return "fp32"
+    return str(decisions[node]["precision"]) if node in decisions else "absent"
+
+
+def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
+    """The nodes that changed from one precision to another by one rule, each with its operator; the most first."""
+    grouped: dict[tuple[str, str, str], list[NodeChange]] = {}
+    for change in found:
+        grouped.setdefault((change.before, change.after, change.why.partition(": ")[0]), []).append(change)
+    told = []
+    for (before, after, rule), nodes in grouped.items():
+        why = {node.why for node in nodes}
+        said = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
+        told.append((f"{before} -> {after}: {said}", [f"{node.node} ({node.op})" for node in nodes]))
+    return sorted(told, key=lambda item: (-len(item[1]), item[0]))

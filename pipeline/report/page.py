@@ -1,0 +1,450 @@
+"""report: everything that a run found, as one page that opens anywhere: reports/report.html.
+
+    python -m pipeline.report
+
+Reads params.yaml, reports/*.json and the verdict, plots and decisions under artifacts/. What is missing is said to be
+missing: a run that crashed half-way still gets its page. The page loads nothing from elsewhere and holds no date, so
+equal results give an equal file.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.caveats import decided, not_verified, parity, unmet, warnings
+from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
+from pipeline.report.data import data_of
+from pipeline.report.template import rendered
+from pipeline.workspace import STAGES, read_reports, root
+from truehalf.files import write_text
+
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+_INK = "#767676"  # the text colour of the plots, replaced by the page's own
+_LISTED_NODES = 400
+WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
+_STAGE_WORK = {
+    "trace": "PyTorch to ONNX",
+    "slim": "onnxslim",
+    "calibrate": "ranges of every tensor",
+    "fp16": "FP32 to FP16",
+    "cast_cleanup": "the final file",
+    "verify": "against FP32 torch",
+    "engine": "TensorRT, or ONNX Runtime",
+}
+
+
+def main() -> None:
+    folder = root()
+    place = folder / "reports" / "report.html"
+    write_text(place, render(folder))
+    print(f"report: {place.relative_to(folder)}")
+
+
+def render(folder: Path) -> str:
+    """The page of the run in a workspace, whatever of it is there."""
+    filters = {"number": number, "precision": precision, "percent": percent, "count": count}
+    return rendered(_TEMPLATE, filters, content(folder))
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """What the template shows; a part that the run does not have is None or empty."""
+    reports, crash = _reports(folder)
+    params = _params(folder)
+    verify, engine = reports.get("verify"), reports.get("engine")
+    verdict_folder = folder / "artifacts" / "verify"
+    verdict = _json(verdict_folder / "verdict.json") if verify else None
+    details = _json(verdict_folder / "details.json") if verify else None
+    return {
+        "title": " · ".join(_names(params)) or "truehalf",
+        "headline": headline(verify, crash, params, unmet(params, reports), engine),
+        "verify_page": "verify.html" if verify and (folder / "reports" / "verify.html").exists() else None,
+        "tiles": tiles(reports),
+        "not_verified": not_verified(reports),
+        "warnings": warnings(reports),
+        "decided": decided(reports),
+        "compared": reports.get("trace", {}).get("baked", {}).get("inputs", []),
+        "stages": [
+            _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
+        ],
+        "machine": _machine(reports.get("probe")),
+        "hops": (hops := _hop_rows(verify, reports)),
+        "detects": any(gate["gate"] == "matched_fraction_min" for gate in (verdict or {}).get("gates", [])),
+        "classifies": any(hop.get("top1_agreement") is not None for hop in hops),
+        "outputs": sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
+        "gates": (verdict or {}).get("gates", []),
+        "claims": _claims(verify),
+        "plots": {
+            name: svg
+            for name in ("score_error", "box_error", "node_counts")
+            if (svg := _svg(verdict_folder / "plots" / f"{name}.svg")) and verify
+        },
+        "pictures": [_picture(verdict_folder, item) for item in (details or {}).get("pictures", [])],
+        "decisions": _decisions(folder, reports.get("fp16")),
+        "engine": _engine(engine),
+        "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
+        "config": _config(params),
+        "params": yaml.safe_dump(params, sort_keys=False, allow_unicode=True) if params else None,
+    }
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _reports(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str] | None]:
+    """The reports of this run, and {stage, message} where it crashed: what later stages left is of an earlier run."""
+    reports = read_reports(folder)
+    error_file = folder / "reports" / "error.json"
+    crash = _json(error_file)
+    if not crash:
+        return reports, None
+    report_file = folder / "reports" / f"{crash['stage']}.json"
+    if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
+        return reports, None  # the stage has run well since
+    stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else (*STAGES, crash["stage"])
+    return {stage: report for stage, report in reports.items() if stage not in stale}, crash
+
+
+def _params(folder: Path) -> dict[str, Any]:
+    with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
+        values = yaml.safe_load((folder / "params.yaml").read_text())
+        if isinstance(values, dict):
+            return values
+    return {}
+
+
+def _json(path: Path) -> Any:
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        return json.loads(path.read_text())
+    return None
+
+
+def _spec(folder: Path) -> Any:
+    return _json(folder / "artifacts" / "trace" / "io_spec.json")
+
+
+def _svg(path: Path) -> Any:
+    """A plot as inline SVG in the page's own colour and font."""
+    from markupsafe import Markup
+
+    if not path.exists():
+        return None
+    text = path.read_text()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'font-family: [^;"]*', "font-family: inherit", text)
+    return Markup(text.replace(_INK, "currentColor"))
+
+
+def _picture(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
+    encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
+    return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+def headline(
+    verify: Mapping[str, Any] | None,
+    crash: Mapping[str, str] | None,
+    params: Mapping[str, Any],
+    missing: Sequence[str] = (),
+    engine: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words.
+
+    Args:
+        missing: what had to be verified by another stage than verify, and was not.
+        engine: the report of the engine stage: an engine that failed fails the run.
+    """
+    if crash:
+        sentence = f"The run stopped in {crash['stage']}. Nothing after it belongs to this run."
+        if verify:
+            sentence += f" Before that, verify came to: {verify['verdict']}."
+        return {"state": "failed", "word": WORDS["stopped"], "sentence": sentence, "reasons": [crash["message"]]}
+    if not verify:
+        sentence = "This run has not reached verify, so nothing is known about its result."
+        return _headline("unknown", sentence, [])
+    reasons = list(verify.get("reasons", []))
+    final = "FP16 file" if params.get("precision", {}).get("dtype") == "fp16" else "final file"
+    if engine and engine.get("status") == "failed" and verify["verdict"] != "failed":
+        failed = list(engine.get("reasons") or [engine.get("reason", "no reason is given")])
+        sentence = f"The engine stage failed. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        return _headline("failed", sentence, [*failed, *missing, *reasons])
+    if missing and verify["verdict"] != "failed":
+        sentence = f"What had to be verified was not. Of the {final}: {_found(verify)}. {_evaluated(verify)}"
+        return _headline("failed", sentence, [*missing, *reasons])
+    reasons += missing
+    if verify["verdict"] == "passed":
+        sentence = f"The {final} finds what the FP32 model finds: {_found(verify)}. {_evaluated(verify)}"
+        return _headline("passed", sentence, reasons)
+    if verify["verdict"] == "failed":
+        sentence = f"The {final} does not do what the FP32 model does: {_found(verify)}. {_evaluated(verify)}"
+        return _headline("failed", sentence, reasons)
+    sentence = f"Whether the {final} does what the FP32 model does is open. {_evaluated(verify)}"
+    return _headline("unknown", sentence, reasons)
+
+
+def _headline(state: str, sentence: str, reasons: list[str]) -> dict[str, Any]:
+    return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
+
+
+def _found(verify: Mapping[str, Any]) -> str:
+    parts = []
+    if verify.get("matched_fraction") is not None:
+        parts.append(
+            f"{count(verify['matched'])} of {count(verify['reference'])} detections found again "
+            f"on {count(verify['samples'])} pictures"
+        )
+    if verify.get("ap50_95") is not None:
+        parts.append(f"AP50-95 {verify['ap50_95']:.4f} against {verify['ap50_95_fp32']:.4f}")
+    if verify.get("top1_agreement") is not None:
+        parts.append(
+            f"{percent(verify['top1_agreement'], 2)} of {count(verify['samples'])} samples with the FP32 best class"
+        )
+    if verify.get("tensor_error") is not None:
+        parts.append(f"outputs differ by at most {percent(verify['tensor_error'], 2)} of their largest value")
+    if verify.get("nan") or verify.get("inf"):
+        parts.append(f"{count(verify['nan'] + verify['inf'])} NaN or Inf in its outputs")
+    return ", ".join(parts) or "nothing was compared"
+
+
+def _evaluated(verify: Mapping[str, Any]) -> str:
+    return {
+        "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
+        "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "
+        "the CPU.",
+        "cuda": "Measured on ONNX Runtime's CUDA provider.",
+        "fp32-cpu": "The file holds no FP16; measured on ONNX Runtime's CPU provider.",
+    }.get(str(verify.get("evaluation")), "")
+
+
+def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The figures at the top: {name, value, note}."""
+    verify = reports.get("verify", {})
+    before, after = (reports.get(stage, {}).get("model", {}) for stage in ("slim", "cast_cleanup"))
+    found = []
+    if verify.get("ap50_95") is not None:
+        note = f"FP32 {verify['ap50_95_fp32']:.4f}"
+        found.append({"name": "AP50-95", "value": f"{verify['ap50_95']:.4f}", "note": note})
+    if verify.get("matched_fraction") is not None:
+        note = f"{count(verify['missed'])} missed, {count(verify['extra'])} extra"
+        found.append({"name": "Found again", "value": percent(verify["matched_fraction"], 2), "note": note})
+    if verify.get("top1_agreement") is not None:
+        note = f"{count(verify['label_flips'])} of {count(verify['samples'])} samples changed"
+        found.append({"name": "Same best class", "value": percent(verify["top1_agreement"], 2), "note": note})
+    if verify.get("tensor_error") is not None:
+        note = "largest error, of the largest value"
+        found.append({"name": "Tensor error", "value": percent(verify["tensor_error"], 3), "note": note})
+    if verify.get("box_error_px_p99") is not None:
+        note = f"largest {number(verify['box_error_px_max'])} px"
+        found.append({"name": "Box error, p99", "value": f"{number(verify['box_error_px_p99'])} px", "note": note})
+        note = f"largest {number(verify['score_error_max'])}"
+        found.append({"name": "Score error, p99", "value": number(verify["score_error_p99"]), "note": note})
+    if after.get("fp16_fraction") is not None:
+        note = f"{count(after['casts'])} casts in {count(after['nodes'])} nodes"
+        fp16 = reports.get("fp16", {})
+        if fp16.get("fp16_arithmetic"):
+            note = f"{percent(fp16['fp16_arithmetic'])} of the arithmetic; {note}"
+            if "costs" in fp16:  # of a conversion; a trace places nothing
+                placed, naive = (count(fp16["costs"][name]["casts"]) for name in ("placed", "naive"))
+                note += f"; {placed} placed by the conversion, {naive} if placed naively"
+        found.append({"name": "Nodes in FP16", "value": percent(after["fp16_fraction"]), "note": note})
+    if after.get("size_mb") is not None:
+        note = f"before {number(before['size_mb'])} MB" if "size_mb" in before else ""
+        found.append({"name": "Model file", "value": f"{number(after['size_mb'])} MB", "note": note})
+    return found
+
+
+def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str, str] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"stage": stage, "work": _STAGE_WORK[stage], "status": "not run", "reason": "", "model": {}}
+    if crash and crash["stage"] == stage:
+        return row | {"status": "failed", "reason": crash["message"], "seconds": None}
+    if report is None:
+        return row | {"seconds": None}
+    return row | {
+        "status": report.get("status", "done"),
+        "reason": report.get("reason", ""),
+        "seconds": report.get("seconds"),
+        "model": report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {}),
+    }
+
+
+def _machine(probe: Mapping[str, Any] | None) -> str:
+    if not probe:
+        return ""
+    gpus = ", ".join(gpu["name"] for gpu in probe.get("gpus") or []) or "no GPU"
+    tensorrt = f"TensorRT {probe['tensorrt']}" if probe.get("tensorrt") else "no TensorRT"
+    return f"Machine: {gpus}, {tensorrt}, ONNX Runtime {probe.get('onnxruntime', 'unknown')}."
+
+
+def _hop_rows(verify: Mapping[str, Any] | None, reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The files as verify measured them, and the engine as its own stage says."""
+    if not verify:
+        return []
+    hops = verify.get("hops", {}) | {"engine": engine_hop(reports)}
+    return [{"name": name} | hop for name, hop in hops.items()]
+
+
+def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the CPU provider says beside what was measured, as rows {name, claimed, measured}, or {error}."""
+    claims = (verify or {}).get("cpu_provider_claims")
+    if not verify or not claims:
+        return None
+    if "error" in claims:
+        return {"error": claims["error"]}
+    claimed, measured = claims["claimed"], claims[verify["evaluation"]]
+    rows = [
+        {"name": name, "claimed": show(claimed.get(key)), "measured": show(measured.get(key))}
+        for name, key, show in (
+            ("AP50-95", "ap50_95", number),
+            ("found again", "matched_fraction", lambda value: percent(value, 2)),
+            ("same best class", "top1_agreement", lambda value: percent(value, 2)),
+            ("NaN and Inf", "nonfinite", count),
+        )
+        if measured.get(key) is not None or claimed.get(key) is not None
+    ]
+    for output in measured.get("max_abs_error", {}):
+        pair = (side["max_abs_error"].get(output) for side in (claimed, measured))
+        shown = dict(zip(("claimed", "measured"), map(number, pair), strict=True))
+        rows.append({"name": f"largest error of {output}"} | shown)
+    return {"rows": rows, "samples": claims["samples"], "evaluation": verify["evaluation"]}
+
+
+def _decisions(folder: Path, report: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Nodes that stay FP32, each with its reason."""
+    rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if report else None
+    if not isinstance(rows, list):
+        return None
+    kept = [row for row in rows if row.get("precision") == "fp32"]
+    return {
+        "total": len(rows),
+        "fp32": len(kept),
+        "rows": kept[:_LISTED_NODES],
+        "omitted": max(0, len(kept) - _LISTED_NODES),
+    }
+
+
+def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
+    empty: dict[str, Any] = {"command": "", "elsewhere": "", "by_hand": []}
+    if not engine:
+        said = "The engine stage has not run: no engine was built."
+        nothing: dict[str, Any] = {key: [] for key in ("facts", "latency", "layers", "warnings", "findings")}
+        return empty | nothing | {"sentence": said, "layers_say": ""}
+    said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
+    by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
+    return (empty if was_made(engine) else _elsewhere(engine.get("plan") or {}, by_tensorrt)) | {
+        "sentence": f"{said[:1].upper()}{said[1:]}.",
+        "facts": fact_rows(engine),
+        "latency": latency_rows(engine),
+        "layers": layer_rows(engine),
+        "layers_say": "ONNX nodes in it" if engine.get("tensorrt") else "provider",
+        "warnings": engine.get("warnings") or [],
+        "findings": engine.get("lint") or [],
+    }
+
+
+def _elsewhere(plan: Mapping[str, Any], by_tensorrt: bool) -> dict[str, Any]:
+    """How the plan is carried out on another machine: {elsewhere, command, by_hand: [(with what, command)]}."""
+    if not by_tensorrt:
+        said = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
+        return {"elsewhere": said, "command": plan.get("command", ""), "by_hand": []}
+    lines = (("TensorRT 11", "trtexec"), ("TensorRT 10", "trtexec_10"))
+    by_hand = [(version, plan[key].replace(" --", " \\\n  --")) for version, key in lines if plan.get(key)]
+    said = (
+        "On a machine with an NVIDIA GPU and TensorRT 10 or 11, in a folder with the files that "
+        "artifacts/engine/README.txt names, this builds it and looks at the types of its layers:"
+    )
+    command = "python build_engine.py plan.json" if by_hand else ""
+    return {"elsewhere": said if by_hand else "", "command": command, "by_hand": by_hand}
+
+
+def _why_no_engine(engine: Mapping[str, Any]) -> str:
+    word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
+    return f"{word}: {engine.get('reason', 'no reason is given')}"
+
+
+def _names(params: Mapping[str, Any]) -> list[str]:
+    """Model, decoder where it is chosen, precision."""
+    keys = (("model", "name"), ("decoder", "name"), ("precision", "dtype"))
+    named = [(group, str(params[group][key])) for group, key in keys if key in params.get(group, {})]
+    return [name for group, name in named if (group, name) != ("decoder", "none")]
+
+
+def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The choices that a reader asks for first."""
+    if not params:
+        return []
+    model, dtype, data, verify, trace = (
+        params.get(group, {}) for group in ("model", "precision", "data", "verify", "trace")
+    )
+    pins = [dtype, *(params.get(owner, {}).get("fp32_pins", {}) for owner in ("model", "decoder"))]
+    lists = [entry for owner in pins for key, entries in owner.items() if "_block_list" in key for entry in entries]
+    included = [entry for key, entries in dtype.items() if "_include_list" in key for entry in entries]
+    limits = [f"{name} {number(dtype[name])}" for name in ("data_max", "init_max") if dtype.get(name) is not None]
+    rules = ", ".join([str(dtype.get("rules", "")), *limits])
+    stays = f"; rules: {rules}; pinned: {', '.join(lists) or 'nothing'}"
+    stays += f"; wanted: {', '.join(included)}" if included else ""
+    if dtype.get("method", "convert") != "convert":  # traced in FP16: neither rules nor lists were asked
+        stays = f"; traced: {dtype['method']}"
+    counts = (data.get("calibration_samples"), data.get("verification_samples"))
+    calibrated, verified = (count or "what there is" for count in counts)
+    return [
+        ("model", f"{model.get('name')}, {'×'.join(map(str, model.get('image_size', [])))} pixels"),
+        ("checkpoint", str(model.get("checkpoint") or "none: weights of the source, or random, seeded")),
+        ("decoder", str(params.get("decoder", {}).get("name"))),
+        ("precision", f"{dtype.get('dtype')}{stays if dtype.get('dtype') == 'fp16' else ''}"),
+        ("exporter", f"{trace.get('exporter')}, opset {trace.get('opset')}"),
+        ("samples", f"{data.get('source')}: {calibrated} to calibrate, {verified} to verify"),
+        (
+            "found again",
+            f"same class, IoU from {verify.get('iou_threshold')}, of scores from {verify.get('score_threshold')}",
+        ),
+    ]
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def number(value: Any) -> str:
+    """Three significant figures, without needless zeros; a dash for None, text ("nan", "inf") as it stands."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return {"inf": "∞", "-inf": "−∞"}.get(value, value)
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", "−")
+    if abs(value) >= 1000:
+        return f"{value:,.0f}".replace(",", "\u202f").replace("-", "−")
+    return f"{value:.3g}".replace("-", "−")
+
+
+def precision(value: Any) -> str:
+    """Average precision with the digits that gates look at."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def percent(value: Any, digits: int = 1) -> str:
+    """A fraction in percent, never rounded up to 100."""
+    if not isinstance(value, (int, float)):
+        return "–"
+    if value == 1:
+        return "100 %"
+    shown = f"{100 * value:.{digits}f}"
+    if value < 1 and float(shown) == 100.0:
+        shown = f"{100 - 10**-digits:.{digits}f}"
+    return f"{shown} %"
+
+
+def count(value: Any) -> str:
+    """A whole number with thin spaces between the thousands."""
+    return "–" if value is None else f"{value:,}".replace(",", "\u202f")

@@ -1,0 +1,172 @@
+"""Jobs of a sweep on workers that may not see the project: what they are sent, and what is made of their answers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pipeline.compose import effective
+from pipeline.job import bring_back, claim_of, name_of
+from pipeline.sweep.isolated import cache_of, local_configuration, named_files
+from pipeline.sweep.ray_worker import Order, unpack
+from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.track import catch_up, take_over
+from pipeline.tracking.masked import without_password
+from pipeline.tracking.record import commit_of, kept
+from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
+from truehalf.codes import coded
+from truehalf.config.validate import ConfigErrors
+from truehalf.models.configuration import validated
+
+MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
+_LINK_MODE = "120000"  # git's
+
+
+class Away:
+    """The jobs of one sweep, as seen from the project."""
+
+    def __init__(self, sweep: Sweep, share_cache: bool) -> None:
+        self.sweep, self.project, self.share_cache = sweep, Path(sweep.project), share_cache
+        self._lacking: dict[Path, list[Path]] = {}
+        self._put: dict[str, Any] = {}
+        self._room = MOST_SENT_BYTES
+        self._commit = commit_of(self.project, sweep.snapshot)
+        self.token = lock_in(cache_of(self.project), sweep.id)
+
+    @classmethod
+    def of_this_sweep(cls, share_cache: bool = True) -> Away:
+        sweep = Sweep.joined()
+        assert sweep is not None, "pipeline.sweep.hook runs before any launcher"
+        return cls(sweep, share_cache)
+
+    def archive(self) -> bytes:
+        """The files of the snapshot, as tar."""
+        command = ["git", "archive", "--format=tar", self.sweep.snapshot]
+        return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
+
+    def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a configuration names in the project and the snapshot does not have: ignored weights, pictures."""
+        return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
+
+    def _unknown(self, name: Path) -> list[Path]:
+        """The files of a file or folder that the snapshot does not have."""
+        if name not in self._lacking:
+            place = self.project / name
+            files = [file for file in place.rglob("*") if file.is_file()] if place.is_dir() else [place]
+            self._lacking[name] = [
+                file for file in files if file.relative_to(self.project) not in self._known and file.suffix != ".pyc"
+            ]
+        return self._lacking[name]
+
+    @functools.cached_property
+    def _known(self) -> set[Path]:
+        """The files of the snapshot; without its links, which may lead nowhere on another machine."""
+        command = ["git", "ls-tree", "-r", "-z", self.sweep.snapshot]
+        listed = subprocess.run(command, cwd=self.project, capture_output=True, text=True, check=True).stdout
+        rows = [row.partition("\t") for row in listed.split("\0") if row]
+        return {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
+
+    def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
+        """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
+        names = self.named(values)
+        for name in names:
+            if name not in self._put:
+                packed = self._packed(name)
+                self._put[name] = None if packed is None else put(packed)
+        return [self._put[name] for name in names if self._put[name] is not None]
+
+    def _packed(self, name: str) -> bytes | None:
+        """What the snapshot lacks of a file or folder, as tar; None where with what was packed before it is too much
+        for Ray, and that is said.
+        """
+        files = self._unknown(Path(name))
+        size = sum(file.stat().st_size for file in files)
+        if size > self._room:
+            said = f"{name} ({size / 1e9:.1f} GB) is not sent to workers: a sweep sends {MOST_SENT_BYTES / 1e9:g} GB"
+            print(coded("too-large", f"sweep: {said}; give it an absolute path that they see"), file=sys.stderr)
+            return None
+        self._room -= size
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w", dereference=True) as tar:
+            for file in files:
+                tar.add(file, str(file.relative_to(self.project)))
+        return archive.getvalue()
+
+    def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
+        """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
+        try:
+            known = effective(values, validated(values))
+        except ConfigErrors:
+            return False  # its worker says what is wrong with it
+        first = self.sweep.first_with(claim_of(known), number)
+        if first != number:
+            same = {"number": number, "overrides": overrides, "name": name_of(known), "reason": None, "same_as": first}
+            self.sweep.note(same | {"exit_code": 0, "seconds": 0.0})
+        return first != number
+
+    def order(self, number: int, overrides: list[str]) -> Order:
+        """What a worker is told."""
+        return Order(
+            arguments=[*overrides, "workspace=here", f"hydra.job.num={number}"],
+            dvc=local_configuration(self.project, {"cache": {"dir": "cache"}}),
+            dvc_shared=local_configuration(self.project, {}),
+            token=str(self.token) if self.share_cache else "",
+            sweep=replace(self.sweep, parallel=False, snapshot="", commit=self._commit).text(),
+            variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
+        )
+
+    def unpack(self, number: int, overrides: list[str], answer: Mapping[str, Any]) -> None:
+        """Keep what a worker sent: reports in runs/, what DVC made in the cache, runs that are to be logged."""
+        self.sweep.log_of(number).write_text(answer["log"])
+        with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
+            folder = Path(name)
+            unpack(answer["brought"], folder)
+            noted = replace(self.sweep, project=name).folder / f"{number}.json"
+            if not noted.exists():
+                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
+                return
+            result = json.loads(noted.read_text()) | {"overrides": overrides}
+            _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
+            take_over(folder, self.project)
+            if result["name"] is not None and result["exit_code"] != 130:  # or it was refused, or stopped
+                bring_back(folder, self.project / "runs" / result["name"])
+            for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
+                bring_back(params.parent, self.project / "runs" / params.parent.name)
+            self.sweep.note(result)
+
+    def lost(self, number: int, overrides: list[str], error: Exception) -> None:
+        """Note a job whose worker sent nothing."""
+        said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
+        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {without_password(said)}")
+
+    def track(self) -> None:
+        """Log what the workers could not log themselves."""
+        if kept(self.project):
+            catch_up(self.project)
+        with contextlib.suppress(FileNotFoundError):
+            self.token.unlink()
+
+
+def _move_missing(source: Path, cache: Path) -> None:
+    """Move files to where a cache lacks them, each whole; outputs (files/) before what names them (runs/)."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for file in sorted(source.rglob("*")):
+        place = cache / file.relative_to(source)
+        if file.is_file() and not place.exists() and file.parent.name != LOCKS:  # which have a worker's rights
+            with rights_of(cache):
+                place.parent.mkdir(parents=True, exist_ok=True)
+            building = cache / f"{uuid4().hex}.partial"  # of nobody else's name, and where DVC looks for nothing
+            shutil.move(file, building)
+            building.replace(place)

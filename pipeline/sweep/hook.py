@@ -1,0 +1,169 @@
+"""Before a sweep: what its jobs share. After it: the table of what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from pipeline.cache.remote_cache import without_remote
+from pipeline.sweep.isolated import remove_abandoned
+from pipeline.sweep.launched import guard
+from pipeline.sweep.snapshot import NoSnapshot, take
+from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.track import NOT_LOGGED
+from pipeline.tracking.record import kept
+from pipeline.workspace import root
+from truehalf.codes import coded
+
+_SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+_RAY = "pipeline.sweep.ray_launcher.RayLauncher"
+_PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+_HERE_ON_RAY = (
+    "workspace: expected isolated with hydra/launcher=ray, whose workers do not see the project; got here: "
+    "leave workspace=here out"
+)
+_NO_FOLDER = "sweep: expected a folder runs/ that can be written, for logs, results and reports of its jobs"
+
+_at_work = contextlib.ExitStack()  # ends with this process
+_started: list[tuple[Sweep, list[list[str]]]] = []  # with the overrides of each job
+
+
+class SweepHook(Callback):
+    """Hydra calls it before the first job, when it is known which launcher will run them."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        project = root()
+        arguments = list(OmegaConf.select(config, "hydra.overrides.task"))
+        launcher = str(OmegaConf.select(config, "hydra.launcher._target_"))
+        chosen = str(OmegaConf.select(config, "hydra.runtime.choices.workspace"))
+        parallel = launcher != _SERIAL and "workspace=here" not in arguments
+        if launcher == _RAY and not parallel:
+            print(coded("in-conflict", _HERE_ON_RAY), file=sys.stderr)
+            raise SystemExit(2)
+        try:
+            snapshot = take(project) if parallel or chosen == "isolated" else ""
+        except NoSnapshot as error:  # Hydra would make a warning of it, and go on
+            print(error, file=sys.stderr)
+            raise SystemExit(2) from error
+        workspace = {key: bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push")}
+        if missing := without_remote(workspace, project):
+            print(*missing, sep="\n", file=sys.stderr)
+            raise SystemExit(2)
+        digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
+        sweep = Sweep(
+            f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
+        )
+        try:
+            sweep = _at_work.enter_context(sweep.begun())
+        except OSError as error:
+            said = f"{_NO_FOLDER}; got {error.filename}: {error.strerror}"
+            print(coded("file-unwritable", said), file=sys.stderr)
+            raise SystemExit(2) from error
+        remove_abandoned(project)
+        if workspace["pull"]:
+            _remote_cache(sweep, "pull")
+        os.environ[VARIABLE] = sweep.text()
+        if launcher != _SERIAL:
+            guard(launcher, sweep)
+        _started.append((sweep, planned(config)))
+
+
+def _remote_cache(sweep: Sweep, what: str, *locks: str) -> None:
+    """Pull or push once for all jobs, which share a cache. Where the remote fails it says so, and nothing is lost."""
+    command = [sys.executable, "-m", "pipeline.cache.remote_cache", what, *locks]
+    subprocess.run(command, cwd=sweep.project, check=False)
+
+
+def push() -> None:
+    """Send what the jobs of the sweep made to the remote, where it was asked for."""
+    if not _started or not _started[0][0].pushes:
+        return
+    sweep, _ = _started[0]
+    runs = Path(sweep.project) / "runs"
+    locks = (runs / str(result["name"]) / "dvc.lock" for result in sweep.results().values())
+    _remote_cache(sweep, "push", *(str(lock) for lock in locks if lock.exists()))
+
+
+def planned(config: DictConfig) -> list[list[str]]:
+    """The overrides of each job, from hydra.sweeper.params and arguments; none where a sweeper finds them itself."""
+    if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
+        return []
+    of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}
+    told = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
+    loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
+    with contextlib.suppress(HydraException):  # Hydra says it itself, a moment later
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(told)
+        return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
+    return []
+
+
+def finish() -> int:
+    """Print what became of the sweep's jobs; the exit code is the largest of theirs, 1 where one has not ended."""
+    if not _started:
+        return 0
+    sweep, jobs = _started[0]
+    if not any(sweep.folder.iterdir()):  # Hydra refused the command line and has said why, or Ctrl-C came before
+        sweep.folder.rmdir()
+        return 1
+    ended = sweep.results()
+    jobs = jobs or [result["overrides"] for result in ended.values()]
+    failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
+    if sweep.parallel and jobs:
+        _print_table(sweep, jobs, ended)
+        _print_pending(sweep, ended)
+    if failed and len(jobs) > 1:
+        said = f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}"
+        print(coded("jobs-failed", said), file=sys.stderr)
+    return max([int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values())])
+
+
+def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None:
+    """How many runs of the sweep wait to be logged, and why."""
+    waiting = sum(record.sweep == sweep.id for record in kept(Path(sweep.project)))
+    if not waiting:
+        return
+    files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
+    told = [json.loads(file.read_text()) for file in files if file.exists()]
+    why = next((outcome["message"] for outcome in told if outcome["status"] == "pending"), NOT_LOGGED)
+    print(coded("not-logged", f"sweep: {waiting} of its runs: {why}"), file=sys.stderr)
+
+
+def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:
+    """What each job was, what became of it, where its reports are."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    width = None if sys.stdout.isatty() else max(120, shutil.get_terminal_size().columns)
+    table = Table(title=sweep.id, title_justify="left", title_style="bold")
+    for name in ("job", "what differs", "state", "seconds", "reports, or why not"):
+        table.add_column(name, justify="right" if name in ("job", "seconds") else "left", overflow="fold")
+    alike = set.intersection(*(set(overrides) for overrides in jobs)) if len(jobs) > 1 else set()
+    for number, overrides in enumerate(jobs):
+        differs = escape(" ".join(override for override in overrides if override not in alike))
+        result = ended.get(number)
+        if result is None:
+            log = sweep.log_of(number)
+            said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before it had told anything"
+            table.add_row(str(number), differs, "not ended", "", escape(said))
+            continue
+        state = "done" if result["exit_code"] == 0 else "failed"
+        where = f"runs/{result['name']}" if result["name"] else None
+        said = "; ".join(part for part in (result["reason"], where) if part)
+        table.add_row(str(number), differs, state, f"{result['seconds']:.0f}", escape(said))
+    Console(width=width, highlight=False).print(table)

@@ -1,0 +1,127 @@
+"""A sweep: what its jobs share. What became of each is a file in the sweep's folder.
+
+It travels in a variable of the environment, which every launcher hands on to its jobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.workspace import locked
+from truehalf.codes import coded
+from truehalf.files import write_text
+
+VARIABLE = "TRUEHALF_SWEEP"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the jobs of a sweep share.
+
+    Attributes:
+        id: "sweep-" and a digest of the arguments and the snapshot; the same sweep again has the same. Of a search that
+            is no job of a sweep, "search-" and one of its configuration.
+        project: an absolute path.
+        snapshot: the commit that all jobs work on; empty where they work in the project itself.
+        parallel: jobs may run side by side, each in its own workspace.
+        arguments: of the command line.
+        pulled: the cache has what the remote's run-cache knew when the sweep began.
+        pushes: what the jobs made is sent to the remote when the last has ended.
+        commit: of the snapshot, as tags of a run, for jobs that see no repository; empty for others.
+        start: from 1; each start of the same sweep has results and logs of its own, since jobs may outlive what started
+            them.
+    """
+
+    id: str
+    project: str
+    snapshot: str
+    parallel: bool
+    arguments: list[str]
+    pulled: bool = False
+    pushes: bool = False
+    commit: dict[str, str] = field(default_factory=dict)
+    start: int = 1
+
+    @classmethod
+    def joined(cls) -> Sweep | None:
+        """The sweep that this process works for; None outside of one."""
+        said = os.environ.get(VARIABLE)
+        return None if said is None else cls(**json.loads(said))
+
+    def text(self) -> str:
+        """What the variable holds."""
+        return json.dumps(asdict(self))
+
+    @property
+    def starts(self) -> Path:
+        """A folder with that of each start."""
+        return Path(self.project) / "runs" / ".sweeps" / self.id
+
+    @property
+    def folder(self) -> Path:
+        """Results and logs of the jobs."""
+        return self.starts / str(self.start)
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[Sweep]:
+        """The next start of the sweep, with its folder; while the same sweep is at work, say so and wait."""
+        self.starts.mkdir(parents=True, exist_ok=True)
+        waiting = f"sweep: {self.id}, the same sweep, is at work; waiting for it to end. It leaves its results in runs/"
+        with locked(self.starts / "lock", waiting):
+            earlier = (int(path.name) for path in self.starts.iterdir() if path.name.isdigit())
+            start = replace(self, start=max(earlier, default=0) + 1)
+            start.folder.mkdir()
+            yield start
+
+    def log_of(self, number: int) -> Path:
+        return self.folder / f"{number}.log"
+
+    def first_with(self, name: str, number: int) -> int:
+        """The job that runs a configuration: of those with the same name the first to ask, which may be this one."""
+        claim = self.folder / f"{name}.job"
+        with contextlib.suppress(FileExistsError):
+            claim.symlink_to(str(number))  # a link appears whole, with what it says
+        return int(claim.readlink().name)
+
+    def note(self, result: dict[str, Any]) -> None:
+        """Keep what became of a job: number, overrides, name, exit_code, seconds, reason; same_as, where another runs
+        the same configuration.
+        """
+        write_text(self.folder / f"{result['number']}.json", json.dumps(result, indent=2))
+        if self.parallel:
+            print(_line(result), flush=True)
+
+    def note_lost(self, number: int, overrides: list[str], reason: str) -> None:
+        """Note a job whose process or machine was lost; one that had noted its end before keeps it."""
+        if number not in self.results():
+            result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
+            self.note(result | {"seconds": 0.0, "reason": coded("job-lost", reason)})
+
+    def results(self) -> dict[int, dict[str, Any]]:
+        """Of the jobs that ended, by their number. What another job runs ends as that one does."""
+        said = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
+        found = {result["number"]: result for result in sorted(said, key=lambda result: int(result["number"]))}
+        ended = {}
+        for number, result in found.items():
+            if "same_as" not in result:
+                ended[number] = result
+            elif (first := found.get(result["same_as"])) is not None:
+                ended[number] = result | {
+                    "exit_code": first["exit_code"],
+                    "reason": f"the same as #{result['same_as']}",
+                }
+        return ended
+
+
+def _line(result: dict[str, Any]) -> str:
+    if "same_as" in result:
+        return f"sweep: #{result['number']} {' '.join(result['overrides'])}: the same as #{result['same_as']}"
+    state = "done" if result["exit_code"] == 0 else f"failed ({result['exit_code']})"
+    reason = f": {result['reason']}" if result["reason"] else ""
+    return f"sweep: #{result['number']} {' '.join(result['overrides'])}: {state} in {result['seconds']:g} s{reason}"

@@ -1,0 +1,296 @@
+"""What is logged of a run: its parameters, numbers, words and files.
+
+A run that could not be logged is kept under runs/.pending until it is: a small copy of its workspace, with the words
+that only the workspace knew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.caveats import unmet
+from pipeline.engine import engine_hop, engine_metrics
+from pipeline.sweep.snapshot import SUBJECT
+from pipeline.sweep.sweep import Sweep
+from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
+from truehalf.config.rules import OF_CONVERT_ALONE
+from truehalf.config.schema import Method
+
+CONVERT = Method.convert.value
+PENDING = Path("runs") / ".pending"
+_ABOUT = "record.json"
+_ASIDE = ("tracking", "workspace", "search")  # of params: they change nothing that a run makes
+_VERIFY_METRICS = (
+    *("ap50", "ap50_fp32", "ap50_95", "ap50_95_fp32", "ap50_95_drop", "self_ap50", "self_ap50_95"),
+    *("low_self_ap50_95_drop", "rank_error_p99"),
+    *("matched_fraction", "missed", "extra", "label_flips", "top1_agreement", "tensor_error"),
+    *("box_error_px_p50", "box_error_px_p99", "box_error_px_max"),
+    *("score_error_p50", "score_error_p99", "score_error_max"),
+    *("nan", "inf"),
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run.
+
+    Attributes:
+        folder: with params.yaml, reports/ and artifacts/: the workspace, or what is kept of it.
+        params: of params.yaml.
+        reports: by stage, of this run alone.
+        failed_stage: the stage that crashed, if one did.
+        tags: words for the filters of MLflow's UI.
+        sweep: the id of the sweep that it is a job of.
+    """
+
+    folder: Path
+    params: dict[str, Any]
+    reports: dict[str, dict[str, Any]]
+    failed_stage: str | None
+    tags: dict[str, str]
+    sweep: str | None
+
+    @property
+    def digest(self) -> str:
+        """The same run, logged again, has the same, wherever it worked and is logged."""
+        params = {key: value for key, value in self.params.items() if key not in _ASIDE}
+        told = [params, self.reports, self.failed_stage]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def failed(self) -> bool:
+        verdicts = (self.reports.get(stage, {}).get("status") for stage in ("verify", "engine"))
+        return bool(self.failed_stage) or "failed" in verdicts or bool(unmet(self.params, self.reports))
+
+    @property
+    def model_files(self) -> list[Path]:
+        """The final ONNX file and its external data."""
+        final = self.folder / "artifacts" / "cast_cleanup" / "model.onnx"
+        if "cast_cleanup" not in self.reports:
+            return []
+        return [file for file in (final, final.with_name(f"{final.name}.data")) if file.exists()]
+
+    @property
+    def spec_file(self) -> Path:
+        """The I/O spec of its model."""
+        return self.folder / "artifacts" / "trace" / "io_spec.json"
+
+    @property
+    def files(self) -> list[Path]:
+        """Reports, decisions, verdict and plots."""
+        files = [self.folder / "reports" / f"{stage}.json" for stage in self.reports]
+        if "trace" in self.reports:
+            files.append(self.spec_file)
+        if "fp16" in self.reports:
+            files.append(self.folder / "artifacts" / "fp16" / "decisions.json")
+        if "verify" in self.reports:
+            files += [self.folder / "artifacts" / "verify" / name for name in ("verdict.json", "details.json")]
+            files += sorted((self.folder / "artifacts" / "verify" / "plots").glob("*"))
+            files.append(self.folder / "reports" / "verify.html")
+        if set(STAGES) <= set(self.reports):
+            files.append(self.folder / "reports" / "report.html")
+        return [file for file in files if file.is_file()]
+
+
+def of_workspace(folder: Path, failed_stage: str | None = None) -> Record:
+    """The run that a workspace holds; reports from the crashed stage on belong to earlier runs and are left out."""
+    params, reports = read_params(folder), reports_of_run(folder, failed_stage)
+    sweep = Sweep.joined()
+    words = tags(folder, params, reports, failed_stage)
+    return Record(folder, params, reports, failed_stage, words, sweep.id if sweep else None)
+
+
+def keep(record: Record, project: Path) -> Path:
+    """Copy what is logged of a run, so that it can be logged when its workspace holds another; return the folder.
+
+    Of one that is kept already, what this one says of tracking counts.
+    """
+    place = _place(record, project)
+    if (place / _ABOUT).exists():
+        write_params(place, record.params)
+        return place
+    building = place.with_name(f"{place.name}.partial")
+    for leftover in (place, building):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for file in [*record.files, *record.model_files]:
+        target = building / file.relative_to(record.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    write_params(building, record.params)
+    about = {"failed_stage": record.failed_stage, "tags": record.tags, "sweep": record.sweep}
+    (building / _ABOUT).write_text(json.dumps(about, indent=2))
+    building.rename(place)
+    return place
+
+
+def with_what_waits(record: Record, project: Path) -> Record:
+    """A run that is to be registered, if that was asked for when it could not be logged."""
+    place = _place(record, project)
+    if not (place / _ABOUT).exists() or not read_params(place)["tracking"]["register"]:
+        return record
+    tracking = record.params["tracking"] | {"register": True}
+    return replace(record, params=record.params | {"tracking": tracking})
+
+
+def kept(project: Path) -> list[Record]:
+    """Runs that wait to be logged, oldest first."""
+    places = [path.parent for path in (project / PENDING).glob(f"*/{_ABOUT}") if path.parent.suffix != ".partial"]
+    found = []
+    for place in sorted(places, key=lambda place: (place / _ABOUT).stat().st_mtime):
+        about = json.loads((place / _ABOUT).read_text())
+        reports = reports_of_run(place, about["failed_stage"])
+        found.append(Record(place, read_params(place), reports, about["failed_stage"], about["tags"], about["sweep"]))
+    return found
+
+
+def move(record: Record, project: Path) -> None:
+    """Keep in a project what was kept elsewhere; it is there as a whole or not at all. As with `keep`, what the later
+    one says of tracking counts; that it is to be registered stays asked for.
+    """
+    place = project / PENDING / record.folder.name
+    if (place / _ABOUT).exists():
+        write_params(place, with_what_waits(record, project).params)
+        return
+    building = place.with_name(f"{place.name}.partial")
+    for leftover in (place, building):
+        shutil.rmtree(leftover, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(record.folder, building)
+    building.rename(place)
+
+
+def forget(record: Record, project: Path) -> None:
+    """Remove what was kept of a run that is logged, at once or not at all."""
+    place = _place(record, project)
+    leaving = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(leaving, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(leaving)
+    shutil.rmtree(leaving, ignore_errors=True)
+
+
+def _place(record: Record, project: Path) -> Path:
+    """Where a run is kept until it is logged: one that goes to two servers or experiments waits for each by itself."""
+    if record.folder.parent == project / PENDING:
+        return record.folder
+    tracking = record.params["tracking"]
+    told = json.dumps([record.digest, tracking["uri_env"], tracking["experiment"]])
+    return project / PENDING / hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def run_name(params: dict[str, Any]) -> str:
+    """Model, decoder and precision; of an FP16 that was traced, how."""
+    precision = params["precision"]
+    traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
+    names = [params["model"]["name"], params["decoder"]["name"], precision["dtype"]]
+    return "-".join([*names, *([precision["method"]] if traced else [])])
+
+
+def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Dotted keys; lists as JSON. Keys without effect (in FP32, or traced in FP16) say so, to compare well."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, Mapping) and value:
+            for key, item in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), item)
+        else:
+            flat[prefix] = value if isinstance(value, str) else json.dumps(value)
+
+    walk("", {key: value for key, value in params.items() if key not in _ASIDE})
+    precision = params["precision"]
+    idle: list[str] = []
+    if precision["dtype"] == "fp32":
+        idle = [f"precision.{key}" for key in precision if key != "dtype"]
+    elif precision.get("method", CONVERT) != CONVERT:
+        idle = [f"precision.{key}" for key in OF_CONVERT_ALONE if key in precision]
+        idle += [key for key in flat if key.startswith(("model.fp32_pins.", "decoder.fp32_pins."))]
+    return flat | dict.fromkeys(idle, "no effect")
+
+
+def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """The same names in every run; one is absent only where the run has no such number."""
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        report = reports.get(stage, {})
+        model = report.get("model", {})
+        found[f"seconds/{stage}"] = report.get("seconds")
+        found[f"size_mb/{stage}"] = model.get("size_mb")
+        found[f"nodes/{stage}"] = model.get("nodes")
+        found[f"casts/{stage}"] = model.get("casts")
+    verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
+    found |= {f"verify/{name}": verify.get(name) for name in _VERIFY_METRICS}
+    found |= {f"verify/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
+    fp16 = reports.get("fp16", {})
+    found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")
+    found["fp16/arithmetic_fp16_fraction"] = fp16.get("fp16_arithmetic")
+    for name, cost in fp16.get("costs", {}).items():  # of the placement that was made, and of the naive one
+        found[f"fp16/casts/{name}"] = cost["casts"]
+        found[f"fp16/cast_mb/{name}"] = cost["cast_bytes"] / 1e6
+        found[f"fp16/cost_mb/{name}"] = cost["bytes"] / 1e6
+    found["cast_cleanup/casts_before"] = cleanup.get("casts_before")
+    found["cast_cleanup/casts_after"] = cleanup.get("casts_after")
+    found |= engine_metrics(reports.get("engine", {}))
+    return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
+
+
+def tags(
+    folder: Path, params: dict[str, Any], reports: dict[str, dict[str, Any]], failed_stage: str | None
+) -> dict[str, str]:
+    """What a run is, in words: for the MLflow UI's filters."""
+    verify, engine, probe = (reports.get(stage, {}) for stage in ("verify", "engine", "probe"))
+    gpus, sweep = probe.get("gpus"), Sweep.joined()
+    return {
+        "model": params["model"]["name"],
+        "decoder": params["decoder"]["name"],
+        "precision": params["precision"]["dtype"],
+        "method": params["precision"].get("method", CONVERT) if params["precision"]["dtype"] == "fp16" else "none",
+        **(sweep.commit if sweep and sweep.commit else commit_of(folder)),
+        "verdict": "crashed" if failed_stage else str(verify.get("verdict", "not verified")),
+        "failed_stage": failed_stage or "none",
+        "evaluation": str(verify.get("evaluation", "none")),
+        "provider": str(verify.get("provider", "none")),
+        "engine": str(engine.get("status", "none")),
+        "engine_backend": str(engine.get("backend", "none")),
+        "engine_provider": str(engine.get("provider", "none")),
+        "engine_parity": str(engine_hop(reports)["state"]),
+        "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
+        "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
+        "tensorrt": str(probe.get("tensorrt") or "none"),
+    }
+
+
+def commit_of(folder: Path, snapshot: str | None = None) -> dict[str, str]:
+    """The commit that the code is from, of a snapshot that which it was made from, and whether the code differs.
+
+    Args:
+        folder: whose files are meant, as they are now.
+        snapshot: of pipeline.sweep.snapshot; then what that commit has is meant.
+    """
+    code = ("--", "conf", "pipeline", "stages", "truehalf")
+    revision = snapshot or "HEAD"
+    commit = _git(folder, "rev-parse", revision)
+    if commit is None:
+        return {"git_commit": "none", "git_dirty": "unknown"}
+    subject = _git(folder, "log", "-1", "--format=%s", revision) or ""
+    if subject.startswith(SUBJECT):
+        changed = _git(folder, "diff", "--name-only", f"{revision}^", revision, *code)
+        return {"git_commit": subject.removeprefix(SUBJECT), "git_dirty": str(bool(changed)).lower()}
+    changed = "" if snapshot else _git(folder, "status", "--porcelain", *code)
+    return {"git_commit": commit, "git_dirty": str(bool(changed)).lower()}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

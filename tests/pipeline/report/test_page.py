@@ -1,0 +1,381 @@
+"""The page renders from whatever of a run is there, loads nothing, and says in words what was and was not verified."""
+
+import base64
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from pipeline.report.page import WORDS, content, count, headline, number, percent, render, tiles
+from tests.conftest import write_params
+from tests.messages import expect
+from tests.pipeline.test_engine import BUILT
+from tests.truehalf.engines.test_carry_out import Bench, bench  # noqa: F401
+from tests.truehalf.verification.held import evidence
+from truehalf.codes import codes_in
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+SVG = """<?xml version="1.0"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="10pt" height="10pt" viewBox="0 0 10 10">
+<metadata><title>made by a library, https://example.invalid</title></metadata>
+<text style="font-size: 10px; font-family: 'DejaVu Sans', sans-serif; fill: #767676">an axis of errors</text></svg>"""
+HOP = {"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60, "ap50": 0.95, "ap50_95": 0.8}
+HOP |= {"ap50_95_fp32": 0.801, "matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}}
+VERIFY = {
+    **{"stage": "verify", "status": "done", "verdict": "passed", "reasons": [], "seconds": 40.0},
+    **{"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60},
+    **{"ap50": 0.95, "ap50_fp32": 0.951, "ap50_95": 0.8, "ap50_95_fp32": 0.801, "ap50_95_drop": 0.001},
+    **{"matched_fraction": 0.995, "reference": 200, "matched": 199, "missed": 1, "extra": 0, "label_flips": 0},
+    **{"box_error_px_p99": 0.1, "box_error_px_max": 0.2, "score_error_p99": 0.01, "score_error_max": 0.02},
+    **{"max_abs_error": {"logits": 0.05}, "nan": 0, "inf": 0, "hops": {"slim": HOP, "cast_cleanup": HOP}},
+    "cpu_provider_claims": {"samples": 60, "provider": "CPU", "claimed": HOP | {"ap50_95": 0.765}}
+    | {"emulated-fp16": HOP},
+    "not_verified": ["the TensorRT engine: this stage judges the ONNX file"],
+}
+MODEL = {"nodes": 1000, "casts": 3, "float_nodes": 900, "fp16_nodes": 890, "fp16_fraction": 890 / 900, "size_mb": 5.85}
+GATES = [
+    {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
+    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "gone"}]},
+    {"gate": "nonfinite_max", "measures": "y", "threshold": 0, "value": None, "passed": None, "reason": "not measured"},
+]
+REPORTS = {
+    "trace": {"status": "done", "seconds": 10.0, "model": MODEL},
+    "slim": {"status": "done", "seconds": 10.0, "model": MODEL | {"size_mb": 11.3}},
+    "calibrate": {"status": "done", "seconds": 5.0},
+    "fp16": {"status": "done", "seconds": 1.0, "model": MODEL},
+    "cast_cleanup": {"status": "done", "seconds": 1.0, "model": MODEL},
+    "verify": VERIFY,
+    "engine": {
+        **{"status": "planned", "reason": "no NVIDIA GPU"},
+        "plan": {"trtexec": "trtexec --onnx=m", "trtexec_10": "trtexec --onnx=m --stronglyTyped"},
+    },
+    "probe": {"gpus": None, "tensorrt": None, "onnxruntime": "1.31.1", "onnxruntime_providers_built": []},
+}
+DECISIONS = [
+    {"node": "/head/Softmax", "op": "Softmax", "precision": "fp32", "rule": "data_max", "reason": "reads <9e4>"},
+    {"node": "/head/MatMul", "op": "MatMul", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"},
+]
+
+
+def write(path: Path, value) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(value) if isinstance(value, bytes) else path.write_text(
+        value if isinstance(value, str) else json.dumps(value)
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_params(tmp_path)
+    for stage, report in REPORTS.items():
+        write(tmp_path / "reports" / f"{stage}.json", {"stage": stage} | report)
+    write(tmp_path / "artifacts/fp16/decisions.json", DECISIONS)
+    verify = tmp_path / "artifacts/verify"
+    picture = {"file": "plots/sample_1.png", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1}
+    picture |= {"extra": 0, "label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
+    write(verify / "details.json", {"pictures": [picture]})
+    write(verify / "verdict.json", {"verdict": "passed", "gates": GATES})
+    write(verify / "plots/sample_1.png", PIXEL)
+    for name in ("score_error", "box_error", "node_counts"):
+        write(verify / "plots" / f"{name}.svg", SVG)
+    return tmp_path
+
+
+class Page(HTMLParser):
+    """Text, addresses that a browser would load, and tags left open."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.loads, self.open = "", [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in ("src", "href", "data", "srcset")]
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_whole_run_is_shown(folder):
+    page = Page(render(folder))
+    text = re.sub(r"\s+", " ", page.text)
+    assert not page.open
+    shown = content(folder)
+    said, engine = shown["headline"]["sentence"], shown["engine"]["sentence"]
+    expect(said, None, 199, 200, 60, "AP50-95", "0.8000", "0.8010")
+    expect(engine, None, "no NVIDIA GPU")
+    for expected in (
+        *(WORDS["passed"], said, engine, "--stronglyTyped", "/head/Softmax", "digits/val/7", "99.50 %", "params.yaml"),
+        *("0.765", "matched_fraction is 0.5", "ltdetr_nano · dfine · fp16"),
+    ):
+        assert expected in text, expected
+    assert re.search(r"s/7\W+class 3\W+gone", text) and text.count("an axis of errors") == 3
+    html = render(folder)
+    assert 'class="card verdict passed"' in html
+    assert re.search(r"<summary>1\D+2\b", html), "nodes in FP32"
+    assert re.search(r"<b>digits/val/7</b>\s+2\D+3\b", html), "detections of a picture"
+    assert "reads <9e4>" in text, "text is escaped"
+
+
+def test_the_page_loads_nothing(folder):
+    html = render(folder)
+    assert all(address.startswith("data:") for address in Page(html).loads)
+    assert "url(" not in html.replace("url(#", "") and "@import" not in html and "example.invalid" not in html
+
+
+def test_plots_take_the_colour_and_font_of_the_page(folder):
+    html = render(folder)
+    assert "fill: currentColor" in html and "DejaVu" not in html and "#767676" not in html
+
+
+@pytest.mark.parametrize("missing", list(REPORTS))
+def test_it_renders_without_each_report(folder, missing):
+    (folder / "reports" / f"{missing}.json").unlink()
+    assert not Page(render(folder)).open
+
+
+@pytest.mark.parametrize("missing", ["verdict.json", "details.json", "plots/score_error.svg", "plots/node_counts.svg"])
+def test_it_renders_without_each_artifact(folder, missing):
+    (folder / "artifacts" / "verify" / missing).unlink()
+    assert not Page(render(folder)).open
+
+
+def test_it_renders_from_nothing(tmp_path):
+    html, shown = render(tmp_path), content(tmp_path)
+    assert not Page(html).open and 'class="card verdict unknown"' in html
+    expect(shown["headline"]["sentence"], None, "verify")
+    assert shown["engine"]["facts"] == [] and "engine" in shown["engine"]["sentence"]
+    for said in (WORDS["unknown"], shown["headline"]["sentence"], shown["engine"]["sentence"]):
+        assert said in Page(html).text
+
+
+def test_a_broken_report_is_left_out(folder):
+    write(folder / "reports" / "verify.json", '{"verdict": "pas')
+    assert content(folder)["headline"]["state"] == "unknown"
+
+
+def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
+    write(folder / "reports" / "error.json", {"stage": "fp16", "message": "no space left"})
+    shown = content(folder)
+    assert shown["headline"]["state"] == "failed" and shown["headline"]["word"] == WORDS["stopped"]
+    assert shown["headline"]["reasons"] == ["no space left"] and "fp16" in shown["headline"]["sentence"]
+    status = {row["stage"]: row["status"] for row in shown["stages"]}
+    assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
+    assert not shown["hops"] and not shown["gates"] and not shown["pictures"] and not shown["plots"]
+    assert "no space left" in render(folder)
+
+
+def test_a_crash_after_verify_does_not_hide_its_verdict():
+    said = headline(VERIFY | {"verdict": "failed"}, {"stage": "engine", "message": "no memory"}, {})
+    assert said["word"] == WORDS["stopped"]
+    expect(said["sentence"], None, "engine", "verify", "failed")
+
+
+def test_a_crash_that_was_mended_since_is_forgotten(folder):
+    error = folder / "reports" / "error.json"
+    write(error, {"stage": "fp16", "message": "no space left"})
+    os.utime(error, ns=(0, 0))
+    assert content(folder)["headline"]["state"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"), [("passed", "passed"), ("failed", "failed"), ("not verified", "unknown")]
+)
+def test_the_headline_follows_the_verdict(verdict, state):
+    said = headline(VERIFY | {"verdict": verdict, "reasons": ["because"]}, None, {"precision": {"dtype": "fp16"}})
+    assert (said["state"], said["word"], said["reasons"]) == (state, WORDS[state], ["because"])
+
+
+def test_the_words_of_headlines_differ():
+    assert len(set(WORDS.values())) == len(WORDS) == 4
+
+
+def test_an_unverified_run_with_none_for_numbers_renders(folder):
+    empty = dict.fromkeys([*HOP], None) | {
+        "samples": 4,
+        "nonfinite": 0,
+        "evaluation": "emulated-fp16",
+        "max_abs_error": {},
+    }
+    unknown = {k: None for k, v in VERIFY.items() if isinstance(v, (int, float)) and k != "samples"}
+    claims = {"samples": 4, "provider": "CPU", "claimed": empty, "emulated-fp16": empty}
+    report = VERIFY | unknown | {"verdict": "not verified", "nan": 0, "inf": 0, "cpu_provider_claims": claims}
+    write(folder / "reports" / "verify.json", report | {"hops": {"slim": empty, "cast_cleanup": empty}})
+    assert 'class="card verdict unknown"' in render(folder)
+
+
+def test_a_cpu_provider_that_could_not_run_the_file_renders(folder):
+    write(folder / "reports" / "verify.json", VERIFY | {"cpu_provider_claims": {"error": "no kernel for Foo"}})
+    assert content(folder)["claims"] == {"error": "no kernel for Foo"}
+    assert "no kernel for Foo" in Page(render(folder)).text
+
+
+def test_infinite_errors_render(folder):
+    broken = HOP | {"max_abs_error": {"logits": "inf"}, "nonfinite": 33600}
+    write(folder / "reports" / "verify.json", VERIFY | {"verdict": "failed", "hops": {"cast_cleanup": broken}})
+    assert "∞" in Page(render(folder)).text
+
+
+def test_equal_results_give_an_equal_page(folder):
+    assert render(folder) == render(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((None, "–"), (0, "0"), (1, "1"), (512.0, "512"), (0.05698, "0.057"), (33600, "33\u202f600")),
+        *((8.9e-4, "8.9e−4"), (-0.00228, "−0.00228"), ("inf", "∞"), ("nan", "nan")),
+    ],
+)
+def test_numbers(value, expected):
+    assert number(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (1, 1, "100 %"),
+        (0.99999, 1, "99.9 %"),
+        (0.99999, 2, "99.99 %"),
+        (0.995, 2, "99.50 %"),
+        (None, 1, "–"),
+        (0.0, 1, "0.0 %"),
+    ],
+)
+def test_percent_never_rounds_up_to_all(value, digits, expected):
+    assert percent(value, digits) == expected
+
+
+def test_casts_that_were_placed_stand_beside_those_of_a_naive_placement():
+    costs = {"placed": {"casts": 15}, "naive": {"casts": 21}}
+    reports = {
+        "cast_cleanup": {"model": MODEL | {"nodes": 900, "casts": 33}},
+        "fp16": {"fp16_arithmetic": 0.9996, "costs": costs},
+    }
+    (note,) = (tile["note"] for tile in tiles(reports) if tile["name"] == "Nodes in FP16")
+    assert re.findall(r"\d+", note)[-4:] == ["33", "900", "15", "21"]
+    assert re.search(r"\b15 placed\b", note) and re.search(r"\b21\b.*naive", note)
+
+
+def test_counts():
+    assert count(12345) == "12\u202f345" and count(None) == "–"
+
+
+def test_the_engine_is_a_hop_that_nobody_verified(folder):
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    assert re.search(r"engine not verified [^:]*: no NVIDIA GPU \[no-engine\]", text)
+
+
+def test_an_engine_that_was_measured_is_a_hop_with_its_numbers_and_latency(folder):
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | BUILT)
+    page = Page(render(folder).replace("</td>", " </td>").replace("</th>", " </th>"))
+    text = re.sub(r"\s+", " ", page.text)
+    assert not page.open
+    for expected in (
+        content(folder)["engine"]["sentence"],
+        f"{content(folder)['engine']['latency'][0]['where']} 1.5 1.7 1.8 7.0 % 600",
+        "engine verified tensorrt 60 100 % 0.8000 0.8000 0.1 0",
+        "dynamic-topk /head/TopK k varies. Fix k.",
+    ):
+        assert expected in text, expected
+    expect(content(folder)["engine"]["sentence"], None, "TensorRT 11.4.0.106", "12.35 MB", "95.0 %", 200)
+    assert text.count("dynamic-topk") == 4 and re.search(r"<summary>[^<]*\b4\b", render(folder)), "findings of lint"
+    assert "this stage judges the ONNX file" not in text and "no-engine" not in codes_in(text)
+
+
+def test_an_engine_that_failed_fails_the_headline_and_says_why_in_its_row(folder):
+    reasons = ["fp16 was declared and none of the engine's 200 layers has a Half output"]
+    engine = BUILT | {"status": "failed", "reason": reasons[0], "reasons": reasons}
+    said = headline(VERIFY, None, {"precision": {"dtype": "fp16"}}, [], engine)
+    assert (said["state"], said["reasons"]) == ("failed", reasons)
+    expect(said["sentence"], None, "engine")
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | engine)
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    assert text.count(reasons[0]) >= 3 and "artifacts/engine" in text
+
+
+def test_a_plan_for_tensorrt_is_carried_out_by_its_script_and_by_each_trtexec(folder):
+    """11's line has no flag that makes a network strongly typed: TensorRT 10 would build another engine from it."""
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    before, script, by_hand = text.partition("python build_engine.py plan.json")
+    assert script and "artifacts/engine/README.txt" in before
+    eleven, ten = (rf"TensorRT {version}\b[^-]*trtexec \\ --onnx=m" for version in (11, 10))
+    assert re.search(rf"{eleven} [^-]*{ten} \\ --stronglyTyped", by_hand)
+
+
+CLOCKS = {"sm_mhz": 1590.0, "sm_max_mhz": 1980.0, "memory_mhz": 2619.0, "temperature_c": 61.0}
+CLOCKS |= {"power_w": 310.25, "performance_state": "P0"}
+
+
+def test_the_proof_of_an_engine_is_shown(folder, bench: Bench):  # noqa: F811
+    """From the report as the stage makes it, of an engine that the stand-in built."""
+    timed = {"p50_ms": 1.5, "p95_ms": 1.7, "p99_ms": 1.8, "rounds": [1.5, 1.6], "spread": 0.07, "samples": 1}
+    timed |= {"throughput_per_s": 600.0, "clocks": {"before": CLOCKS | {"sm_mhz": 345.0}, "after": CLOCKS}}
+    bench.times = lambda engine, feeds, **options: timed
+    bench.world.messages = [("WARNING", "Detected <subnormal> FP16 values.")]
+    report = bench.built(evidence())
+    assert report["status"] == "built", report.get("reason")
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | report)
+    html = render(folder)
+    page = Page(html.replace("</td>", " </td>").replace("</th>", " </th>").replace("</dt>", " </dt>"))
+    text = re.sub(r"\s+", " ", page.text.replace("</dd>", " "))
+    assert not page.open
+    engine = content(folder)["engine"]
+    facts, clocks = dict(engine["facts"]), engine["latency"][0]["clocks"]
+    expect(facts["precision"], None, "fp16")
+    assert re.search(r"\b1\D+1\b", facts["precision"]), "nodes in the file"
+    expect(facts["layers in Half"], None, 1, 2, "50.0 %")
+    expect(facts["layer I/O in Half"], None, "75.0 %")
+    assert re.findall(r"[\d.]+", clocks) == ["1590", "1980", "345", "2619", "61", "310.25", "0"]
+    expect(clocks, None, "1980 MHz", "2619 MHz", "61 °C", "310.25 W", "P0")
+    for expected in (
+        *(clocks, facts["precision"], facts["layers in Half"], facts["layer I/O in Half"]),
+        f"2 layer type inputs outputs weights {engine['layers_say']}",
+        "b x Half Float",
+        "1 Detected <subnormal> FP16 values.",
+    ):
+        assert expected in text, expected
+    for name in ("build", "engine file", "device memory"):
+        assert re.search(rf"<dt>{name}</dt><dd>[\d.e-]+ (s|MB)", html), name
+    assert "build_engine.py" not in text and "trtexec" not in text, "there is an engine"
+
+
+def test_an_engine_that_tells_nothing_is_said_to_tell_nothing(folder, bench: Bench):  # noqa: F811
+    bench.world.reads = False
+    write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | bench.built(evidence()))
+    html = render(folder)
+    for name in ("layers in Half", "device memory"):
+        assert re.search(rf"<dt>{name}</dt><dd>[^\d<]+</dd>", html), name
+    assert '<table class="layers">' not in html
+
+
+def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):
+    plan = {"command": "python -m stages.engine --plan plan.json"}
+    engine = {"status": "planned", "backend": "onnxruntime", "reason": "no GPU", "plan": plan}
+    write(folder / "reports/engine.json", {"stage": "engine"} | engine)
+    text = re.sub(r"\s+", " ", Page(render(folder)).text)
+    said = content(folder)["engine"]["elsewhere"]
+    expect(said, None, "ONNX Runtime")
+    assert said in text and "python -m stages.engine" in text
+
+
+def test_it_links_to_the_page_of_verify_where_there_is_one(folder):
+    assert "verify.html" not in Page(render(folder)).loads
+    write(folder / "reports" / "verify.html", "<!doctype html>")
+    assert "verify.html" in Page(render(folder)).loads
+
+
+def test_what_had_to_be_verified_and_was_not_fails_the_headline():
+    said = headline(VERIFY, None, {"precision": {"dtype": "fp16"}}, ["verify.require names engine"])
+    assert (said["state"], said["word"]) == ("failed", WORDS["failed"])
+    assert said["reasons"] == ["verify.require names engine"]

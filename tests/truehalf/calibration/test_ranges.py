@@ -1,0 +1,224 @@
+"""Statistics made inside the graph against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tests.truehalf.calibration.small_graphs import HUGE, parsed
+from truehalf.calibration.hazards import reductions
+from truehalf.calibration.nonfinite import nonfinite_tensors
+from truehalf.calibration.ranges import Counter, Counts, Scanner, Small, float_tensors, roots
+from truehalf.ir.normalize import infer_types
+
+
+def identity() -> ir.Model:
+    return parsed("g (float[N] x) => (float[N] y) { y = Identity(x) }")
+
+
+def test_float_tensors_are_inputs_and_results_not_constants_or_integers() -> None:
+    model = parsed(
+        """g (float[2] x, int64[1] i, float16[2] h, float[2] w) => (float[2] y)
+        <float[2] w = {1.0, 2.0}, float[2] v = {1.0, 2.0}>
+        {
+            k = Constant<value = float[2] {3.0, 4.0}>()
+            a = Add(x, v)
+            j = Add(i, i)
+            hh = Add(h, h)
+            b = Mul(a, k)
+            y = Mul(b, w)
+        }"""
+    )
+    assert float_tensors(model) == ["x", "a", "b", "y"]
+
+
+@pytest.mark.parametrize("position", range(12))
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_non_finite_element_is_seen_wherever_it_stands(bad: float, position: int) -> None:
+    x = np.linspace(-3, 8, 12, dtype=np.float32)
+    x[position] = bad
+    scan = Scanner(identity(), ["x", "y"]).run({"x": x})
+    assert scan.suspect.all()
+    counts = Counter(identity(), {"x": (2.0,), "y": ()}, {"x"}).run({"x": x})["x"]
+    assert (counts.nan, counts.posinf, counts.neginf) == (np.isnan(bad), bad == np.inf, bad == -np.inf)
+    finite = x[np.isfinite(x)]
+    assert (counts.low, counts.high) == (finite.min(), finite.max())
+    assert counts.absmax == np.abs(finite).max()
+    assert counts.above == {2.0: (np.abs(finite) > 2).sum()}
+
+
+def test_large_masks_are_finite() -> None:
+    """Sums of finfo.max overflow, to Inf or, with both signs, perhaps to NaN; neither makes a tensor not finite."""
+    model = identity()
+    for x in ([HUGE] * 4, [-HUGE] * 4, [HUGE] * 64 + [-HUGE] * 64, [HUGE, -HUGE] * 64):
+        feeds = {"x": np.array(x, np.float32)}
+        scan = Scanner(model, ["y"]).run(feeds)
+        assert not scan.nonfinite.any()
+        assert nonfinite_tensors(model, feeds, ["y"], scan) == set()
+        assert (scan.low.item(), scan.high.item()) == (min(x), max(x))
+        assert Counter(model, {"y": (65504,)}, {"y"}).run(feeds)["y"].above == {65504: len(x)}
+
+
+def test_an_uncertain_sum_is_counted() -> None:
+    model = identity()
+    feeds = {"x": np.array([1, np.nan, HUGE, -HUGE], np.float32)}
+    scan = Scanner(model, ["y"]).run(feeds)
+    assert nonfinite_tensors(model, feeds, ["y"], scan) == {"y"}
+
+
+def test_empty_and_scalar_tensors() -> None:
+    scan = Scanner(identity(), ["x"]).run({"x": np.zeros(0, np.float32)})
+    assert scan.elements.tolist() == [0]
+    assert not scan.suspect.any()
+    assert Counter(identity(), {"x": (1.0,)}, {"x"}).run({"x": np.zeros(0, np.float32)})["x"].absmax is None
+    scalar = parsed("g (float x) => (float y) { y = Neg(x) }")
+    scan = Scanner(scalar, ["x", "y"]).run({"x": np.array(3, np.float32)})
+    assert (scan.low.tolist(), scan.high.tolist(), scan.elements.tolist()) == ([3, -3], [3, -3], [1, 1])
+
+
+def test_nothing_finite_has_no_extremes() -> None:
+    x = np.array([np.nan, np.inf, -np.inf], np.float32)
+    counts = Counter(identity(), {"x": (1.0,)}, {"x"}).run({"x": x})["x"]
+    assert (counts.nan, counts.posinf, counts.neginf, counts.low, counts.high) == (1, 1, 1, None, None)
+    assert counts.nonfinite == 3
+    assert counts.above == {1.0: 0}
+
+
+OPSETS = [7, 8, 9, 10, 11, 13, 17, 18, 21]
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_opsets(opset: int) -> None:
+    model = parsed("g (float[N,2] x) => (float[N,2] y) { a = Mul(x, x)  y = Relu(a) }", opset)
+    x = np.float32([[1, -2], [3, np.nan], [np.inf, -1e-3]])
+    scan = Scanner(model, ["x", "a", "y"]).run({"x": x})
+    assert scan.suspect.all()
+    np.testing.assert_array_equal(scan.outputs["y"], x * x)
+    assert Scanner(model, [], small=["a"]).run({"x": x}).small == {"a": Small(4, 0, 1)}
+    counts = Counter(model, {"a": (3.5,), "x": ()}, {"a", "x"}, integers={"a"}).run({"x": x})
+    assert counts["a"] == Counts(1, 1, 0, np.square(np.float32(1e-3)), 9.0, {3.5: 2}, 1)
+    assert counts["x"] == Counts(1, 1, 0, -2.0, 3.0, {})
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("opset", [8, 17])
+def test_a_tensor_of_nothing_else(bad: float, opset: int) -> None:
+    model = parsed("g (float[N] x) => (float[N] y) { y = Identity(x) }", opset)
+    x = np.full(5, bad, np.float32)
+    scan = Scanner(model, ["x"], small=["x"]).run({"x": x})
+    assert (scan.nonfinite.tolist(), scan.small) == ([True], {"x": Small(0, 0, 0)})
+    counter = Counter(model, {"x": (2.0,)}, {"x"}, integers={"x"})
+    expected = [5 * int(np.isnan(bad)), 5 * int(bad == np.inf), 5 * int(bad == -np.inf)]
+    assert counter.run({"x": x}) == {"x": Counts(*expected, None, None, {2.0: 0}, 0)}
+
+
+def test_integers_and_small_elements() -> None:
+    x = np.float32([0, -0.0, 2**-25, -(2**-25), np.nextafter(np.float32(2**-25), 1), 2**-14, 2**-15, -1e-40, 3, 1e30])
+    model = identity()
+    assert Scanner(model, [], small=["x"]).run({"x": x}).small == {"x": Small(nonzero=8, zero=3, subnormal=5)}
+    with np.errstate(over="ignore"):
+        half = x.astype(np.float16)
+    assert np.count_nonzero((half == 0) & (x != 0)) == 3
+    assert Counter(model, {}, set(), integers={"y"}).run({"x": x})["y"].fractions == 6
+    assert Counter(model, {}, set(), integers={"y"}).run({"x": np.float32([-3, 5e9, 0])})["y"].fractions == 0
+
+
+def test_permuted_tensors_have_the_root_of_what_they_hold() -> None:
+    model = parsed(
+        """g (float[2,4] x, int64[2] s, bool c) => (float[8] y)
+        <float[2] w = {1.0, 2.0}, int64[1] flat = {-1}, int64[2] perm = {4, 2}>
+        {
+            t = Transpose(x)  r = Reshape(t, perm)  a = Relu(r)  i = Identity(a)
+            v = Reshape(w, flat)  y = Reshape(i, flat)
+        }"""
+    )
+    tensors = float_tensors(model)
+    assert roots(model, tensors) == {"x": "x", "t": "x", "r": "x", "a": "a", "i": "a", "v": "v", "y": "a"}
+
+
+def test_a_run_goes_on_from_what_is_given() -> None:
+    """What the given tensor is computed from does not run: its own input need not even be fed."""
+    model = parsed(
+        """g (float[N,4] x, float[4] w) => (float[N,4] y, float[N,1] z) {
+            a = Exp(x)  b = Mul(a, w)  s = ReduceSum<axes = [1]>(b)  y = Neg(b)  z = Relu(s)
+        }""",
+        11,
+    )
+    infer_types(model)
+    b, w = np.float32([[1, 2, 3, -4000]]), np.ones(4, np.float32)
+    counter = Counter(model, {"y": (2.5,), "b": (1.5,)}, set(), inner=reductions(model), given=["b"])
+    counts, inner = counter.measure({"b": b, "w": w})
+    assert (counts["y"].above, counts["b"].above, inner) == ({2.5: 2}, {1.5: 3}, [4006.0])
+    counter = Counter(model, {}, set(), inner=reductions(model), given=["s"])  # s is what the measured node writes
+    assert counter.measure({"x": np.zeros((1, 4), np.float32), "w": w, "s": b[:, :1]})[1] == [4.0]
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_float32_is_measured_beside_other_types() -> None:
+    model = parsed(
+        """g (float[2] x, double[2] d, float16[2] h, bfloat16[2] b)
+        => (double[2] e, float16[2] i, bfloat16[2] c, float[2] y)
+        { e = Neg(d)  i = Neg(h)  c = Identity(b)  y = Cast<to = 1>(e) }"""
+    )
+    assert float_tensors(model) == ["x", "y"]
+    del model.graph.inputs[-1], model.graph.outputs[2]  # numpy has no bfloat16 to feed
+    model.graph.remove(next(node for node in model.graph if node.op_type == "Identity"))
+    x, d, h = np.float32([1, 2]), np.float64([3, -7]), np.float16([5, np.inf])
+    scan = Scanner(model, ["x", "y"]).run({"x": x, "d": d, "h": h})
+    assert (scan.high.tolist(), scan.outputs["i"].tolist()) == ([2, 7], [-5, -np.inf])
+
+
+def test_outputs_that_are_inputs_initializers_or_one_tensor_twice() -> None:
+    model = parsed(
+        "g (float[2] x, float[2] w) => (float[2] y, float[2] x, float[2] w) <float[2] w = {3.0, 4.0}> { y = Add(x, w) }"
+    )
+    model.graph.outputs.append(model.graph.outputs[0])
+    scan = Scanner(model, float_tensors(model)).run({"x": np.float32([1, 2])})
+    assert {name: values.tolist() for name, values in scan.outputs.items()} == {"y": [4, 6], "x": [1, 2], "w": [3, 4]}
+    scan = Scanner(model, float_tensors(model)).run({"x": np.float32([1, 2]), "w": np.float32([10, 20])})
+    assert scan.outputs["y"].tolist() == [11, 22]
+    assert scan.high.tolist() == [2, 22]
+
+
+def test_a_graph_without_nodes_and_one_without_floats() -> None:
+    model = parsed("g (float[2] x) => (float[2] x) { }")
+    assert Scanner(model, ["x"]).run({"x": np.float32([1, 2])}).high.tolist() == [2]
+    model = parsed("g (int64[2] x) => (int64[2] y) { y = Neg(x) }")
+    scan = Scanner(model, []).run({"x": np.array([1, 2])})
+    assert (scan.outputs["y"].tolist(), scan.high.size, scan.suspect.size) == ([-1, -2], 0, 0)
+
+
+def test_the_model_is_left_as_it_is_and_names_may_clash() -> None:
+    model = parsed(
+        """g (float[1] x) => (float[1] "range/low")
+        { "range/1/1/Reshape" = Neg(x)  "range/low" = Neg("range/1/1/Reshape") }"""
+    )
+    before = ir.to_proto(model)
+    scan = Scanner(model, ["x", "range/low"]).run({"x": np.float32([5])})
+    assert ir.to_proto(model) == before
+    assert scan.outputs["range/low"].tolist() == [5]
+    assert scan.high.tolist() == [5, 5]
+
+
+def test_order_keeps_memory_low() -> None:
+    """A chain of 40 tensors of 4 MB: the default order would hold 160 MB."""
+    import subprocess
+    import sys
+
+    code = """
+import resource, sys
+import numpy as np, onnx.parser, onnx_ir as ir
+from truehalf.calibration.ranges import Scanner
+chain = "".join(f" t{i} = Add(t{i - 1}, t{i - 1})" for i in range(1, 40))
+text = f'<ir_version: 9, opset_import: ["" : 17]> g (float[N] t0) => (float[1] y) {{{chain} y = ReduceMax(t39) }}'
+scanner = Scanner(ir.from_proto(onnx.parser.parse_model(text)), [f"t{i}" for i in range(40)], intra_op_num_threads=1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+scan = scanner.run({"t0": np.full(2**20, 2.0**-40, np.float32)})
+assert scan.high[39] == 0.5
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+    grown_mb = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert grown_mb < 80

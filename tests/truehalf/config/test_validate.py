@@ -1,0 +1,469 @@
+"""Every fault in a configuration is found, all at once, with its place and a way out."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages.io import StageError
+from tests.conftest import composed
+from tests.messages import expect
+from truehalf.codes import codes_in
+from truehalf.config.rules import OF_CONVERT_ALONE, _faults_of_lists
+from truehalf.config.schema import CONF, REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
+from truehalf.config.validate import ConfigErrors, check_engine, check_precision, completed, validate
+from truehalf.ir.selectors import Lists, selectors
+
+CHOICES = [
+    f"{group}={path.stem}"
+    for group in ("model", "decoder", "precision", "repair", "data", "verify", "engine", "tracking", "experiment")
+    for path in sorted((CONF / group).glob("*.yaml"))
+]
+
+KINDS = ("op", "node", "scope", "pattern")
+COMPANIONS = {  # what a choice cannot do without
+    "data=images": ["data.folder=pictures"],
+    "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
+    "data=npz": ["data.file=samples.npz"],
+    "data=function": ["data.function=mine:sample"],
+    "model=torch": ["data.folder=pictures"],
+    "model=onnx": ["data.folder=pictures"],
+    "model=huggingface": ["data.folder=pictures"],
+    "model=huggingface_classifier": ["data.folder=pictures"],
+    "model=lightly_train": ["data.folder=pictures"],
+    "model=torchvision": ["data.folder=pictures"],
+    "model=torchvision_classifier": ["data.folder=pictures"],
+    "model=timm": ["data.folder=pictures"],
+}
+
+
+def errors_of(*overrides: str, **changes: object) -> list[str]:
+    values = composed(*overrides)
+    for path, value in changes.items():
+        section = values
+        *parents, key = path.split("__")
+        for parent in parents:
+            section = section[parent]
+        section[key] = value
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    return caught.value.errors
+
+
+def keys_of(errors: list[str]) -> list[str]:
+    return [error.split(":")[0] for error in errors]
+
+
+def told(errors: list[str]) -> list[tuple[str, ...]]:
+    """The key of each error, and its code."""
+    return [(error.split(":")[0], *codes_in(error)) for error in errors]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -> None:
+    validate(composed(f"decoder={decoder}", choice, *COMPANIONS.get(choice, [])))
+
+
+@pytest.mark.parametrize(
+    ("choice", "keys"),
+    [("images", ["folder"]), ("coco", ["annotations", "folder"]), ("npz", ["file"]), ("function", ["function"])],
+)
+def test_data_needs_its_place(choice: str, keys: list[str]) -> None:
+    assert told(errors_of(f"data={choice}")) == [(f"data.{key}", "needs-value") for key in keys]
+
+
+def test_the_committed_params_yaml_is_the_default_configuration() -> None:
+    show = subprocess.run(["git", "show", ":params.yaml"], cwd=CONF.parent, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(show.stdout) == composed()
+
+
+def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
+    (error,) = errors_of("simplify=false")
+    expect(error, "in-conflict", "simplify=true", "precision=fp16", "precision=fp32")
+    validate(composed("simplify=false", "precision=fp32"))
+
+
+@pytest.mark.parametrize("method", ["half", "autocast"])
+def test_what_only_a_conversion_reads_is_refused_where_fp16_is_traced(method: str) -> None:
+    asked = ("precision.op_block_list=[Softmax]", "precision.data_max=null", "verify.suggest=true")
+    errors = errors_of(f"precision.method={method}", *asked)
+    keys = ["precision.op_block_list", "precision.data_max", "verify.suggest"]
+    assert told(errors) == [(key, "in-conflict") for key in keys]
+    expect(errors[0], "in-conflict", "[]", "[Softmax]", f"precision.method={method}")
+    (error,) = errors_of(f"precision.method={method}", model__source="onnx")
+    assert told([error]) == [("precision.method", "in-conflict")]
+    expect(error, None, method, "model.source=onnx", "precision.method=convert")
+    validate(composed(f"precision.method={method}", "precision.keep_io_types=false", "precision.opset=19"))
+    validate(composed(f"precision.method={method}", "precision=fp32", "precision.op_block_list=[Softmax]"))
+
+
+def test_the_keys_of_a_conversion_are_keys_and_the_others_are_read_by_every_route() -> None:
+    names = set(composed()["precision"])
+    assert set(OF_CONVERT_ALONE) <= names
+    others = {"dtype", "method", "keep_io_types", "opset", "init_conversion_max_bytes", "strict_clean_up"}
+    assert names - set(OF_CONVERT_ALONE) == others
+
+
+def test_all_errors_come_at_once() -> None:
+    errors = errors_of(
+        "verify.batch=0",
+        "verify.score_threshold=2",
+        precision__data_max="much",
+        unknown_section={},
+        trace__exporter="magic",
+        model__classes=[],
+    )
+    assert set(told(errors)) >= {
+        ("verify.batch", "out-of-range"),
+        ("verify.score_threshold", "out-of-range"),
+        ("precision.data_max", "wrong-type"),
+        ("unknown_section", "unknown-key"),
+        ("model.classes", "in-conflict"),
+        ("trace.exporter", "unknown-choice"),
+    }
+    (error,) = [error for error in errors if error.startswith("trace.exporter")]
+    expect(error, None, "torchscript", "dynamo", "'magic'")
+
+
+def test_what_declarations_leave_out_is_null() -> None:
+    """Of an input what it is has to be said, and its type where it is no picture: no other one could be guessed."""
+    inputs = "model.inputs=[{name: images, kind: images}, {name: sizes, kind: picture_size, dtype: int64}]"
+    outputs = "model.outputs=[{name: scores}, {name: logits, kind: logits, activation: sigmoid}]"
+    config = validate(composed(inputs, outputs))
+    assert config.model.inputs == [
+        InputConfig("images", InputKind.images, "float32", None),
+        InputConfig("sizes", InputKind.picture_size, "int64", None),
+    ]
+    assert config.model.outputs == [
+        OutputConfig("scores", OutputKind.tensor, None, None, None, None, None),
+        OutputConfig("logits", OutputKind.logits, None, "sigmoid", None, None, None),
+    ]
+
+
+def test_what_no_declaration_can_leave_out_is_missing() -> None:
+    inputs = [{"name": "images"}, {"name": "sizes", "kind": "picture_size"}, "images"]
+    errors = errors_of(model__inputs=inputs, model__outputs=[{"kind": "logits", "taken": "x"}], verify__batch=0)
+    assert told(errors) == [
+        ("model.inputs[0].kind", "missing-key"),
+        ("model.inputs[0].dtype", "missing-key"),
+        ("model.inputs[1].dtype", "missing-key"),
+        ("model.inputs[2]", "wrong-type"),
+        ("model.outputs[0].taken", "unknown-key"),
+        ("model.outputs[0].name", "missing-key"),
+        ("verify.batch", "out-of-range"),
+    ]
+    expect(errors[3], None, "'images'")
+    expect(errors[4], None, "name", "kind", "take", "activation", "format", "normalized", "no_object")
+    expect(errors[6], None, 1, 0)
+
+
+def test_what_is_completed_is_the_same_configuration() -> None:
+    values = composed("model.outputs=[{name: scores}]", "model.inputs=[{name: x, kind: images}]")
+    whole = completed(values)
+    assert whole["model"]["outputs"][0] == {
+        **{"name": "scores", "kind": "tensor", "take": None, "activation": None, "format": None},
+        **{"normalized": None, "no_object": None},
+    }
+    assert completed(whole) == whole and validate(whole) == validate(values)
+    assert completed(composed()) == composed()
+
+
+WRONG_PAIRS = ([64, -1], [-1, 64], [64])
+
+
+@pytest.mark.parametrize("size", [*WRONG_PAIRS, ["wide", 64], 640])
+def test_what_is_derived_from_a_faulty_size_is_not_reported_beside_it(size: object) -> None:
+    values = composed(f"model.image_size={size}") if isinstance(size, list) and len(size) == 2 else composed()
+    values["model"]["image_size"] = size
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    (error,) = caught.value.errors
+    of_a_side = isinstance(size, list) and "wide" in size
+    assert told([error]) == [
+        (
+            "model.image_size[0]" if of_a_side else "model.image_size",
+            "wrong-shape" if size in WRONG_PAIRS else "wrong-type",
+        )
+    ]
+    expect(error, None, "'wide'" if of_a_side else size)
+
+
+def test_shapes_of_their_own_are_reported_where_the_size_is_none_to_blame() -> None:
+    errors = errors_of("trace.input_shape=[2,3,64,64]", "engine.profiles=[]", "verify.batch=0")
+    assert keys_of(errors) == ["verify.batch", "trace.input_shape", "engine.profiles"]
+
+
+def test_dynamo_needs_its_opset() -> None:
+    (error,) = errors_of("trace.exporter=dynamo")
+    assert told([error]) == [("trace.opset", "out-of-range")]
+    expect(error, None, "trace.exporter=dynamo", 18, 23, 17)
+    (error,) = errors_of("trace.opset=22")
+    assert told([error]) == [("trace.opset", "out-of-range")]
+    expect(error, None, "trace.exporter=torchscript", 17, 20, 22)
+    validate(composed("trace.exporter=dynamo", "trace.opset=18"))
+
+
+@pytest.mark.parametrize("precision", ["auto", "bf16", "int8"])
+def test_other_precisions_are_refused_with_the_options(precision: str) -> None:
+    (error,) = errors_of(precision__dtype=precision)
+    assert told([error]) == [("precision.dtype", "unknown-choice")]
+    expect(error, None, "fp32", "fp16", repr(precision))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "side", "code", "facts"),
+    [
+        (([2, 3, 128, 128], [1, 3, 128, 128], [4, 3, 128, 128]), "", "out-of-range", ["axis 0", "2, 1, 4"]),
+        (([1, 3, 64, 128], [1, 3, 128, 128], [1, 3, 128, 128]), "", "in-conflict", ["axis 2", "64, 128, 128"]),
+        (([1, 3, 128], [1, 3, 128, 128], [1, 3, 128, 128]), ".min", "wrong-shape", [4, "[1, 3, 128]"]),
+        (([0, 3, 128, 128], [1, 3, 128, 128], [1, 3, 128, 128]), ".min", "out-of-range", ["[0, 3, 128, 128]"]),
+    ],
+)
+def test_profiles_are_checked_against_the_traced_input(
+    shapes: tuple[list[int], ...], side: str, code: str, facts: list[object]
+) -> None:
+    errors = errors_of(engine__profiles=[{"images": dict(zip(("min", "opt", "max"), shapes, strict=True))}])
+    (error,) = errors
+    assert told([error]) == [(f"engine.profiles[0].images{side}", code)]
+    expect(error, None, *facts)
+
+
+@pytest.mark.parametrize("sides", [[6], [], [16, 16, 3], [1, 8, 8], [3, 32, 32], [7, 512]])
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["model=onnx", "model.checkpoint=m.onnx", "data=npz", "data.file=s.npz"],
+        ["model=onnx", "model.checkpoint=m.onnx", "data.folder=pictures"],
+        ["model=torch", "model.options.factory=a:b", "model.image_size=[8,8]", "data=npz", "data.file=s.npz"],
+        [
+            *("model=torch", "model.options.factory=a:b", "data=npz", "data.file=s.npz"),
+            "model.inputs=[{name: images, kind: tensor, dtype: float32, shape: [6]}]",
+        ],
+    ],
+    ids=["npz", "pictures", "undeclared", "declared"],
+)
+def test_an_input_called_images_has_the_shape_that_its_model_gives_it(model: list[str], sides: list[int]) -> None:
+    values = composed(*model)
+    values["engine"]["profiles"] = [{"images": {kind: [n, *sides] for kind, n in (("min", 1), ("opt", 2), ("max", 4))}}]
+    validate(values)
+
+
+def test_block_lists_are_checked() -> None:
+    errors = errors_of("precision.node_block_list=['(']", "precision.op_block_list=['Soft.*']")
+    assert set(told(errors)) == {
+        ("precision.node_block_list[0]", "bad-syntax"),
+        ("precision.op_block_list[0]", "bad-syntax"),
+    }
+    for error in errors:
+        expect(error, None, "'('" if error.startswith("precision.node") else "'Soft.*'")
+
+
+@pytest.mark.parametrize("owner", ["precision", "model.fp32_pins", "decoder.fp32_pins"])
+def test_scopes_and_patterns_are_checked(owner: str) -> None:
+    section = owner.replace(".", "__")
+    scopes = ["decoder/layers", "a..b", "**", "", "decoder.layers.*.cross_attn"]
+    errors = errors_of(**{f"{section}__scope_block_list": scopes})
+    assert told(errors) == [(f"{owner}.scope_block_list[{i}]", "bad-syntax") for i in range(4)]
+    patterns = ["MatMul", "A -> B <- C", "-> A", "A B -> C", "outputs:0", "A->B->C", "Add <- com.acme::Op", "inputs: 2"]
+    errors = errors_of(**{f"{section}__pattern_block_list": patterns})
+    assert told(errors) == [(f"{owner}.pattern_block_list[{i}]", "bad-syntax") for i in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["op", "node", "scope", "pattern"])
+def test_an_entry_that_conf_lets_pass_can_be_read_by_the_selectors(kind: str) -> None:
+    texts = [
+        "Softmax",
+        "ai.onnx::Add",
+        "com-acme::Op",
+        "a.b.*",
+        "a.**",
+        "*a",
+        "A -> B",
+        "A<-B<-C",
+        "outputs:2",
+        "inputs : 3",
+    ]
+    texts += ["", " ", "(", "a b", "A ->", "<- A", "A -> <- B", "outputs:x", "a/b", ".", "*", "A - B", "A::B::C"]
+    for text in texts:
+        passes = not list(_faults_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
+        try:
+            selectors(Lists(**{kind: (text,)}), Lists())
+            readable = True
+        except StageError:
+            readable = False
+        assert readable or not passes, text
+
+
+def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
+    config = validate(
+        composed(
+            "precision.op_block_list=[Softmax]",
+            "model.fp32_pins.op_block_list=[Softmax,Exp]",
+            "decoder.fp32_pins.node_block_list=['/dec']",
+        )
+    )
+    assert config.pins.op_block_list == ["Softmax", "Exp"]
+    assert config.pins.node_block_list == ["/dec"]
+
+
+def test_the_section_precision_is_checked_by_itself() -> None:
+    section = composed()["precision"]
+    assert check_precision(section).data_max == 512.0
+    with pytest.raises(ConfigErrors) as caught:
+        check_precision(section | {"data_max": -1, "opset": 0, "op_block_list": ["Soft.*"]})
+    assert keys_of(caught.value.errors) == ["data_max", "opset", "op_block_list[0]"]
+
+
+def test_the_section_engine_is_checked_by_itself() -> None:
+    section = composed()["engine"]
+    assert check_engine(section).memory_pools_gb == {"workspace": 4.0}
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "refit": "yes"})
+    assert keys_of(caught.value.errors) == ["refit"], "types before rules"
+    with pytest.raises(ConfigErrors) as caught:
+        check_engine(section | {"provider": "cpu", "max_aux_streams": -1})
+    assert keys_of(caught.value.errors) == ["max_aux_streams", "provider"]
+
+
+@pytest.mark.parametrize(("group", "names"), [("precision", ("fp16", "fp32")), ("engine", ("tensorrt", "onnxruntime"))])
+def test_the_choices_of_a_group_carry_the_same_keys(group: str, names: tuple[str, str]) -> None:
+    first, second = (yaml.safe_load((CONF / f"{group}/{name}.yaml").read_text()) for name in names)
+    assert list(first) == list(second)
+
+
+def test_the_engines_differ_in_backend_and_provider_alone() -> None:
+    tensorrt, onnxruntime = (composed(f"engine={name}")["engine"] for name in ("tensorrt", "onnxruntime"))
+    assert {key for key in tensorrt if tensorrt[key] != onnxruntime[key]} == {"backend", "provider"}
+
+
+def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
+    (error,) = errors_of("engine.provider=cuda")
+    assert told([error]) == [("engine.provider", "in-conflict")]
+    expect(error, None, "engine=onnxruntime engine.provider=cuda")
+    (error,) = errors_of("engine=onnxruntime", "engine.provider=null")
+    assert told([error]) == [("engine.provider", "needs-value")]
+    expect(error, None, "engine=onnxruntime", "cuda", "tensorrt", "cpu")
+    validate(composed("engine=onnxruntime", "engine.provider=cpu"))
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "facts"),
+    [
+        ("+engine.memory_pools_gb.scratch=1", "unknown-key", ["workspace"]),
+        ("engine.memory_pools_gb.workspace=0", "out-of-range", [0]),
+        ("engine.builder_optimization_level=6", "out-of-range", [0, 5, 6]),
+        ("engine.max_aux_streams=-1", "out-of-range", [0, -1]),
+        ("engine.latency.warm_up=-1", "out-of-range", [0, -1]),
+        ("engine.latency.runs=9", "out-of-range", [10, 9]),
+        ("engine.latency.rounds=1", "out-of-range", [2, 1]),
+        ("engine.plugins=[mine.cpp]", "bad-syntax", ["'mine.cpp'"]),
+        ("engine.hardware_compatibility=all", "unknown-choice", ["none", "ampere_plus", "'all'"]),
+        ("engine.tiling_optimization_level=3", "unknown-choice", ["none", "fast", 3]),
+        ("engine.profiling_verbosity=DETAILED", "unknown-choice", ["detailed", "'DETAILED'"]),
+    ],
+)
+def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list[object]) -> None:
+    (error,) = errors_of(override)
+    key = override.removeprefix("+").partition("=")[0]
+    assert told([error]) == [(f"{key}[0]" if "[" in override else key, code)]
+    expect(error, None, *facts)
+
+
+@pytest.mark.parametrize(
+    ("provider", "option", "refused"),
+    [
+        ("tensorrt", "refit=true", True),
+        ("tensorrt", "strip_weights=true", True),
+        ("tensorrt", "version_compatible=true", True),
+        ("tensorrt", "tiling_optimization_level=full", True),
+        ("tensorrt", "hardware_compatibility=same_compute_capability", True),
+        ("tensorrt", "hardware_compatibility=ampere_plus", False),
+        ("tensorrt", "+memory_pools_gb.tactic_dram=1.0", True),
+        ("tensorrt", "tf32=true", False),
+        ("tensorrt", "builder_optimization_level=5", False),
+        ("tensorrt", "plugins=[a.so]", False),
+        ("cuda", "tf32=true", False),
+        ("cuda", "builder_optimization_level=5", True),
+        ("cuda", "plugins=[a.so]", True),
+        ("cpu", "tf32=true", True),
+        ("cpu", "timing_cache=null", False),
+    ],
+)
+def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str, refused: bool) -> None:
+    plus = "+" if option.startswith("+") else ""
+    overrides = ["engine=onnxruntime", f"engine.provider={provider}", f"{plus}engine.{option.removeprefix('+')}"]
+    if not refused:
+        validate(composed(*overrides))
+        return
+    with pytest.raises(ConfigErrors) as caught:
+        validate(composed(*overrides))
+    (error,) = caught.value.errors
+    name = option.removeprefix("+").partition("=")[0]
+    assert told([error]) == [(f"engine.{name}", "in-conflict")]
+    expect(error, None, repr(provider), "engine=tensorrt")
+
+
+def test_an_editable_timing_cache_needs_a_cache() -> None:
+    (error,) = errors_of("engine.editable_timing_cache=true", "engine.timing_cache=null")
+    assert told([error]) == [("engine.editable_timing_cache", "needs-value")]
+    expect(error, None, "engine.timing_cache")
+    validate(composed("engine.editable_timing_cache=true"))
+
+
+def test_libraries_of_plugins_go_by_their_usual_names() -> None:
+    validate(composed("engine.plugins=[build/libmine.so, /opt/libyours.so.1.2, theirs.dll]"))
+
+
+def test_operators_of_plugins_are_named_beside_their_plugins() -> None:
+    validate(composed("engine.plugins=[a.so]", "engine.plugin_ops=[Mine, com.acme::Other]"))
+    (error,) = errors_of("engine.plugin_ops=[Mine]")
+    assert told([error]) == [("engine.plugin_ops", "needs-value")]
+    expect(error, None, "engine.plugins")
+    (error,) = errors_of("engine.plugins=[a.so]", "engine.plugin_ops=[Mi.*]")
+    assert told([error]) == [("engine.plugin_ops[0]", "bad-syntax")]
+    expect(error, None, "'Mi.*'")
+
+
+def test_repair_passes_are_known_by_name_and_run_once() -> None:
+    assert tuple(composed()["repair"]["passes"]) == REPAIR_PASSES
+    assert composed("repair=none")["repair"]["passes"] == []
+    errors = errors_of("repair.passes=[allowzero, polish, allowzero]")
+    assert told(errors) == [("repair.passes[1]", "unknown-choice"), ("repair.passes[2]", "given-twice")]
+    expect(errors[0], None, "allowzero", "fold_constants", "'polish'")
+    expect(errors[1], None, "allowzero", 0)
+
+
+def test_ignored_lint_rules_can_be_read() -> None:
+    validate(composed("lint.ignore=[dynamic-topk, 'grid-sample@decoder.layers.*']", "lint.fail_on=error"))
+    errors = errors_of(lint__ignore=["Dynamic TopK", "dynamic-topk@", "dynamic-topk@(", ""], lint__fail_on="always")
+    unread = [(f"lint.ignore[{i}]", "bad-syntax") for i in range(4)]
+    assert sorted(told(errors)) == [("lint.fail_on", "unknown-choice"), *unread]
+
+
+@pytest.mark.parametrize("file", sorted(CONF.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONF)))
+def test_each_yaml_says_what_when_and_how_and_reads_no_environment(file: Path) -> None:
+    text = file.read_text()
+    head = [line for line in text.splitlines() if line.startswith("#")]
+    assert any(line.startswith("# When:") for line in head) and any(line.startswith("# Use:") for line in head)
+    assert not re.search(r"\$\{\s*oc\.", text), "values come from conf/, not from the environment"
+
+
+def test_what_must_be_verified_is_known_by_name() -> None:
+    validate(composed("verify.require=[detections,average_precision,batch,adversarial,engine]"))
+    (error,) = errors_of("verify.require=[detections,latency]")
+    assert told([error]) == [("verify.require[1]", "unknown-choice")]
+    expect(error, None, "detections", "average_precision", "classes", "tensors", "batch", "'latency'")
+    (error,) = errors_of("verify.suggest_runs=9")
+    assert told([error]) == [("verify.suggest_runs", "out-of-range")]
+    expect(error, None, 10, 9)
+
+
+def test_what_a_rule_says_before_it_meets_a_mistyped_key_is_said() -> None:
+    values = composed("verify.memory_gb=-1", "verify.suggest_runs=3")
+    values["tracking"]["max_model_mb"] = "many"
+    with pytest.raises(ConfigErrors) as caught:
+        validate(values)
+    assert {"verify.suggest_runs", "verify.memory_gb", "tracking.max_model_mb"} <= set(keys_of(caught.value.errors))

@@ -1,0 +1,142 @@
+"""Measured ranges: overflow, data_max and its share, whole numbers, what nobody measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.conversion.rules.judging import judge, rules_by_node
+from truehalf.conversion.decide import Decision, Lists, Verdict
+
+CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = Neg(a) [r] y = Relu(b) }"
+
+
+def test_overflow_pins_who_writes_and_who_reads_with_the_numbers() -> None:
+    found = judge(CHAIN, {"a": {"absmax": 40000.0, "sample": "s7"}}, safety_factor=2.0)
+    assert {name: decision.rule for name, decision in found.items()} == {"p": "overflow", "q": "overflow", "r": "none"}
+    expect(found["q"].reason, None, "'a'", "4e+04", "safety_factor 2", 65504, "s7")
+    assert found["q"] == Decision(
+        Verdict.fp32,
+        "overflow",
+        found["q"].reason,
+        value=40000.0,
+        threshold=65504.0,
+        tensor="a",
+        sample="s7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("absmax", "factor", "rule"), [(65504.0, 1, "none"), (65505.0, 1, "overflow"), (32752.0, 2, "none")]
+)
+def test_the_bound_of_overflow(absmax: float, factor: float, rule: str) -> None:
+    assert rules_by_node(CHAIN, {"a": {"absmax": absmax}}, safety_factor=factor)["p"] == rule
+
+
+def test_no_include_list_overrides_overflow_but_autocast_knows_no_overflow() -> None:
+    include = Lists(node=("p",))
+    assert rules_by_node(CHAIN, {"a": {"absmax": 1e6}}, include=include)["p"] == "overflow"
+    found = rules_by_node(CHAIN, {"a": {"absmax": 1e6}}, include=include, rules="autocast", data_max=512.0)
+    assert found == {"p": "node_include_list", "q": "data_max", "r": "none"}
+
+
+def test_overflow_pins_readers_in_bodies() -> None:
+    text = """(float[2] x, bool c) => (float[2] y) { [w] a = Relu(x) [if] y = If(c) <
+        then_branch = t () => (float[2] ty) { [then] ty = Neg(a) },
+        else_branch = e () => (float[2] ey) { [else] ey = Exp(x) }> }"""
+    found = rules_by_node(text, {"x": {"absmax": 1.0}, "a": {"absmax": 1e6}, "y": {"absmax": 1.0}})
+    assert found == {"w": "overflow", "if": "none", "then": "overflow", "else": "unmeasured"}
+
+
+BODY = """(float[2,2] x, bool c) => (float[2,2] y) <float[2,2] w = {10000.5, 0, 0, 0}, float[2,2] v = {10, 0, 0, 0}> {
+    [if] y = If(c) <
+        then_branch = t () => (float[2,2] ty) {
+            [move] m = Transpose(x) [first] a = MatMul(m, w) [second] ty = MatMul(a, v) },
+        else_branch = e () => (float[2,2] ey) { [only] ey = Identity(x) }> }"""
+
+
+def test_what_a_body_computes_has_no_range_though_what_it_captures_has() -> None:
+    found = judge(BODY, {"x": {"absmax": 9.0}, "y": {"absmax": 9.0}})
+    rules = {name: decision.rule for name, decision in found.items()}
+    assert rules == {"if": "none", "move": "none", "first": "unmeasured", "second": "unmeasured", "only": "none"}
+    assert found["first"].tensor == "a"
+    expect(found["first"].reason, None, "'a'")
+    assert set(rules_by_node(BODY).values()) == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("text", "loop"),
+    [
+        ("""(int64 n, bool c, float[2] x) => (float[2] y) { [loop] y = Loop(n, c, x) <
+            body = b (int64 i, bool k, float[2] s) => (bool k2, float[2] t) {
+                [keep] k2 = Identity(k) [turn] t = Exp(s) }> }""", "unmeasured"),
+        ("""(int64 n, bool c, float[2] x) => (float[m,2] y) { [loop] y = Loop(n, c) <
+            body = b (int64 i, bool k) => (bool k2, float[2] t) {
+                [keep] k2 = Identity(k) [turn] t = Exp(x) }> }""", "none"),
+        ("""(float[2] x, float[3,2] z) => (float[2] y, float[3,2] o) { [loop] y, o = Scan<num_scan_inputs = 1>(x, z) <
+            body = b (float[2] s, float[2] i) => (float[2] t, float[2] u) { [turn] t = Add(s, i) [out] u = Neg(i) }>
+            }""".replace("<num_scan_inputs = 1>(x, z) <", "<num_scan_inputs = 1, ").replace("}>", "}>(x, z)"),
+            "unmeasured"),
+    ],
+)  # fmt: skip
+def test_a_state_is_measured_after_its_last_turn_alone(text: str, loop: str) -> None:
+    found = rules_by_node(text, {name: {"absmax": 9.0} for name in "xyzo"})
+    assert (found["loop"], found["turn"]) == (loop, "unmeasured")
+
+
+def test_ranges_of_what_is_in_a_body_may_be_given() -> None:
+    ranges = {name: {"absmax": 9.0} for name in ("x", "a", "ty", "y")}
+    assert set(rules_by_node(BODY, ranges).values()) == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("share", "above", "rule"),
+    [
+        (0.0, {"128": 0.5, "512": 0.0001}, "data_max"),  # one outlier is enough
+        (0.001, {"128": 0.5, "512": 0.0001}, "none"),
+        (0.00005, {"128": 0.5, "512": 0.0001}, "data_max"),
+        (0.001, {"128": 0.5}, "data_max"),  # the nearest rung below, never too small
+        (0.6, {"128": 0.5}, "none"),
+        (0.001, {"2048": 0.0}, "data_max"),  # no rung at or below: nothing is known of the share
+        (0.001, None, "data_max"),
+    ],
+)
+def test_data_max_may_ask_for_a_share_of_the_elements(share: float, above: Any, rule: str) -> None:
+    entry = {"absmax": 600.0} | ({} if above is None else {"above": above})
+    assert rules_by_node(CHAIN, {"a": entry}, data_max=512.0, data_max_share=share)["p"] == rule
+
+
+def test_the_share_is_said() -> None:
+    entry = {"absmax": 600.0, "above": {"512": 0.5}, "sample": "s"}
+    found = judge(CHAIN, {"a": entry}, data_max=512.0, data_max_share=0.01)["p"]
+    assert (found.value, found.threshold, found.tensor, found.sample) == (600.0, 512.0, "a", "s")
+    expect(found.reason, None, "'a'", 600, "data_max 512", 0.01, "s")
+
+
+def test_outputs_that_stay_float32_anyway_are_not_judged() -> None:
+    text = """(float[2,4] x) => (float[2,4] y) <float[4] s = {1.0, 1.0, 1.0, 1.0}>
+        { [norm] y, mean = LayerNormalization(x, s) }"""
+    assert rules_by_node(text, {"mean": {"absmax": 1e6}}, data_max=512.0) == {"norm": "none"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "rule"),
+    [
+        ({"absmax": 2049.0, "integral": True}, "integers"),
+        ({"absmax": 2048.0, "integral": True}, "none"),
+        ({"absmax": 2049.0, "integral": False}, "none"),
+        ({"absmax": 2049.0, "integral": None}, "none"),
+        ({"absmax": 2049.0}, "none"),
+    ],
+)
+def test_whole_numbers(entry: dict[str, Any], rule: str) -> None:
+    assert rules_by_node(CHAIN, {"a": entry}, integers=True) == {"p": rule, "q": rule, "r": "none"}
+    assert rules_by_node(CHAIN, {"a": entry})["p"] == "none"
+
+
+def test_ranges_may_be_bare_or_odd() -> None:
+    tensors: Any = {"x": {"absmax": None}, "a": {"absmax": float("nan")}, "b": {}, "y": "what"}
+    options = {"data_max": 1.0, "integers": True, "underflow_share_max": 0.1, "masks": True, "inner_rule": True}
+    assert set(rules_by_node(CHAIN, tensors, **options).values()) == {"none"}

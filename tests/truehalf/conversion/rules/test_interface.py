@@ -1,0 +1,66 @@
+"""Graph inputs and outputs that become float16 and cannot hold what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.conversion.rules.judging import HEAD
+from truehalf.conversion.decide import Rules
+from truehalf.conversion.halve import halve
+from truehalf.ir.ready import make_ready
+
+TEXT = (
+    HEAD
+    + """(float[2] x, float[2] u, int64[1] i) => (float[2] y, float[2] w) <float[2] w = {1.0, 1e6}>
+    { a = Add(x, u) y = Relu(a) }"""
+)
+TENSORS: dict[str, Any] = {
+    "x": {"absmax": 65504.0, "sample": "s1"},
+    "u": {"absmax": 1e5, "sample": "s2"},
+    "i": {"absmax": 1e9, "sample": "s2"},
+    "a": {"absmax": 1e9, "sample": "s2"},
+    "y": {"absmax": 1e5},
+}
+Facts = tuple[str, ...]
+U: Facts = ("input", "'u'", "1e+05 > 65504", "s2", "keep_io_types")
+Y: Facts = ("output", "'y'", "1e+05 > 65504", "keep_io_types")
+W: Facts = ("output", "'w'", "1e+06 > 65504", "keep_io_types")
+
+
+def assert_warned(warnings: list[str], expected: list[Facts]) -> None:
+    """One warning for each, in this order, with these facts; a sample is named where it is known alone."""
+    for warning, facts in zip(warnings, expected, strict=True):
+        expect(warning, None, *facts)
+        assert "None" not in warning and ("s2" in warning) is ("s2" in facts)
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"), [(True, []), (["u", "y", "w"], []), (["u", "w"], [Y]), ([], [U, Y, W]), (False, [U, Y, W])]
+)
+@pytest.mark.parametrize("rules", ["default", "autocast"])
+def test_what_becomes_float16_and_is_beyond_it(keep: bool | list[str], expected: list[Facts], rules: str) -> None:
+    model = ir.from_onnx_text(TEXT)
+    make_ready(model)
+    halved = halve(model, {"tensors": TENSORS}, Rules(rules=rules, safety_factor=2.0), keep_io_types=keep)
+    assert_warned(halved.decisions.warnings, expected)
+
+
+def test_without_ranges_only_constants_are_known() -> None:
+    model = ir.from_onnx_text(TEXT)
+    make_ready(model)
+    assert_warned(halve(model, None, Rules(), keep_io_types=False).decisions.warnings, [W])
+
+
+def test_an_input_that_decides_a_shape() -> None:
+    text = HEAD + "(float[1] t, float[4] x) => (float[n] y) { a = Mul(t, t) i = Cast<to = 7>(a) y = Tile(x, i) }"
+    for kept, warned in ((False, 1), (True, 0), (["x"], 1), (["t"], 0)):
+        model = ir.from_onnx_text(text)
+        make_ready(model)
+        warnings = halve(model, None, Rules(), keep_io_types=kept).decisions.warnings
+        assert len(warnings) == warned
+        for warning in warnings:
+            expect(warning, None, "input", "'t'", "float16", "keep_io_types")

@@ -1,0 +1,473 @@
+"""Cast clean-up, one rule of the algebra after the other, then graphs that other tools wrote."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
+
+from tests.messages import raises
+from tests.tiers import examples
+from tests.truehalf.conversion.cast_graphs import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    I64,
+    chain,
+    cleaned,
+    graph,
+    ops,
+    run,
+)
+from truehalf.conversion.casts import CastReport, clean
+
+
+def test_cast_to_the_type_that_is_there_goes() -> None:
+    result, report = cleaned(graph(chain(F32)))
+    assert ops(result) == ["Relu", "Relu"]
+    assert report == CastReport(before=1, after=0, rules={"same_type": 1})
+
+
+def test_widening_then_narrowing_is_identity_and_exact() -> None:
+    proto = graph(chain(F32, F16), "float16[4] x", "float16[4] y")
+    result, report = cleaned(proto, strict=True)
+    assert ops(result) == ["Relu", "Relu"]
+    assert report.rules == {"dead": 1, "same_type": 1, "widening": 1}
+
+
+def test_narrowing_then_widening_removes_a_rounding() -> None:
+    result, report = cleaned(graph(chain(F16, F32)))
+    assert ops(result) == ["Relu", "Relu"]
+    assert report.rules == {"dead": 1, "rounding": 1, "same_type": 1}
+
+
+def test_strict_keeps_a_rounding() -> None:
+    result, report = cleaned(graph(chain(F16, F32)), strict=True)
+    assert ops(result) == ["Relu", "Cast", "Cast", "Relu"]
+    assert report.rules == {}
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 8])
+def test_chains_of_any_length_resolve(pairs: int) -> None:
+    """The case on which peers leave an invalid graph: f32 -> f16 -> f32 -> f16 -> f32."""
+    result, _ = cleaned(graph(chain(*[F16, F32] * pairs)))
+    assert ops(result) == ["Relu", "Relu"]
+
+
+def test_strict_leaves_one_rounding_of_a_long_chain() -> None:
+    proto = graph(chain(F16, F32, F16, F32, F16, F32))
+    result, report = cleaned(proto, strict=True)
+    assert ops(result) == ["Relu", "Cast", "Cast", "Relu"]
+    assert report.after == 2
+    x = np.array([0.1, 1e-9, 70000.0, 1 / 3], np.float32)
+    np.testing.assert_array_equal(run(result, x), run(proto, x))
+
+
+def test_a_middle_of_a_chain_that_others_read_stays_for_them() -> None:
+    body = "a = Cast<to = 10>(x)  b = Cast<to = 1>(a)  z = Relu(a)  y = Relu(b)"
+    result, _ = cleaned(graph(body, outputs="float16[4] z, float[4] y"))
+    assert sorted(ops(result)) == ["Cast", "Relu", "Relu"]
+
+
+@pytest.mark.parametrize("middle", [I64, I32, I8, BOOL])
+def test_a_truncation_stays(middle: int) -> None:
+    proto = graph(chain(middle, F32))
+    result, report = cleaned(proto)
+    assert ops(result) == ["Relu", "Cast", "Cast", "Relu"]
+    assert report.rules == {}
+
+
+def test_rounding_before_an_integer_stays() -> None:
+    """2.9999 is 3 in float16: without the rounding the integer would be another."""
+    result, _ = cleaned(graph("a = Cast<to = 10>(x)  y = Cast<to = 7>(a)", outputs="int64[4] y"))
+    assert ops(result) == ["Cast", "Cast"]
+
+
+def test_an_integer_through_a_float_that_holds_it() -> None:
+    result, report = cleaned(graph("a = Cast<to = 1>(x)  y = Cast<to = 7>(a)", "int8[4] x", "int64[4] y"), strict=True)
+    assert ops(result) == ["Cast"]
+    assert report.rules == {"dead": 1, "widening": 1}
+
+
+def test_an_integer_through_a_float_that_does_not_hold_it_stays() -> None:
+    result, _ = cleaned(graph("a = Cast<to = 10>(x)  y = Cast<to = 7>(a)", "int64[4] x", "int64[4] y"))
+    assert ops(result) == ["Cast", "Cast"]
+
+
+def test_a_negative_through_a_float_into_unsigned_stays() -> None:
+    """What -1.0 becomes as uint8 is undefined, what -1 becomes is not: they may differ."""
+    result, _ = cleaned(graph("a = Cast<to = 1>(x)  y = Cast<to = 2>(a)", "int8[4] x", "uint8[4] y"))
+    assert ops(result) == ["Cast", "Cast"]
+
+
+def test_bfloat16_and_float16_do_not_hold_each_other() -> None:
+    strict, _ = cleaned(graph(chain(F32, BF16), "float16[4] x", "bfloat16[4] y"), strict=True)
+    assert ops(strict) == ["Relu", "Cast", "Relu"]  # f16 -> f32 is exact, so f16 -> bf16 rounds once as before
+    kept, _ = cleaned(graph(chain(BF16, F32), "float16[4] x", "float[4] y"), strict=True)
+    assert ops(kept) == ["Relu", "Cast", "Cast", "Relu"]
+
+
+def test_duplicates_are_shared() -> None:
+    body = "a = Cast<to = 10>(x)  b = Cast<to = 10>(x)  c = Cast<to = 11>(x)  z = Add(a, b)  y = Relu(c)"
+    result, report = cleaned(graph(body, outputs="float16[4] z, double[4] y"))
+    assert sorted(ops(result)) == ["Add", "Cast", "Cast", "Relu"]
+    assert report.rules == {"duplicate": 1}
+
+
+def test_dead_casts_go_and_with_them_those_that_fed_them() -> None:
+    result, report = cleaned(graph("a = Cast<to = 10>(x)  b = Cast<to = 7>(a)  y = Relu(x)"))
+    assert ops(result) == ["Relu"]
+    assert report.rules == {"dead": 2}
+
+
+def test_a_cast_of_an_initializer_is_folded() -> None:
+    proto = graph(
+        "w = Constant<value_floats = [0.1, -1e-9, 3.0, 70000.0]>()  h = Cast<to = 10>(w)  y = Add(x, h)",
+        "float16[4] x",
+        "float16[4] y",
+    )
+    result, report = cleaned(proto, strict=True)
+    assert ops(result) == ["Add"]
+    assert report.rules == {"constant": 1}
+    (stored,) = result.graph.initializer
+    values = onnx.numpy_helper.to_array(stored)
+    np.testing.assert_array_equal(values, np.array([0.1, -1e-9, 3.0, np.inf], np.float16))
+    assert np.signbit(values[1])
+
+
+def test_a_shared_initializer_stays_for_its_other_readers() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y, float16[2] z)
+        <float[2] w = {1.5, 2.5}> { y = Add(x, w)  h = Cast<to = 10>(w)  k = Cast<to = 10>(w)  z = Add(h, k) }"""
+    result, report = cleaned(onnx.parser.parse_model(text))
+    assert ops(result) == ["Add", "Add"]
+    assert report.rules["constant"] == 2
+
+
+def test_an_initializer_that_the_caller_may_override_is_not_folded() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] w = {1.5, 2.5}) => (float16[2] y)
+        { h = Cast<to = 10>(w)  k = Cast<to = 10>(x)  y = Add(h, k) }"""
+    result, _ = cleaned(onnx.parser.parse_model(text))
+    assert ops(result) == ["Cast", "Cast", "Add"]
+
+
+@pytest.mark.parametrize(("version", "folded"), [(3, False), (4, True)])
+def test_before_version_4_of_the_format_every_initializer_may_be_overridden(version: int, folded: bool) -> None:
+    text = """<ir_version: 8, opset_import: ["": 9]> g (float[2] x) => (float16[2] y) <float[2] w = {1.5, 2.5}>
+        { h = Cast<to = 10>(w)  k = Cast<to = 10>(x)  y = Add(h, k) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    model.ir_version = version
+    assert clean(model).rules.get("constant", 0) == folded
+
+
+def test_nan_is_not_folded_into_an_integer() -> None:
+    proto = graph(
+        "w = Constant<value_floats = [0.5, 1e30, 3.0, 4.0]>()  h = Cast<to = 7>(w)  y = Add(x, h)",
+        "int64[4] x",
+        "int64[4] y",
+    )
+    result, _ = cleaned(proto)
+    assert "Cast" in ops(result)
+
+
+def test_output_of_a_removed_cast_keeps_its_name_by_renaming_the_producer() -> None:
+    result, report = cleaned(graph("a = Relu(x)  b = Cast<to = 10>(a)  y = Cast<to = 1>(b)"))
+    assert ops(result) == ["Relu"]
+    assert "identity_for_output" not in report.rules
+
+
+def test_output_of_a_removed_cast_keeps_its_shape() -> None:
+    """Nobody can infer the shape of a sum over axes that come as an input: the output states it."""
+    body = "a = ReduceSum<keepdims = 0>(x, axes)  b = Cast<to = 11>(a)  y = CastLike(b, x)"
+    result, _ = cleaned(graph(body, "float[4, 3] x, int64[1] axes", 'float["n"] y'), strict=True)
+    assert ops(result) == ["ReduceSum"]
+
+
+def test_output_that_is_an_input_gets_an_identity() -> None:
+    result, report = cleaned(graph("y = Cast<to = 1>(x)"))
+    assert ops(result) == ["Identity"]
+    assert report.rules == {"identity_for_output": 1, "same_type": 1}
+
+
+def test_two_outputs_of_one_tensor() -> None:
+    result, _ = cleaned(
+        graph(
+            "a = Relu(x)  y = Cast<to = 1>(a)  z = Cast<to = 1>(a)  u = Neg(y)",
+            outputs="float[4] y, float[4] z, float[4] u",
+        )
+    )
+    assert sorted(ops(result)) == ["Identity", "Neg", "Relu"]
+
+
+def test_two_outputs_of_duplicate_casts() -> None:
+    result, _ = cleaned(graph("y = Cast<to = 10>(x)  z = Cast<to = 10>(x)", outputs="float16[4] y, float16[4] z"))
+    assert sorted(ops(result)) == ["Cast", "Identity"]
+
+
+def test_subgraphs_are_cleaned_and_keep_their_outputs() -> None:
+    body = """y = If(c) <
+        then_branch = t () => (float[4] ty) { a = Cast<to = 10>(x)  ty = Cast<to = 1>(a) },
+        else_branch = e () => (float[4] ey) { b = Relu(x)  d = Cast<to = 10>(b)  ey = Cast<to = 1>(d) }>"""
+    proto = graph(body, "float[4] x, bool c")
+    result, report = cleaned(proto)
+    assert (report.before, report.after) == (4, 0)
+    x = np.array([-1.0, 0.1, 2.0, 3.0], np.float32)
+    for c in (np.array(True), np.array(False)):
+        np.testing.assert_allclose(run(result, x, c=c), run(proto, x, c=c), rtol=1e-3)
+
+
+def test_unknown_types_are_left_alone() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x) => (float[2] y)
+        { a = their.Op(x)  b = Cast<to = 1>(a)  y = Relu(b) }"""
+    result, _ = cleaned(onnx.parser.parse_model(text))
+    assert ops(result) == ["Op", "Cast", "Relu"]
+
+
+def test_an_unsorted_graph_is_sorted() -> None:
+    proto = graph("a = Cast<to = 10>(x)  b = Cast<to = 1>(a)  y = Relu(b)")
+    nodes = list(reversed(proto.graph.node))
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(proto)
+    result, _ = cleaned(proto)
+    assert ops(result) == ["Relu"]
+
+
+def test_a_cycle_is_an_error_that_names_a_node_on_it() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y)
+        { [before] s = Relu(x)  [left] a = Add(s, b)  [right] b = Cast<to = 1>(a)  [after] y = Relu(b) }"""
+    )
+    model = ir.from_proto(proto)
+    with raises("graph-cycle") as caught:
+        clean(model)
+    assert ("'left'" in str(caught.value)) != ("'right'" in str(caught.value))
+    assert len(model.graph) == 4
+
+
+def test_a_second_run_finds_nothing() -> None:
+    first, _ = cleaned(graph(chain(F16, F32, I64, F32, F16, F32)))
+    again, report = cleaned(first)
+    assert report.rules == {}
+    assert again.SerializeToString(deterministic=True) == first.SerializeToString(deterministic=True)
+
+
+# --- bodies, shapes, CastLike -----------------------------------------------------------------------------------------
+
+LOOP = """n = Constant<value = int64 {{3}}>()  t = Constant<value = bool {{1}}>()  {before}
+    last = Loop(n, t, x) <body = b (int64 i, bool p, float[4] s) => (bool q, float[4] r) {{ q = Identity(p)  {body} }}>
+    {after}"""
+
+
+def test_one_cast_for_a_body_and_what_stands_around_it() -> None:
+    body = LOOP.format(
+        before="v = Relu(x)",
+        body="h = Cast<to = 11>(v)  d = Cast<to = 11>(s)  m = Add(d, h)  r = Cast<to = 1>(m)",
+        after="g = Cast<to = 11>(v)  l = Cast<to = 11>(last)  z = Add(g, l)  y = Cast<to = 1>(z)",
+    )
+    proto = graph(body)
+    result, report = cleaned(proto, strict=True)
+    assert report.rules == {"captured": 2}
+    assert (report.before, report.after) == (6, 5)
+    x = np.array([-1.0, 0.1, 2.0, 3.0], np.float32)
+    np.testing.assert_array_equal(run(result, x), run(proto, x))
+
+
+# Two bodies cast the words, where `c`; a cast in front of them fails on what is no number whatever `c` is.
+CAST = "Cast<to = {t}>(words)"
+BRANCHES = {
+    "two branches of an inner If": """y = If(c) <then_branch = t () => ({type}[2] ty) { ty = If(d)
+            <then_branch = a () => ({type}[2] ay) { ay = {cast} },
+             else_branch = b () => ({type}[2] by) { h = {cast} by = Neg(h) }> },
+        else_branch = e () => ({type}[2] ey) { ey = Cast<to = {t}>(x) }>""",
+    "two Ifs": """k = If(c) <then_branch = a () => ({type}[2] ay) { ay = {cast} }, else_branch = b () => ({type}[2] by)
+            { by = Cast<to = {t}>(x) }> l = If(c) <then_branch = f () => ({type}[2] fy) { fy = {cast} },
+            else_branch = g () => ({type}[2] gy) { gy = Cast<to = {t}>(x) }> y = Add(k, l)""",
+    "two Loops": """k = Cast<to = {t}>(x) n = Cast<to = 7>(c) l = Loop(n, , k) <body = a (int64 i, bool p, {type}[2] s)
+            => (bool q, {type}[2] r) { q = Identity(p) h = {cast} r = Add(s, h) }>
+            y = Loop(n, , l) <body = b (int64 j, bool u, {type}[2] v) => (bool w, {type}[2] z)
+            { w = Identity(u) m = {cast} z = Sub(v, m) }>""",
+}
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+@pytest.mark.parametrize(("t", "type"), [(F32, "float"), (F64, "double"), (I64, "int64")])
+def test_a_cast_that_may_fail_is_not_made_before_the_branch_that_asks_for_it(branches: str, t: int, type: str) -> None:
+    import onnxruntime as ort
+
+    text = BRANCHES[branches].replace("{cast}", CAST).replace("{t}", str(t)).replace("{type}", type)
+    proto = graph(text, "float[2] x, string[2] words, bool c, bool d", f"{type}[2] y")
+    result, _ = cleaned(proto)
+    assert not any(node.op_type == "Cast" and node.input[0] == "words" for node in result.graph.node)
+    for words, c in ((["1", "2"], True), (["one", ""], False)):
+        feeds = {"x": np.array([3, 4], np.float32), "words": np.array(words, object)}
+        feeds |= {"c": np.array(c), "d": np.array(True)}
+        a, b = (
+            ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            for model in (proto, result)
+        )
+        feeds = {value.name: feeds[value.name] for value in a.get_inputs()}
+        np.testing.assert_array_equal(b.run(None, feeds)[0], a.run(None, feeds)[0])
+
+
+def test_a_cast_of_unknown_type_stays_in_its_branch() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x, bool c) => (float[2] y)
+        { a = their.Op(x) y = If(c) <then_branch = t () => (float[2] ty) { ty = Cast<to = 1>(a) },
+        else_branch = e () => (float[2] ey) { b = Cast<to = 1>(a)  ey = Neg(b) }> }"""
+    _, report = cleaned(onnx.parser.parse_model(text))
+    assert (report.before, report.after) == (2, 2)
+
+
+def test_a_cast_that_may_fail_is_shared_where_it_is_made_anyway() -> None:
+    text = """k = Cast<to = 1>(words) y = If(c) <then_branch = t () => (float[2] ty)
+        { h = Cast<to = 1>(words) ty = Neg(h) }, else_branch = e () => (float[2] ey) { ey = Relu(k) }>"""
+    _, report = cleaned(graph(text, "string[2] words, bool c", "float[2] y"))
+    assert report.after == 1
+
+
+@pytest.mark.parametrize(("s", "m", "t", "after"), [
+    ("uint8", F32, I32, 2), ("uint8", F32, I64, 2), ("uint8", F16, BOOL, 2), ("int8", F32, 2, 2), ("bool", F32, 2, 2),
+    ("uint8", F32, F16, 1), ("uint8", I32, F32, 1), ("float16", F32, 2, 1), ("uint8", F32, 2, 0),
+])  # fmt: skip
+def test_no_cast_from_or_to_uint8_that_tensorrt_has_not(s: str, m: int, t: int, after: int) -> None:
+    _, report = cleaned(
+        graph(f"a = Cast<to = {m}>(x)  b = Cast<to = {t}>(a)  y = Identity(b)", f"{s}[4] x", f"{NAMES[t]}[4] y")
+    )
+    assert report.after == after
+
+
+NAMES = {F16: "float16", F32: "float", BOOL: "bool", 2: "uint8", I32: "int32", I64: "int64"}
+
+
+def test_both_branches_share_a_cast() -> None:
+    body = """y = If(c) <then_branch = t () => (double[4] ty) { ty = Cast<to = 11>(x) },
+                         else_branch = e () => (double[4] ey) { b = Cast<to = 11>(x)  ey = Neg(b) }>"""
+    proto = graph(body, "float[4] x, bool c", "double[4] y")
+    result, report = cleaned(proto, strict=True)
+    assert report.after == 1 and report.rules["captured"] == 2
+    x = np.array([-1.0, 0.1, 2.0, 3.0], np.float32)
+    for c in (True, False):
+        np.testing.assert_array_equal(run(result, x, c=np.array(c)), run(proto, x, c=np.array(c)))
+
+
+def test_a_constant_in_a_body_is_folded_beside_itself() -> None:
+    body = LOOP.format(
+        before="w = Constant<value = float16[4] {1, 1, 2, 3}>()",
+        body="k = Cast<to = 1>(w)  r = Add(s, k)",
+        after="j = Cast<to = 1>(w)  y = Mul(last, j)",
+    )
+    result, report = cleaned(graph(body), strict=True)
+    assert report.after == 0
+    assert [tensor.data_type for tensor in result.graph.initializer] == [F32]
+
+
+def test_a_large_constant_may_keep_its_cast() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y)
+        <float[2] w = {1.5, 2.5}>
+        { h = Cast<to = 10>(w)  t = Identity(w)  u = Cast<to = 10>(t)  z = Add(x, u)  y = Add(z, h) }"""
+    for limit, after in ((7, 2), (8, 0)):
+        model = ir.from_onnx_text(text)
+        assert clean(model, fold_max_bytes=limit).after == after
+
+
+def test_a_cast_that_only_its_shape_is_read_of() -> None:
+    body = "a = Cast<to = 10>(x)  s = Shape(a)  n = Size(a)  m = Mul(s, n)  y = Cast<to = 1>(m)"
+    result, report = cleaned(graph(body, outputs="float[1] y"), strict=True)
+    assert ops(result) == ["Shape", "Size", "Mul", "Cast"]
+    assert report.rules == {"dead": 1, "unread": 2}
+
+
+def test_cast_like_a_known_type() -> None:
+    body = "a = CastLike(x, h)  b = CastLike(a, x)  c = CastLike(x, x)  z = Add(a, h)  y = Add(b, c)"
+    result, report = cleaned(graph(body, "float[4] x, float16[4] h", "float16[4] z, float[4] y"))
+    assert ops(result) == ["Cast", "Add", "Add"]
+    assert report.before == 3 and report.rules["like"] == 3
+
+
+def test_cast_like_an_unknown_type_stays() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x) => (float[2] y)
+        { a = their.Op(x)  b = CastLike(x, a)  c = their.Op(b)  y = Relu(c) }"""
+    result, _ = cleaned(onnx.parser.parse_model(text))
+    assert ops(result) == ["Op", "CastLike", "Op", "Relu"]
+
+
+# --- any graph --------------------------------------------------------------------------------------------------------
+
+STEPS = ["Cast", "Cast", "Cast", "Cast", "Transpose", "Concat", "Split", "Identity", "Neg", "Where", "Shape"]
+
+
+@st.composite
+def models(draw: st.DrawFn) -> onnx.ModelProto:
+    """Casts between float16, float32, float64, int64 and bool, moves and arithmetic, one after the other."""
+    types = [F16, F32, F16, F32, F64, I64, BOOL]
+    nodes, known = [], {"x": F32, "h": F16}
+    for number in range(draw(st.integers(1, 14))):
+        step, result = draw(st.sampled_from(STEPS)), f"v{number}"
+        source = draw(st.sampled_from(list(known)[-3:]))
+        alike = sorted(name for name, dtype in known.items() if dtype == known[source])
+        other, dtype, options, inputs, outputs = draw(st.sampled_from(alike)), known[source], {}, [source], [result]
+        if step == "Cast" or (step == "Neg" and dtype == BOOL):
+            step, dtype = "Cast", draw(st.sampled_from(types))
+            options = {"to": dtype}
+        elif step == "Concat":  # two halves side by side, and one of them
+            nodes.append(onnx.helper.make_node("Concat", [source, other], [f"{result}_long"], axis=0))
+            inputs, step = [f"{result}_long", "starts", "stops"], "Slice"
+        elif step == "Split":
+            nodes.append(onnx.helper.make_node("Split", [source, "halves"], [f"{result}_a", f"{result}_b"], axis=0))
+            inputs, step, options = [f"{result}_b", f"{result}_a"], "Concat", {"axis": 0}
+        elif step == "Where":
+            inputs = ["mask", source, other]
+        elif step == "Shape":
+            nodes.append(onnx.helper.make_node("Shape", [source], [f"{result}_shape"]))
+            inputs, step = [source, f"{result}_shape"], "Reshape"
+        nodes.append(onnx.helper.make_node(step, inputs, outputs, **options))
+        known[result] = dtype
+    outs = sorted({list(known)[-1], draw(st.sampled_from(list(known)[-3:]))} - {"x", "h"})
+    integers = {"starts": [1], "stops": [3], "halves": [1, 1]}
+    weights = [onnx.numpy_helper.from_array(np.array(value), name) for name, value in integers.items()]
+    weights.append(onnx.numpy_helper.from_array(np.array([[True, False], [False, True]]), "mask"))
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes,
+            "g",
+            [onnx.helper.make_tensor_value_info(name, known[name], [2, 2]) for name in ("x", "h")],
+            [onnx.helper.make_tensor_value_info(name, known[name], [2, 2]) for name in outs],
+            weights,
+        ),
+        ir_version=8,
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+    )
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@settings(max_examples=examples(150))
+@given(models())
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_any_graph_keeps_its_values_under_strict_and_is_done_after_one_run(proto: onnx.ModelProto) -> None:
+    result, report = cleaned(proto, strict=True)
+    assert report.after <= report.before
+    feeds = {"x": np.array([[0.1, -2.5], [70000.0, 1e-9]], np.float32), "h": np.array([[1, 2], [-3, 0.3]], np.float16)}
+    for before, after in zip(outputs_of(proto, feeds), outputs_of(result, feeds), strict=True):
+        np.testing.assert_array_equal(after, before)
+    for strict in (True, False):
+        once, _ = cleaned(proto, strict)
+        again, report = cleaned(once, strict)
+        assert report.rules == {}
+        assert again.SerializeToString(deterministic=True) == once.SerializeToString(deterministic=True)
+        assert cleaned(proto, strict)[0].SerializeToString(deterministic=True) == once.SerializeToString(
+            deterministic=True
+        )
+
+
+def outputs_of(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(value) for value in ReferenceEvaluator(proto).run(None, feeds)]

@@ -1,0 +1,124 @@
+"""What the report and the decisions of a conversion say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.fp16 import to_fp16
+from stages.io import read_json, write_json
+from tests.messages import expect, raises
+from tests.small_models import FLOAT, TEXT, measured, node_types, saved
+
+
+def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(images=1.0, a=1.0, b=600.0, logits=1.0))
+    assert report["casts_to_fp16"] == 1
+    assert report["casts_to_fp32"] == 1
+    assert report["model"]["casts"] == 2
+    assert report["fp16_fraction"] == report["model"]["fp16_fraction"] == pytest.approx(1 / 3)
+    assert report["weights"]["tensors_fp16"] == 1
+    assert report["ranges"] == {"tensors": 3, "tensors_without": 0}
+    assert report["not_done"] == []
+    assert report["model"]["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
+    json.dumps(report)
+
+
+def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx")
+    assert report["fp32_nodes_total"] == 0
+    assert report["ranges"] == {"tensors": 0, "tensors_without": 3}
+    (line,) = report["not_done"]
+    asked = ("safety_factor", "data_max", "inner", "integers", "masks", "underflow_share_max")
+    assert line.startswith(f"{', '.join(asked)}: ")
+    expect(line, "needs-value")
+    off = to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=None, rules="autocast")
+    assert off["not_done"] == []
+
+
+def test_decisions_carry_their_evidence(tmp_path: Path) -> None:
+    write_json(tmp_path / "ranges.json", measured(a=7.1e3))
+    to_fp16(
+        saved(tmp_path),
+        tmp_path / "out.onnx",
+        ranges=tmp_path / "ranges.json",
+        op_block_list=["Softmax"],
+        decisions_path=tmp_path / "decisions.json",
+    )
+    first, _, last = read_json(tmp_path / "decisions.json")
+    reason = first.pop("reason")
+    assert first == {
+        "node": "/decoder/layers.0/MatMul",
+        "op": "MatMul",
+        "scope": "decoder.layers.0",
+        "precision": "fp32",
+        "rule": "data_max",
+        "value": 7.1e3,
+        "threshold": 512.0,
+        "tensor": "a",
+        "sample": "s3",
+    }
+    expect(reason, None, "'a'", 7100, "data_max", 512, "s3")
+    assert last["rule"] == "op_block_list"
+    expect(last["reason"], None, "op_block_list", "Softmax")
+
+
+def test_a_node_that_placement_keeps_fp32_says_so(tmp_path: Path) -> None:
+    text = TEXT.replace("Relu(a)", "Transpose(a)")
+    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", op_block_list=["MatMul", "Softmax"])
+    assert [row["rule"] for row in report["fp32_nodes"]] == ["op_block_list", "placement", "op_block_list"]
+    assert report["model"]["casts"] == 0
+
+
+def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
+    report = to_fp16(
+        saved(tmp_path),
+        tmp_path / "out.onnx",
+        op_block_list=["Softmaxx", "Relu"],
+        node_block_list=["^MatMul", "/head/"],
+    )
+    assert report["unmatched_selectors"] == ["op_block_list: Softmaxx", "node_block_list: ^MatMul"]
+    assert node_types(tmp_path / "out.onnx")["/head/Softmax"] == FLOAT
+
+
+def test_the_report_says_that_it_is_done(tmp_path: Path) -> None:
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx")["status"] == "done"
+
+
+def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
+    """An ArgMax writes integers, which have no range; and names that the conversion gives do not count."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (int64["n", 1] best, float["n", 2] b)
+        { a = Relu(images)  b = Softmax(a)  best = ArgMax<axis = 1>(a) }"""
+    options = {"ranges": measured(images=1.0, a=1.0, b=1.0), "op_block_list": ["Softmax"]}
+    report = to_fp16(saved(tmp_path, text, ["a", "b", "c"]), tmp_path / "out.onnx", keep_io_types=False, **options)
+    assert report["ranges"] == {"tensors": 2, "tensors_without": 0}
+
+
+def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: Path) -> None:
+    report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(x=1.0, y=1e6))
+    (line,) = report["not_done"]
+    expect(line, "wrong-file", "data_max", "safety_factor")
+    assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0))["not_done"] == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "facts"),
+    [
+        (5.0, ["tensors: 'b':", "'absmax'", 5.0]),
+        ({}, ["tensors: 'b':", "'absmax'", {}]),
+        ({"absmax": "much"}, ["tensors: 'b': absmax:", 0, "'much'"]),
+        ({"absmax": float("nan")}, ["tensors: 'b': absmax:", 0, "nan"]),
+        ({"absmax": 1.0, "min": []}, ["tensors: 'b': min:", []]),
+        ({"absmax": 1.0, "above": {"512": "x"}}, ["tensors: 'b': above:", {"512": "x"}]),
+        ({"absmax": 1.0, "small": 3}, ["tensors: 'b': small:", 3]),
+    ],
+)
+def test_malformed_ranges_are_named(tmp_path: Path, entry: Any, facts: list[object]) -> None:
+    with raises("file-unreadable", *facts) as caught:
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {"a": {"absmax": 1.0}, "b": entry}})
+    assert "'a'" not in str(caught.value)
+    with raises("file-unreadable", "inner: 'n':", "'quantity'", "'value'", repr(entry)):
+        to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {}, "inner": {"n": entry}})

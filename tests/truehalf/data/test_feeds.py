@@ -1,0 +1,299 @@
+"""What people bring to calibrate with: read as it stands, or refused with everything that is wrong."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from tests.messages import expect, raises
+from truehalf.codes import codes_in
+from truehalf.data.feeds import load_feeds
+
+IMAGES = "(float[N,2,3] images, int64[2] size) => (float[N,2,3] y) { y = Relu(images) }"
+X = np.arange(24, dtype=np.float32).reshape(4, 1, 2, 3)
+SIZE = np.array([[640, 480], [1, 2], [3, 4], [5, 6]], np.int64)
+
+
+def model_of(text: str = IMAGES) -> ir.Model:
+    return ir.from_onnx_text(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+
+
+def faults(source: Any, text: str = IMAGES) -> list[str]:
+    with raises("wrong-feeds") as error:
+        load_feeds(source, model_of(text))
+    return [line.removeprefix("  - ") for line in str(error.value).splitlines()[1:]]
+
+
+def scalar_model() -> ir.Model:
+    return model_of("(float x, float[K] e) => (float y) { y = Neg(x) }")
+
+
+# --- what is a feed and what a stack ----------------------------------------------------------------------------------
+
+
+def test_an_array_of_the_inputs_own_rank_is_one_feed() -> None:
+    feeds = load_feeds({"images": X[0], "size": SIZE[0]}, model_of())
+    assert feeds.names == ["feed"]
+    (feed,) = feeds
+    assert feed["images"].shape == (1, 2, 3)
+    assert feed["size"].tolist() == [640, 480]
+
+
+def test_one_more_leading_axis_is_a_stack() -> None:
+    feeds = load_feeds({"images": X, "size": SIZE}, model_of())
+    assert (len(feeds), feeds.names) == (4, ["feed[0]", "feed[1]", "feed[2]", "feed[3]"])
+    for again in range(2):
+        read = list(feeds)
+        assert [feed["images"].shape for feed in read] == [(1, 2, 3)] * 4, again
+        np.testing.assert_array_equal(np.stack([feed["size"] for feed in read]), SIZE)
+
+
+def test_a_batch_is_one_feed_and_may_stand_beside_a_stack_of_one() -> None:
+    feeds = load_feeds({"images": X[:, 0], "size": SIZE[:1]}, model_of())
+    (feed,) = feeds
+    assert (feed["images"].shape, feed["size"].shape) == ((4, 2, 3), (2,))
+
+
+def test_scalars_and_empty_arrays() -> None:
+    feeds = load_feeds({"x": np.float32(3), "e": np.zeros(0, np.float32)}, scalar_model())
+    (feed,) = feeds
+    assert (feed["x"].shape, feed["x"].item(), feed["e"].shape) == ((), 3, (0,))
+    first, second = load_feeds({"x": np.float32([3, 4]), "e": np.zeros((2, 0), np.float32)}, scalar_model())
+    assert isinstance(second["x"], np.ndarray)
+    assert (first["x"].shape, second["x"].item(), second["e"].shape) == ((), 4, (0,))
+
+
+def test_a_rank_that_is_not_known_takes_arrays_as_they_stand() -> None:
+    model = model_of()
+    model.graph.inputs[0].shape = None
+    (feed,) = load_feeds({"images": X, "size": SIZE[0]}, model)
+    assert feed["images"].shape == X.shape
+
+
+def test_inputs_with_a_default_may_be_left_out_and_may_be_given() -> None:
+    text = "(float[2] x, float[2] w) => (float[2] y) <float[2] w = {1.0, 2.0}> { y = Add(x, w) }"
+    x = np.ones(2, np.float32)
+    assert [list(feed) for feed in load_feeds({"x": x}, model_of(text))] == [["x"]]
+    assert [list(feed) for feed in load_feeds({"x": x, "w": x}, model_of(text))] == [["x", "w"]]
+
+
+def test_a_model_without_inputs_has_one_feed() -> None:
+    assert list(load_feeds({}, model_of("() => (float[1] y) { y = Constant<value_floats = [1.0]>() }"))) == [{}]
+
+
+def test_a_list_of_dicts() -> None:
+    dicts = [{"images": X[0], "size": SIZE[0]}, {"images": X[1:3], "size": SIZE[1:3]}]
+    feeds = load_feeds(dicts, model_of())
+    assert feeds.names == ["feed[0]", "feed[1][0]", "feed[1][1]"]
+    np.testing.assert_array_equal([feed["size"] for feed in feeds], SIZE[:3])
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_file_and_a_folder_of_files(save: Any, tmp_path: Path) -> None:
+    save(tmp_path / "b.npz", images=X[:2], size=SIZE[:2])
+    save(tmp_path / "a.npz", images=X[2], size=SIZE[2])
+    (tmp_path / "notes.txt").write_text("not data")
+    feeds = load_feeds(tmp_path, model_of())
+    assert feeds.names == ["a", "b[0]", "b[1]"]
+    assert [feed["size"].tolist() for feed in feeds] == [[3, 4], [640, 480], [1, 2]]
+    assert load_feeds(str(tmp_path / "b.npz"), model_of()).names == ["b[0]", "b[1]"]
+
+
+def test_a_folder_is_read_one_file_at_a_time(tmp_path: Path) -> None:
+    """The arrays of a file are read when its turn comes: what went missing meanwhile is missed only then."""
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", images=X[0], size=SIZE[0])
+    feeds = iter(load_feeds(tmp_path, model_of()))
+    (tmp_path / "b.npz").write_bytes(b"PK")
+    next(feeds)
+    with raises("file-unreadable", tmp_path / "b.npz"):
+        next(feeds)
+
+
+def test_faults_of_files(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    expect(faults(empty)[0], "file-missing", empty, ".npz")
+    expect(faults(tmp_path / "absent.npz")[0], "file-missing", tmp_path / "absent.npz", "JSON")
+    (tmp_path / "text.npz").write_text("hello")
+    expect(faults(tmp_path / "text.npz")[0], "file-unreadable", tmp_path / "text.npz", ".npz", "JSON", "5 bytes")
+    np.savez(tmp_path / "pickled.npz", images=np.array([{"a": 1}], dtype=object))
+    expect(faults(tmp_path / "pickled.npz")[0], "file-unreadable", tmp_path / "pickled.npz", "'images.npy'", "pickled")
+    np.savez(tmp_path / "whole.npz", images=X[0], size=SIZE[0])
+    half = (tmp_path / "whole.npz").read_bytes()[:150]
+    (tmp_path / "half.npz").write_bytes(half)
+    expect(faults(tmp_path / "half.npz")[0], "file-unreadable", tmp_path / "half.npz", "150 bytes")
+    (fault,) = faults(3)
+    expect(fault, "wrong-type", ".npz", "JSON", "dict", "int")
+
+
+# --- faults of arrays -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_file", "in_directory", "value", "said"),
+    [(6, 8, 1, "encrypted"), (8, 10, 99, "compression")],
+    ids=["encrypted", "packed by another method"],
+)
+def test_archives_that_zipfile_does_not_read(
+    tmp_path: Path, in_file: int, in_directory: int, value: int, said: str
+) -> None:
+    """Flags and method of its one member, in the member's header and in the directory."""
+    path = tmp_path / "a.npz"
+    np.savez(path, images=X[0])
+    archive = bytearray(path.read_bytes())
+    archive[in_file] = archive[archive.index(b"PK\x01\x02") + in_directory] = value
+    path.write_bytes(bytes(archive))
+    expect(faults(path)[0], "file-unreadable", path, ".npz", said)
+
+
+def test_all_faults_are_reported_together() -> None:
+    found = faults({"images": X[0].astype(np.float64), "image": X, "size": SIZE[0].astype(np.int32)})
+    assert [codes_in(fault) for fault in found] == [["wrong-dtype"], ["wrong-name"], ["wrong-dtype"]]
+    expect(found[0], None, "feed", "'images'", "float32 [N, 2, 3]", "float64 [1, 2, 3]")
+    expect(found[1], None, "feed", "'image'", "'images', 'size'")
+    expect(found[2], None, "feed", "'size'", "int64 [2]", "int32 [2]")
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2, 4), (5, 1, 2, 4), (1, 1, 1, 2, 3), ()])
+def test_wrong_shapes(shape: tuple[int, ...]) -> None:
+    (fault,) = faults({"images": np.zeros(shape, np.float32), "size": SIZE[0]})
+    expect(fault, "wrong-shape", "feed", "'images'", "float32 [N, 2, 3]", f"float32 {list(shape)}")
+
+
+def test_missing_inputs_and_unequal_counts() -> None:
+    (fault,) = faults({"images": X})
+    expect(fault, "missing-key", "feed", "'size'", "int64 [2]")
+    (fault,) = faults({"images": X, "size": SIZE[:3]})
+    expect(fault, "wrong-shape", "feed", "{'images': 4, 'size': 3}")
+    (fault,) = faults({"images": X, "size": SIZE[0]})
+    expect(fault, "wrong-shape", "feed", "{'images': 4, 'size': 1}")
+
+
+def test_no_samples() -> None:
+    for nothing in ({"images": X[:0], "size": SIZE[:0]}, []):
+        (fault,) = faults(nothing)
+        expect(fault, "too-few-samples")
+
+
+def test_objects_swapped_bytes_and_inputs_that_are_no_tensors() -> None:
+    expect(faults({"images": np.array([None]), "size": SIZE[0]})[0], "wrong-dtype", "'images'", "Python")
+    expect(faults({"images": X[0].astype(">f4"), "size": SIZE[0]})[0], "wrong-dtype", "'images'", "float32", ">f4")
+    text = "(seq(float[N]) s, int64 i) => (float[N] y) { y = SequenceAt(s, i) }"
+    expect(faults({"s": X, "i": np.int64(0)}, text)[0], "not-supported", "'s'", "Sequence")
+
+
+def test_many_faults_are_cut() -> None:
+    found = faults([{"images": X[0]}] * 30)
+    assert len(found) == 21
+    expect(found[-1], None, 10)
+
+
+def test_every_file_of_a_folder_is_checked(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", images=X[0])
+    np.savez(tmp_path / "b.npz", size=SIZE[0])
+    (tmp_path / "c.npz").write_text("hello")
+    assert [line.split(":")[0].rsplit("/", 1)[-1] for line in faults(tmp_path)] == ["c.npz", "a", "b"]
+
+
+def test_strings() -> None:
+    text = "(string[N] s) => (string[N] y) { y = Identity(s) }"
+    (feed,) = load_feeds({"s": np.array(["a", "bc"])}, model_of(text))
+    assert feed["s"].tolist() == ["a", "bc"]
+    (feed,) = load_feeds({"s": np.array(["a", "bc"], object)}, model_of(text))
+    expect(faults({"s": np.zeros(2, np.float32)}, text)[0], "wrong-dtype", "'s'", "string [N]", "float32 [2]")
+
+
+# --- Polygraphy -------------------------------------------------------------------------------------------------------
+
+# What save_json of Polygraphy 0.53 writes for [{"images": float32 zeros [1, 1, 1]}].
+POLYGRAPHY = """[
+    {
+        "images": {
+            "array": "k05VTVBZAQB2AHsnZGVzY3InOiAnPGY0JywgJ2ZvcnRyYW5fb3JkZXInOiBGYWxzZSwgJ3NoYXBlJzogKDEsIDEsIDEpLCB9ICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgIAoAAAAA",
+            "polygraphy_class": "ndarray"
+        }
+    }
+]"""  # noqa: E501
+ONE = "(float[N,1,1] images) => (float[N,1,1] y) { y = Relu(images) }"
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def encoded(array: np.ndarray) -> dict[str, str]:
+    return {"array": base64.b64encode(npy(array)).decode(), "polygraphy_class": "ndarray"}
+
+
+def written(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_polygraphys_own_file(tmp_path: Path) -> None:
+    feeds = load_feeds(written(tmp_path / "p.json", POLYGRAPHY), model_of(ONE))
+    assert feeds.names == ["p[0]"]
+    assert [feed["images"].tolist() for feed in feeds] == [[[[0.0]]]]
+
+
+def test_every_array_that_polygraphy_ever_wrote(tmp_path: Path) -> None:
+    half = np.full((1, 1, 1), 0.5, np.float32)
+    archive = io.BytesIO()
+    np.savez(archive, half)
+    variants = [
+        encoded(half),
+        {"values": encoded(half), "polygraphy_class": "LazyArray"},
+        {"array": npy(half).decode("latin-1"), "__polygraphy_encoded_ndarray": "constants.LEGACY"},
+        {"array": base64.b64encode(archive.getvalue()).decode(), "polygraphy_class": "ndarray"},
+        [[[0.5]]],
+    ]
+    path = written(tmp_path / "p.json", [{"images": variant} for variant in variants])
+    assert [feed["images"].tolist() for feed in load_feeds(path, model_of(ONE))] == [half.tolist()] * len(variants)
+    (feed,) = load_feeds(written(tmp_path / "q.json", {"images": encoded(half)}), model_of(ONE))
+    assert feed["images"].dtype == np.float32
+
+
+def test_numbers_take_the_type_of_their_input_but_never_lose_their_kind(tmp_path: Path) -> None:
+    text = "(int64[2] i, bool[1] b, float[E] e) => (int64[2] y) { y = Neg(i) }"
+    path = written(tmp_path / "p.json", [{"i": [1, 2], "b": [True], "e": []}])
+    (feed,) = load_feeds(path, model_of(text))
+    assert [feed[name].dtype.name for name in "ibe"] == ["int64", "bool", "float32"]
+    path = written(tmp_path / "p.json", [{"i": [1.5, 2], "b": [1], "e": [True]}])
+    types = (("'i'", "int64 [2]", "float64 [2]"), ("'b'", "bool [1]", "int64 [1]"), ("'e'", "float32 [E]", "bool [1]"))
+    for fault, facts in zip(faults(path, text), types, strict=True):
+        expect(fault, "wrong-dtype", *facts)
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "facts"),
+    [
+        ("[", "file-unreadable", ["p.json", "JSON"]),
+        ("3", "wrong-file", ["p.json"]),
+        ({"lst": [], "polygraphy_class": "RunResults"}, "wrong-file", ["p.json", "RunResults"]),
+        (
+            [{"images": {"tensor": "AA", "polygraphy_class": "Tensor"}}],
+            "file-unreadable",
+            ["p[0]", "'images'", "Tensor", "numpy"],
+        ),
+        ([{"images": {"array": "AAAA", "polygraphy_class": "ndarray"}}], "file-unreadable", ["p[0]", "'images'"]),
+        ([{"images": {"array": 3, "polygraphy_class": "ndarray"}}], "file-unreadable", ["p[0]", "'images'", "int"]),
+        ([{"images": [[[1.0], [1.0, 2.0]]]}], "file-unreadable", ["p[0]", "'images'"]),
+        ([{"images": [[1.0]]}], "wrong-shape", ["p[0]", "'images'", "float32 [N, 1, 1]", "float32 [1, 1]"]),
+        ([], "too-few-samples", []),
+    ],
+)
+def test_bad_json(content: Any, code: str, facts: list[str], tmp_path: Path) -> None:
+    expect(faults(written(tmp_path / "p.json", content), ONE)[0], code, *facts)

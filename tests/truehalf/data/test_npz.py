@@ -1,0 +1,149 @@
+"""Arrays from .npz: rows as samples, read one at a time, never in two purposes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stages.inputs import fingerprint_data
+from tests.conftest import composed
+from tests.messages import expect, raises
+from truehalf.config.schema import Config
+from truehalf.config.validate import validate
+from truehalf.data import npz
+from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+
+ROWS = TRACE_SAMPLES + 8
+SPEC = {
+    "inputs": [
+        {"name": "x", "dtype": "float32", "shape": ["batch", 2, "width"], "kind": "tensor"},
+        {"name": "n", "dtype": "int64", "shape": ["batch"], "kind": "tensor"},
+    ],
+    "class_names": [],
+}
+
+
+def config_of(file: Path | str, calibration: int = 3, verification: int = 5) -> Config:
+    counts = [f"data.calibration_samples={calibration}", f"data.verification_samples={verification}"]
+    return validate(composed("data=npz", f"data.file={file}", *counts))
+
+
+def arrays(rows: int = ROWS, first: int = 0) -> dict[str, np.ndarray]:
+    numbers = np.arange(first, first + rows)
+    return {"x": np.float32(numbers)[:, None, None] + np.zeros((2, 3), np.float32), "n": numbers}
+
+
+def all_samples(config: Config, root: Path) -> list[Any]:
+    groups = [trace_samples(config, TRACE_SAMPLES, root, SPEC)]
+    groups += [calibration_samples(config, root, SPEC), verification_samples(config, root, SPEC)]
+    return [sample for group in groups for sample in group]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_each_row_of_a_file_is_a_sample_of_one_purpose(save: Any, tmp_path: Path) -> None:
+    save(tmp_path / "all.npz", **arrays())
+    samples = all_samples(config_of("all.npz"), tmp_path)
+    assert sorted(int(sample.feeds["n"]) for sample in samples) == list(range(ROWS))
+    for sample in samples:
+        number = int(sample.feeds["n"])
+        assert sample.name == f"all[{number}]" and sample.feeds["x"].shape == (2, 3)
+        assert (sample.feeds["x"] == number).all() and sample.boxes is None
+
+
+def test_a_folder_is_its_files_and_the_same_file_twice_is_one(tmp_path: Path) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for first in range(0, ROWS, 8):
+        np.savez(folder / f"from{first:02}.npz", **arrays(8, first))
+    (folder / "again.npz").write_bytes((folder / "from08.npz").read_bytes())
+    samples = all_samples(config_of("samples"), tmp_path)
+    assert sorted(int(sample.feeds["n"]) for sample in samples) == list(range(ROWS))
+    found, left_out = fingerprint_data(config_of("samples"), tmp_path)
+    assert list(left_out.values()) == [["from08.npz (as again.npz)"]]
+    files = {entry["file"] for each in found.values() for entry in each["files"]}
+    assert files == {"again.npz", "from00.npz", "from16.npz"}
+    assert all(len(each["files"]) <= 3 for each in found.values()), "each file once, however many rows it has"
+
+
+def test_rows_come_forward_and_again_and_in_any_order(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x=np.asfortranarray(arrays()["x"]), n=arrays()["n"])
+    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
+    assert drawn.names == [f"all[{row}]" for row in range(ROWS)]
+    for order in (range(ROWS), reversed(range(ROWS)), (3, 3, 0, 20)):
+        for row in order:
+            made = drawn[row].arrays
+            assert made["n"] == row and (made["x"] == row).all() and made["x"].flags.c_contiguous
+
+
+def test_a_row_is_its_own_memory(tmp_path: Path) -> None:
+    """Rows that shared a buffer would all be the last one."""
+    np.savez(tmp_path / "all.npz", **arrays())
+    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
+    first, second = drawn[0].arrays["x"], drawn[1].arrays["x"]
+    assert (first == 0).all() and (second == 1).all()
+    first[:] = 9  # and may be written to
+
+
+def test_the_same_row_in_two_purposes_is_refused(tmp_path: Path) -> None:
+    repeated = {name: np.concatenate([array, array]) for name, array in arrays().items()}
+    np.savez(tmp_path / "all.npz", **repeated)
+    with raises("given-twice") as caught:
+        fingerprint_data(config_of("all.npz", 12, 20), tmp_path)
+    first, second = re.findall(r"all\[\d+\] \((\w+)\)", str(caught.value))[:2]
+    assert first != second, "both, each with its purpose"
+
+
+def faults(tmp_path: Path, file: str = "all.npz") -> str:
+    with raises(None) as error:
+        all_samples(config_of(file), tmp_path)
+    return str(error.value).replace(f"{tmp_path}/", "")
+
+
+def test_faults_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "all.npz"
+    expect(faults(tmp_path), "file-missing", "data.file", path.name)
+    (tmp_path / "empty").mkdir()
+    expect(faults(tmp_path, "empty"), "file-missing", "data.file", "empty", ".npz")
+    np.savez(path, **arrays(6))
+    counts = [6, ROWS, f"{TRACE_SAMPLES} trace", "3 calibration", "5 verification"]
+    expect(faults(tmp_path), "too-few-samples", path.name, *counts)
+    np.savez(path, x=arrays()["x"], n=arrays(3)["n"])
+    expect(faults(tmp_path), "wrong-shape", path.name, "axis 0", f"{{'x': {ROWS}, 'n': 3}}")
+    np.savez(path, x=np.float32(1))
+    expect(faults(tmp_path), "wrong-shape", path.name, "{'x': None}")
+    np.savez(path, x=np.array([{}] * ROWS, object))
+    expect(faults(tmp_path), "file-unreadable", path.name, "'x.npy'", "pickled")
+    path.write_bytes(b"no archive")
+    expect(faults(tmp_path), "file-unreadable", "data.file", path.name)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "facts"),
+    [
+        ({"x": np.zeros((ROWS, 2, 3))}, "wrong-dtype", ["'x'", "float32 [2, 'width']", "float64 [2, 3]"]),
+        ({"x": np.zeros((ROWS, 3, 3), np.float32)}, "wrong-shape", ["'x'", "float32 [2, 'width']", "float32 [3, 3]"]),
+        ({"x": np.zeros((ROWS, 2), np.float32)}, "wrong-shape", ["'x'", "float32 [2, 'width']", "float32 [2]"]),
+        ({"y": np.zeros(ROWS)}, "wrong-name", ["x, n", "x, n, y"]),
+    ],
+)
+def test_arrays_that_do_not_fit_the_model(
+    changed: dict[str, np.ndarray], code: str, facts: list[str], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "all.npz", **arrays() | changed)
+    expect(faults(tmp_path), code, "all", *facts)
+
+
+def test_a_file_that_breaks_off_is_named(tmp_path: Path) -> None:
+    np.savez_compressed(
+        tmp_path / "all.npz", x=np.random.default_rng(0).random((ROWS, 2, 300), np.float32), n=arrays()["n"]
+    )
+    drawn = npz.drawn(config_of("all.npz"), tmp_path, "verification", 0, ROWS)
+    broken = bytearray((tmp_path / "all.npz").read_bytes())
+    broken[3000:9000] = bytes(6000)
+    (tmp_path / "all.npz").write_bytes(bytes(broken))
+    with raises("file-unreadable", tmp_path / "all.npz"):
+        list(drawn)

@@ -1,0 +1,87 @@
+"""Folders of pictures as feeds: whole, or refused with everything that is wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from PIL import Image
+
+from tests.messages import expect, raises
+from truehalf.data.pictures import load_pictures
+from truehalf.data.preprocessing import preprocessing_of
+
+
+def model_of(inputs: str = "float[N,3,8,16] images") -> ir.Model:
+    text = (
+        f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (float[K] y) {{ y = Constant<value_floats=[1.0]>() }}'
+    )
+    return ir.from_onnx_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i, name in enumerate(("b.png", "a.jpg", "deep/c.png", "d.png", "e.png")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (20, 10), (i * 40, 0, 0)).save(tmp_path / name)
+    return tmp_path
+
+
+PLAIN = preprocessing_of({})
+
+
+def test_pictures_come_in_the_order_of_their_names_in_batches(folder: Path) -> None:
+    feeds = load_pictures(folder, model_of(), PLAIN, batch=2)
+    assert feeds.names == ["a.jpg", "b.png", "d.png", "deep/c.png", "e.png"] and len(feeds) == 3
+    for _ in range(2):
+        assert [feed["images"].shape for feed in feeds] == [(2, 3, 8, 16), (2, 3, 8, 16), (1, 3, 8, 16)]
+    assert feeds.left_out == {} and feeds.preprocessing.size == [8, 16]
+
+
+def test_the_inputs_type_is_served(folder: Path) -> None:
+    (feed, *_) = load_pictures(folder, model_of("float16[N,3,8,16] images"), PLAIN, batch=2)
+    assert feed["images"].dtype == np.float16
+    (feed, *_) = load_pictures(
+        folder, model_of("uint8[N,8,16,3] x"), preprocessing_of({"range": [0, 255], "layout": "NHWC"}), 2
+    )
+    assert feed["x"].dtype == np.uint8 and feed["x"].shape == (2, 8, 16, 3)
+
+
+def test_corrupt_pictures_are_all_named_and_left_out_on_demand(folder: Path) -> None:
+    (folder / "b.png").write_bytes((folder / "b.png").read_bytes()[:40])
+    (folder / "deep/c.png").write_bytes(b"")
+    with raises("file-unreadable", "2 of 5", "skip_corrupt") as error:
+        load_pictures(folder, model_of(), PLAIN, 2)
+    for line, name in zip(str(error.value).splitlines()[1:], ("b.png", "deep/c.png"), strict=True):
+        expect(line, "file-unreadable", folder / name)
+    feeds = load_pictures(folder, model_of(), PLAIN, 2, skip_corrupt=True)
+    assert feeds.names == ["a.jpg", "d.png", "e.png"] and sum(len(feed["images"]) for feed in feeds) == 3
+    assert list(feeds.left_out) == ["b.png", "deep/c.png"]
+
+
+def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
+    for path in folder.rglob("*.*g"):
+        path.write_bytes(b"no")
+    with raises("file-unreadable", f"{folder}:", "its 5"):
+        load_pictures(folder, model_of(), PLAIN, 2, skip_corrupt=True)
+    (tmp_path / "empty").mkdir()
+    with raises("file-missing", tmp_path / "empty", ".png"):
+        load_pictures(tmp_path / "empty", model_of(), PLAIN, 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "keys", "code", "facts"),
+    [
+        ("float[N,3,8,16] a, int64[N,2] b", {}, "not-supported", ["'a', 'b'", ".npz"]),
+        ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "INT64"]),
+        ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),
+        ("float[N,3,h,w] a", {}, "needs-value", ["'a'", "size: [height, width]"]),
+        ("float[N,3,8,16] a", {"size": [16, 8]}, "wrong-shape", ["NCHW", "'a'", "height 8", 16]),
+        ("float[N,1,8,16] a", {}, "wrong-shape", ["NCHW", "'a'", "channels 1", 3]),
+        ("float[N,3,8,16] a", {"layout": "NHWC", "size": [3, 8]}, "wrong-shape", ["NHWC", "'a'", "channels 16", 3]),
+        ("uint8[N,3,8,16] a", {}, "in-conflict", ["'a'", "uint8", "range [0, 255]", "mean", "std"]),
+    ],
+)
+def test_what_does_not_fit_the_input(folder: Path, inputs: str, keys: dict, code: str, facts: list[object]) -> None:
+    with raises(code, *facts):
+        load_pictures(folder, model_of(inputs), preprocessing_of(keys), 2)

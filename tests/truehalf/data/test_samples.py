@@ -1,0 +1,253 @@
+"""trace, calibrate and verify never share a sample."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import PICTURES, SPEC, composed
+from tests.messages import expect, raises
+from truehalf.config.schema import Config
+from truehalf.config.validate import ConfigErrors, validate
+from truehalf.data.samples import (
+    TRACE_SAMPLES,
+    adversarial_samples,
+    batches,
+    calibration_samples,
+    readable,
+    stacked,
+    trace_samples,
+    verification_samples,
+)
+
+
+def digits_config() -> Config:
+    return validate(composed("data.calibration_samples=5", "data.verification_samples=7"))
+
+
+def folder_config(folder: Path) -> Config:
+    for number in range(TRACE_SAMPLES + 12):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(folder / f"{number}.png")
+    counts = ["data.calibration_samples=5", "data.verification_samples=7"]
+    return validate(composed("data=images", f"data.folder={folder}", *counts))
+
+
+@pytest.mark.parametrize("source", ["digits", "images"])
+def test_the_three_are_disjoint_and_counted(source: str, tmp_path: Path) -> None:
+    config = digits_config() if source == "digits" else folder_config(tmp_path)
+    groups = [trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC)]
+    groups += [calibration_samples(config, tmp_path, SPEC), verification_samples(config, tmp_path, SPEC)]
+    assert [len(group) for group in groups] == [TRACE_SAMPLES, 5, 7]
+    names = [sample.name for group in groups for sample in group]
+    assert len(set(names)) == len(names)
+
+
+def test_how_many_all_three_need_is_said_where_there_are_too_few(tmp_path: Path) -> None:
+    config = folder_config(tmp_path)
+    for number in range(TRACE_SAMPLES + 1):
+        (tmp_path / f"{number}.png").unlink()
+    counts = [11, 28, "16 trace", "5 calibration", "7 verification"]
+    for samples in (calibration_samples, verification_samples):
+        with raises("too-few-samples", tmp_path, *counts, "data.calibration_samples", "data.verification_samples"):
+            samples(config, tmp_path, SPEC)
+
+
+@pytest.mark.parametrize("held", [12, 13, 20, 27])
+def test_trace_takes_those_of_calibrate_where_there_are_none_of_its_own(held: int, tmp_path: Path) -> None:
+    config = folder_config(tmp_path)
+    for number in range(TRACE_SAMPLES + 12 - held):
+        (tmp_path / f"{number}.png").unlink()
+    trace = trace_samples(config, TRACE_SAMPLES, tmp_path, SPEC).names
+    calibration, verification = (
+        samples(config, tmp_path, SPEC).names for samples in (calibration_samples, verification_samples)
+    )
+    assert trace == calibration and len(calibration) == 5
+    assert len(verification) == 7 and not set(verification) & set(calibration)
+
+
+@pytest.mark.parametrize(
+    ("held", "calibration", "verification"),
+    [
+        (1, 1, 1),
+        (2, 1, 1),
+        (3, 1, 2),
+        (5, 2, 3),
+        (40, 13, 27),
+        (95, 32, 63),
+        (96, 32, 64),
+        (111, 32, 64),
+        (112, 32, 64),
+    ],
+)
+def test_any_number_of_samples_is_shared_out(held: int, calibration: int, verification: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", images=np.random.default_rng(0).random((held, 1), np.float32))
+    config = validate(composed("data=npz", "data.file=x.npz"))
+    spec = {"inputs": [{"name": "images", "kind": "tensor", "dtype": "float32", "shape": ["n", 1]}], "class_names": []}
+    groups = [
+        set(samples.names)
+        for samples in (
+            trace_samples(config, TRACE_SAMPLES, tmp_path, spec),
+            calibration_samples(config, tmp_path, spec),
+            verification_samples(config, tmp_path, spec),
+        )
+    ]
+    assert [len(group) for group in groups[1:]] == [calibration, verification]
+    assert groups[0] and (held == 1 or not (groups[0] | groups[1]) & groups[2])
+    assert held >= 112 or groups[0] <= groups[1]
+    one = validate(composed("data=npz", "data.file=x.npz", "data.verification_samples=1"))
+    assert len(verification_samples(one, tmp_path, spec)) == 1
+    assert len(calibration_samples(one, tmp_path, spec)) == max(1, min(32, held - 1))
+
+
+def test_samples_of_two_shapes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "arrays").mkdir()
+    for length in (3, 4):
+        np.savez(tmp_path / f"arrays/{length}.npz", x=np.zeros((1, length), np.float32))
+    spec = {"inputs": [{"name": "x", "kind": "tensor", "dtype": "float32", "shape": ["n", "t"]}], "class_names": []}
+    config = validate(composed("data=npz", "data.file=arrays"))
+    two = [calibration_samples(config, tmp_path, spec)[0], verification_samples(config, tmp_path, spec)[0]]
+    with raises("wrong-shape", "'x'", "[3]", "[4]"):
+        stacked(two)
+
+
+def test_samples_are_what_the_model_reads() -> None:
+    sample = verification_samples(digits_config(), Path("unused"), SPEC)[2]
+    image = sample.feeds["images"]
+    assert image.shape == (3, 128, 128) and image.dtype == np.float32 and image.max() <= 1
+    assert sample.boxes is not None and sample.labels is not None
+
+
+def test_batches_cover_everything_once() -> None:
+    samples = verification_samples(digits_config(), Path("unused"), SPEC)
+    groups = list(batches(samples, 3))
+    assert [len(group) for group in groups] == [3, 3, 1]
+    assert stacked(groups[0])["images"].shape == (3, 3, 128, 128)
+    assert [s.name for group in groups for s in group] == [s.name for s in samples]
+
+
+def test_adversarial_samples_stand_at_the_rim_of_the_range() -> None:
+    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), SPEC)}
+    assert list(made) == ["adversarial/white", "adversarial/black", "adversarial/noise"]
+    assert all(image.shape == (3, 128, 128) and image.dtype == np.float32 for image in made.values())
+    assert made["adversarial/white"].min() == 1 and made["adversarial/black"].max() == 0
+    noise = made["adversarial/noise"]
+    assert set(np.unique(noise)) == {0, 1} and 0.45 < noise.mean() < 0.55
+    again = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), SPEC)}
+    assert np.array_equal(noise, again["adversarial/noise"])
+
+
+def spec_of(**keys: object) -> dict[str, Any]:
+    return SPEC | {"inputs": [PICTURES[0] | keys]}
+
+
+def test_adversarial_samples_go_through_the_models_own_preprocessing() -> None:
+    """White is white in every range, order and layout, and the rim is that of the normalised input."""
+    statistics = {"mean": [10, 20, 30], "std": [1, 2, 4], "where": "before the graph"}
+    outside = spec_of(
+        channels="BGR", range=[0, 255], layout="NHWC", normalization=statistics, shape=["batch", 128, 128, 3]
+    )
+    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), outside)}
+    white, black = made["adversarial/white"], made["adversarial/black"]
+    assert white.shape == (128, 128, 3) and white[5, 7].tolist() == [245, 235 / 2, 225 / 4]
+    assert black[5, 7].tolist() == [-10, -10, -7.5]
+    noise = made["adversarial/noise"]
+    for channel in range(3):
+        assert set(np.unique(noise[..., channel])) == {white[0, 0, channel], black[0, 0, channel]}
+    inside = spec_of(range=[0, 255], normalization=statistics | {"where": "inside the graph"}, dtype="uint8")
+    made = {sample.name: sample.feeds["images"] for sample in adversarial_samples(digits_config(), inside)}
+    assert made["adversarial/white"].dtype == np.uint8 and (made["adversarial/white"] == 255).all()
+    boxed = {s.name: s.feeds["images"] for s in adversarial_samples(digits_config(), spec_of(resize="letterbox"))}
+    assert boxed["adversarial/white"].min() == 1, "as large as the input: no grey beside it"
+
+
+def test_models_without_pictures_have_no_adversarial_samples() -> None:
+    tensor = {"name": "x", "dtype": "float32", "shape": ["batch", 4], "kind": "tensor"}
+    assert adversarial_samples(digits_config(), SPEC | {"inputs": [tensor]}) == []
+    assert adversarial_samples(digits_config(), SPEC | {"inputs": [*PICTURES, tensor]}) == []
+
+
+def test_a_size_of_the_picture_goes_in_beside_it() -> None:
+    size = {"name": "orig_target_sizes", "dtype": "int64", "shape": ["batch", 2], "kind": "picture_size"}
+    spec = SPEC | {"inputs": [*PICTURES, size]}
+    for sample in (
+        verification_samples(digits_config(), Path("unused"), spec)[0],
+        *adversarial_samples(digits_config(), spec),
+    ):
+        assert sample.feeds["orig_target_sizes"].tolist() == [128, 128]
+        assert sample.feeds["orig_target_sizes"].dtype == np.int64
+
+
+def test_scenes_in_bgr_and_nhwc_are_the_same_scenes() -> None:
+    plain = verification_samples(digits_config(), Path("unused"), SPEC)[1].feeds["images"]
+    turned = spec_of(channels="BGR", layout="NHWC", shape=["batch", 128, 128, 3])
+    other = verification_samples(digits_config(), Path("unused"), turned)[1].feeds["images"]
+    assert np.array_equal(other, plain.transpose(1, 2, 0)[..., ::-1])
+
+
+def test_scenes_of_another_size_and_square_alone() -> None:
+    size = ["model.image_size=[256,256]", "trace.input_shape=[2,3,256,256]"]
+    sample = verification_samples(validate(composed(*size)), Path("unused"), spec_of(size=[256, 256]))[2]
+    assert sample.feeds["images"].shape == (3, 256, 256) and sample.boxes is not None
+    with raises("wrong-shape", "model.image_size", "[128, 256]", error=ConfigErrors):
+        validate(composed("model.image_size=[128,256]"))
+    unknown = validate(composed("model.image_size=[null,null]", "trace.input_shape=[2,3,null,null]"))
+    with raises("needs-value", "model.image_size"):
+        verification_samples(unknown, Path("unused"), SPEC)
+
+
+def test_scenes_have_no_labels_for_a_model_whose_classes_are_not_digits() -> None:
+    config = validate(composed("model.classes=null", "data.verification_samples=1"))
+    (sample,) = verification_samples(config, Path("unused"), SPEC | {"class_names": ["person", "bicycle"]})
+    assert sample.boxes is None and sample.labels is None
+
+
+def test_noise_is_seeded_and_its_purposes_are_disjoint() -> None:
+    config = validate(composed("data=random", "data.calibration_samples=3", "data.verification_samples=3"))
+    groups = [make(config, Path("unused"), SPEC) for make in (calibration_samples, verification_samples)]
+    images = [sample.feeds["images"].tobytes() for group in groups for sample in group]
+    assert len(set(images)) == 6
+    assert images[0] == calibration_samples(config, Path("unused"), SPEC)[0].feeds["images"].tobytes()
+    other = validate(composed("data=random", "data.seed=1"))
+    assert images[0] != calibration_samples(other, Path("unused"), SPEC)[0].feeds["images"].tobytes()
+    image = groups[0][0].feeds["images"]
+    assert 0 <= image.min() < 0.01 and 0.99 < image.max() <= 1 and 0.49 < image.mean() < 0.51
+
+
+def test_names_are_known_without_reading(tmp_path: Path) -> None:
+    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    for path in samples.paths:
+        path.write_bytes(b"no picture")
+    assert samples.names == [path.name for path in samples.paths]
+    assert samples.without(samples.paths[:2]).names == samples.names[2:]
+
+
+def test_a_corrupt_picture_is_named_and_the_rest_kept(tmp_path: Path) -> None:
+    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    broken = samples.paths[2]
+    broken.write_bytes(broken.read_bytes()[:40])
+    with raises("file-unreadable", broken):
+        list(samples)
+    kept, left_out = readable(samples)
+    assert [sample.name for sample in kept] == [path.name for path in samples.paths if path != broken]
+    (reason,) = left_out
+    expect(reason, "file-unreadable", broken)
+
+
+def test_whole_samples_are_left_alone(tmp_path: Path) -> None:
+    for samples in (
+        verification_samples(digits_config(), tmp_path, SPEC),
+        verification_samples(folder_config(tmp_path), tmp_path, SPEC),
+    ):
+        kept, left_out = readable(samples)
+        assert len(kept) == 7 and left_out == []
+
+
+def test_nothing_but_corrupt_pictures_is_an_error(tmp_path: Path) -> None:
+    samples = verification_samples(folder_config(tmp_path), tmp_path, SPEC)
+    for path in samples.paths:
+        path.write_bytes(b"no picture")
+    with raises("file-unreadable", samples.paths[0]) as error:
+        readable(samples)
+    expect(str(error.value).replace(str(tmp_path), ""), None, 7)

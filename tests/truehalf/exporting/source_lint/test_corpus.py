@@ -1,0 +1,41 @@
+"""What the cases of the corpus are found to be, and that each rule has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.corpus import CASES
+from tests.truehalf.exporting.source_lint.linting import rules
+from truehalf.exporting.source_lint import RULES, lint_source
+
+Tensor = torch.Tensor
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_modules_are_found(name: str) -> None:
+    assert tuple(rules(CASES[name].Bad)) == CASES[name].SOURCE_RULES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_good_modules_are_clean(name: str) -> None:
+    assert rules(CASES[name].Good) == []
+
+
+def test_each_rule_has_a_case() -> None:
+    assert {rule for case in CASES.values() for rule in case.SOURCE_RULES} == set(RULES) - {"py-not-followed"}
+
+
+def test_each_rule_has_its_section() -> None:
+    text = (Path(__file__).parents[4] / "docs" / "lint.md").read_text()
+    assert [rule for rule in RULES if f"\n## {rule}\n" not in text] == []
+
+
+def test_a_finding_says_where() -> None:
+    (finding,) = lint_source(CASES["tensor_len"].Bad)
+    assert (finding.file, finding.line) == ("tests/corpus/tensor_len.py", 18)
+    assert finding.scope == "tests.corpus.tensor_len.Bad.forward"
+    assert finding.severity == "warning" and finding.remedy == "tensor.shape[0]"
+    assert finding.link == "docs/lint.md#py-tensor-len"

@@ -1,0 +1,40 @@
+"""What a node holds and reads, with its bodies, and theirs."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from truehalf.ir.facts import bodies, read_by, with_bodies
+
+NESTED = """<ir_version: 10, opset_import: ["" : 20]>
+g (bool a, bool b, float[2] x, float[2] y, float[2] z) => (float[2] r) {
+    [outer] r = If (a) <
+        then_branch = t () => (float[2] p) {
+            [inner] p = If (b) <
+                then_branch = tt () => (float[2] x) { },
+                else_branch = te () => (float[2] q) { [deepest] q = Add(y, y) }
+            >
+        },
+        else_branch = e () => (float[2] s) { [other] s = Neg(z) }
+    >
+}"""
+
+
+def outer() -> ir.Node:
+    model = ir.from_proto(onnx.parser.parse_model(NESTED))  # the checker wants a node behind x; ONNX Runtime does not
+    (node,) = model.graph
+    return node
+
+
+def test_bodies_are_those_of_the_node_alone() -> None:
+    assert [graph.name for graph in bodies(outer())] == ["t", "e"]
+
+
+def test_nodes_inside_at_any_depth() -> None:
+    assert [node.name for node in with_bodies(outer())] == ["outer", "inner", "deepest", "other"]
+
+
+def test_an_outer_tensor_that_an_inner_body_puts_out_is_read() -> None:
+    names = {value.name for value in read_by(outer())}
+    assert {"a", "b", "x", "y", "z"} <= names and "r" not in names

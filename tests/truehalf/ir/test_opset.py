@@ -1,0 +1,217 @@
+"""Opsets raised where FP16 needs it or the caller asks, and nothing lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests.messages import expect, raises
+from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.opset import to_opset
+
+X = np.array([[-1, 0.1, 2], [3, -4, 5]], np.float32)
+LATEST = onnx.defs.onnx_opset_version()
+
+
+def parsed(opset: int, body: str, inputs: str = "float[2,3] x", outputs: str = "float[2,3] y") -> onnx.ModelProto:
+    version = 3 if opset < 9 else 4
+    return onnx.parser.parse_model(
+        f'<ir_version: {version}, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) {{ {body} }}'
+    )
+
+
+def raised(proto: onnx.ModelProto, target: int | None = None) -> tuple[onnx.ModelProto, list[str]]:
+    model, notes = to_opset(ir.from_proto(proto), target)
+    result = ir.to_proto(model)
+    onnx.checker.check_model(result, full_check=True)
+    return result, notes
+
+
+def run(proto: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
+    (result,) = ReferenceEvaluator(proto).run(None, feeds or {"x": X})
+    return np.asarray(result)
+
+
+def opset(proto: onnx.ModelProto) -> int:
+    return next(entry.version for entry in proto.opset_import if entry.domain == "")
+
+
+@pytest.mark.parametrize("source", range(7, LATEST + 1))
+def test_what_fp16_can_be_stated_in_stays(source: int) -> None:
+    model = ir.from_proto(parsed(source, "y = Relu(x)"))
+    assert to_opset(model) == (model, [])
+    assert model.graph.opset_imports == {"": source}
+
+
+@pytest.mark.parametrize("source", range(1, 7))
+def test_what_is_older_is_raised(source: int) -> None:
+    cast = 'a = Cast<to="FLOAT16">(x) b = Cast<to="float">(a)' if source < 6 else "a = Cast<to=10>(x) b = Cast<to=1>(a)"
+    result, notes = raised(
+        parsed(source, f"{cast} [last] y = Add<broadcast=1, axis=0>(b, v)", "float[2,3] x, float[2] v")
+    )
+    (note,) = notes
+    assert opset(result) == 7
+    expect(note, None, source, 7)
+    assert [node.name for node in result.graph.node][-1] == "last"
+    assert [value.name for value in result.graph.input] == ["x", "v"]
+    v = np.array([10, 20], np.float32)
+    np.testing.assert_array_equal(run(result, x=X, v=v), X.astype(np.float16).astype(np.float32) + v[:, None])
+
+
+@pytest.mark.parametrize("source", range(1, 5))
+def test_integer_attributes_of_old_become_initializers(source: int) -> None:
+    """Reshape got its shape by attribute until opset 4, and Constant held no integers until opset 8."""
+    result, _ = raised(parsed(source, "y = Reshape<shape=[3,2]>(x)", outputs="float[3,2] y"))
+    assert [node.op_type for node in result.graph.node] == ["Reshape"]
+    np.testing.assert_array_equal(run(result), X.reshape(3, 2))
+
+
+@pytest.mark.parametrize("source", range(1, LATEST + 1))
+def test_every_opset_is_raised_to_the_latest(source: int) -> None:
+    result, _ = raised(parsed(source, "a = Relu(x) b = Softmax<axis=1>(a) y = Neg(b)"), LATEST)
+    assert opset(result) == LATEST
+    positive = np.exp(np.maximum(X, 0))
+    np.testing.assert_allclose(run(result), -positive / positive.sum(1, keepdims=True), rtol=1e-6)
+
+
+def test_a_target_below_the_source_is_noted() -> None:
+    result, notes = raised(parsed(17, "y = Relu(x)"), 13)
+    assert opset(result) == 17
+    (note,) = notes
+    expect(note, None, 17, 13)
+
+
+def test_a_target_beyond_what_onnx_knows() -> None:
+    with raises("wrong-opset", f"opset {LATEST + 1}", LATEST):
+        raised(parsed(17, "y = Relu(x)"), LATEST + 1)
+
+
+TILE = "y = Tile(x, n, axis)", "float[2,3] x, float n, float axis", "float[2,6] y"
+
+
+def test_an_operator_that_cannot_be_raised_is_named() -> None:
+    with raises("wrong-opset", "opset 1", 7, 5, "Tile"):
+        raised(parsed(1, *TILE))
+
+
+ALONG_AN_AXIS = "y = Less<broadcast=1, axis=0>(x, v)", "float[2,3] x, float[2] v", "bool[2,3] y"
+
+
+def test_opset_6_is_good_enough_where_7_cannot_be_had() -> None:
+    model = ir.from_proto(parsed(6, *ALONG_AN_AXIS))
+    kept, (note,) = to_opset(model)
+    assert kept is model
+    expect(note, None, "opset 6", "Less", "axis")
+    with raises("wrong-opset", "opset 6", 8, "Less", "axis"):
+        to_opset(model, 8)
+
+
+@pytest.mark.parametrize("source", range(1, 7))
+def test_operators_that_onnx_has_no_rule_for(source: int) -> None:
+    result, _ = raised(parsed(source, "y = Less<broadcast=1>(x, v)", "float[2,3] x, float[3] v", "bool[2,3] y"), 17)
+    v = np.array([1, 0, 3], np.float32)
+    np.testing.assert_array_equal(run(result, x=X, v=v), v > X)
+
+
+def test_the_first_pad() -> None:
+    result, _ = raised(parsed(1, "y = Pad<paddings=[0,1,0,0]>(x)", outputs="float[2,4] y"), 17)
+    np.testing.assert_array_equal(run(result), np.pad(X, ((0, 0), (1, 0))))
+
+
+def test_only_other_domains() -> None:
+    text = '<ir_version: 8, opset_import: ["their": 1]> g (float[2] x) => (float[2] y) { y = their.Op(x) }'
+    model = ir.from_onnx_text(text)
+    assert to_opset(model, 20) == (model, [])
+
+
+def test_bodies_are_raised_too() -> None:
+    body = """y = If(c) <then_branch = t () => (float[1,2,3] ty) { ty = Unsqueeze<axes=[0]>(x) },
+                         else_branch = e () => (float[1,2,3] ey) { n = Neg(x) ey = Unsqueeze<axes=[0]>(n) }>"""
+    result, _ = raised(parsed(11, body, "float[2,3] x, bool c", "float[1,2,3] y"), 13)
+    np.testing.assert_array_equal(run(result, x=X, c=np.array(False)), -X[None])
+
+
+def test_functions_are_inlined() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "l": 1]> g (float[2,3] x) => (float[2,3] y) { y = l.f(x) }
+        <domain: "l", opset_import: ["": 17]> f (a) => (b) { b = Neg(a) }"""
+    result, _ = raised(onnx.parser.parse_model(text), 18)
+    assert [node.op_type for node in result.graph.node] == ["Neg"]
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    body = """[constant] k = Constant<value = float[1] {0.5}>()  [add] a = Add(x, w)  b = Mul(a, k)
+        y = If(c) <then_branch = t () => (float[300] ty) { ty = Add(b, v) },
+                   else_branch = e () => (float[300] ey) { ey = Neg(b) }>"""
+    proto = parsed(11, body, "float[300] x, bool c", "float[300] y")
+    proto.ir_version = 8
+    arrays = {name: np.random.default_rng(i).random(300, np.float32) for i, name in enumerate("wv")}
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(arrays["w"], "w"))
+    branch = proto.graph.node[3].attribute[0].g
+    branch.initializer.append(onnx.numpy_helper.from_array(arrays["v"], "v"))
+    proto.graph.node[0].attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(arrays["v"]))  # a large one
+    proto.metadata_props.add(key="stamp", value="kept")
+    onnx.save(proto, tmp_path / "in.onnx", save_as_external_data=True, location="in.data", size_threshold=0)
+    model, _ = to_opset(load_model(tmp_path / "in.onnx"), 18)
+    assert model.metadata_props == {"stamp": "kept"}
+    assert [node.name for node in model.graph][:2] == ["constant", "add"]
+    save_model(model, tmp_path / "out.onnx")
+    x = np.ones(300, np.float32)
+    expected = (x + arrays["w"]) * arrays["v"] + arrays["v"]
+    np.testing.assert_allclose(run(onnx.load(tmp_path / "out.onnx"), x=x, c=np.array(True)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kind", ["initializer", "Constant"])
+def test_sibling_bodies_may_share_names(kind: str, large: bool) -> None:
+    """Whatever has the same name, its branch gets its own back: weights, and the properties of its nodes."""
+    body = """y = If(c) <then_branch = t () => (float[n] ty) { r = Add(x, w) s = Relu(r) ty = Identity(s) },
+                         else_branch = e () => (float[n] ey) { r = Add(x, w) s = Neg(r) ey = Identity(s) }>"""
+    count = 300 if large else 3
+    proto = parsed(11, body.replace("n]", f"{count}]"), f"float[{count}] x, bool c", f"float[{count}] y")
+    proto.ir_version = 8
+    for branch, weight in zip(proto.graph.node[0].attribute, (1, 5), strict=True):
+        tensor = onnx.numpy_helper.from_array(np.full(count, weight, np.float32), "w")
+        if kind == "initializer":
+            branch.g.initializer.append(tensor)
+            branch.g.initializer.append(onnx.numpy_helper.from_array(X, f"unused_{weight}"))
+        else:
+            branch.g.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    model = ir.from_proto(proto)
+    for graph, place in zip(list(model.graphs())[1:], "te", strict=True):
+        next(node for node in graph if node.op_type == "Add").metadata_props["place"] = place
+    before = ir.to_proto(model).SerializeToString()
+    result, _ = to_opset(model, 18)
+    assert ir.to_proto(model).SerializeToString() == before
+    branches = list(result.graphs())[1:]
+    assert [node.metadata_props["place"] for graph in branches for node in graph if node.op_type == "Add"] == ["t", "e"]
+    for branch in branches:
+        assert [value.name for node in branch for value in node.outputs if node.op_type == "Add"] == ["r"]
+        assert "w" in ir.convenience.create_value_mapping(branch)
+    x = np.zeros(count, np.float32)
+    assert run(ir.to_proto(result), x=x, c=np.array(True))[0] == 1
+    assert run(ir.to_proto(result), x=x, c=np.array(False))[0] == -5
+
+
+def test_weights_that_old_files_list_among_the_inputs() -> None:
+    proto = parsed(8, "y = Add(x, w)", "float[2,3] x, float[2,3] w")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(X, "w"))
+    result, notes = raised(proto)
+    assert result.ir_version == 4 and notes == []
+    assert [value.name for value in result.graph.input] == ["x"]
+    np.testing.assert_array_equal(run(result), 2 * X)
+
+
+def test_properties_stay() -> None:
+    model = ir.from_proto(parsed(17, "y = Relu(x)"))
+    places = [model, model.graph, model.graph[0], model.graph.inputs[0], model.graph[0].outputs[0]]
+    for number, place in enumerate(places):
+        place.metadata_props["place"] = str(number)
+    result, _ = to_opset(model, 18)
+    assert result is not model
+    places = [result, result.graph, result.graph[0], result.graph.inputs[0], result.graph[0].outputs[0]]
+    assert [place.metadata_props["place"] for place in places] == list("01234")

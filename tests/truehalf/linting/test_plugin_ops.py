@@ -1,0 +1,46 @@
+"""Operators of plugins: those that are named, those that are registered, and what is assumed where neither is known."""
+
+from __future__ import annotations
+
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from tests.messages import raises
+from truehalf.linting.plugin_ops import ops_of_plugins
+from truehalf.linting.report import lint_of_trace
+
+
+def graph() -> ir.Model:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]> g (float[4] x) => (float[4] y)
+        { a = com.acme.Mine(x)  y = Relu(a) }"""
+    return ir.from_proto(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize(
+    ("plugins", "named", "registered", "expected"),
+    [
+        ([], [], None, ([], False)),
+        (["a.so"], [], None, (["com.acme::Mine"], True)),
+        (["a.so"], ["Other"], None, (["Other"], False)),
+        (["a.so"], [], {"a.so": ["Mine", "Det"]}, (["Det", "Mine"], False)),
+        (["a.so"], ["Other"], {"a.so": ["Mine"]}, (["Mine", "Other"], False)),
+        (["a.so"], [], {"a.so": []}, ([], False)),
+    ],
+)
+def test_what_is_known_goes_before_what_is_assumed(
+    plugins: list[str],
+    named: list[str],
+    registered: dict[str, list[str]] | None,
+    expected: tuple[list[str], bool],
+) -> None:
+    assert ops_of_plugins(graph(), plugins, named, registered) == expected
+
+
+def test_trace_knows_the_operators_of_plugins() -> None:
+    """engine.plugins is what the finding asks for: then there is none."""
+    with raises("lint-fails", "lint.fail_on", "unsupported-op", "com.acme::Mine"):
+        lint_of_trace(graph(), ["empty-node-name"], "error", [], [])
+    for named in (["Mine"], ["com.acme::Mine"]):
+        ops, _ = ops_of_plugins(graph(), ["a.so"], named)
+        assert lint_of_trace(graph(), [], "error", ops, [])["counts"]["error"] == 0

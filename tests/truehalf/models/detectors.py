@@ -1,0 +1,57 @@
+"""A detector of the shipped shape that is small enough to trace in seconds, and pictures for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from truehalf.data.digits import scene
+from truehalf.models.architectures.ltdetr import Architecture, ConvNext, Vit, build
+
+SIZE, QUERIES = 64, 20
+CONVNEXT = ConvNext(widths=(8, 16, 24, 32), depths=(1, 1, 1, 1), layer_scale_init=0.1)
+VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=(1, 2, 3), layer_scale_init=1.0, adapter_width=4)
+
+
+def architecture(decoder: str, **changes: Any) -> Architecture:
+    values = {
+        "decoder": decoder,
+        "num_classes": 10,
+        "backbone": CONVNEXT,
+        "d_model": 32,
+        "ffn_dim": 48,
+        "heads": 2,
+        "encoder_blocks": 3,
+        "encoder_expansion": 1.0,
+        "decoder_layers": 2,
+        "num_queries": QUERIES,
+        "num_denoising": 10,
+    }
+    return Architecture(**(values | changes))  # type: ignore[arg-type]
+
+
+def detector(decoder: str, seed: int = 0) -> Any:
+    """In eval mode, with weights whose scores are apart: transformers' own make RT-DETRv2 score all queries alike."""
+    import torch
+
+    module = build(architecture(decoder), seed).eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for name, part in module.named_modules():
+            if "backbone" not in name and isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+                part.reset_parameters()
+    return module
+
+
+def pictures(*numbers: int) -> dict[str, np.ndarray]:
+    """{"images": float32 [n, 3, 64, 64]} of digit scenes."""
+    scenes = np.stack([scene(number, "train", SIZE).image for number in numbers])
+    return {"images": np.ascontiguousarray(scenes.transpose(0, 3, 1, 2), np.float32) / 255}
+
+
+def spec(trained: bool = True) -> dict[str, Any]:
+    images = {"name": "images", "dtype": "float32", "shape": ["batch", 3, SIZE, SIZE]}
+    logits = {"name": "logits", "dtype": "float32", "shape": ["batch", QUERIES, 10], "kind": "logits"}
+    boxes = {"name": "boxes", "dtype": "float32", "shape": ["batch", QUERIES, 4], "kind": "boxes"}
+    return {"inputs": [images], "outputs": [logits, boxes], "trained": trained}

@@ -1,0 +1,115 @@
+"""Inputs and outputs of a file that no run could go by are refused, each with what to do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import torch
+
+from tests.conftest import composed
+from tests.messages import raises
+from truehalf.ir.model_file import load_model
+from truehalf.models.configuration import validated
+from truehalf.models.source import open_model
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> g '
+
+
+def opened(folder: Path, text: str) -> torch.nn.Module:
+    onnx.save(onnx.parser.parse_model(HEAD + text), folder / "m.onnx")
+    module: torch.nn.Module = open_model(
+        validated(composed("model=onnx", "model.checkpoint=m.onnx", "data=npz", "data.file=s.npz")), folder
+    ).module
+    return module
+
+
+# An output beside y that has no row for each sample: by its declared shape, and only by what a run gives.
+BESIDE = {
+    "a constant": ("float[1, 3] z", "z = Constant <value = float[1, 3] {1, 2, 3}> ()"),
+    "anchors": ("float[300, 4] z", "s = Constant <value_ints = [300, 4]> ()  z = ConstantOfShape (s)"),
+    "a scalar": ("float z", "z = ReduceMean <keepdims = 0> (x)"),
+    "the mean": ("float[1, 6] z", "z = ReduceMean <axes = [0]> (x)"),
+    "a count": ("int64[1] z", "z = Size (x)"),
+    "a sample alone": ("float[6] z", "i = Constant <value_int = 0> ()  z = Gather <axis = 0> (x, i)"),
+}
+ONLY_RUN = {
+    "found by value": ("float[k, 2] z", "n = NonZero (x)  t = Transpose (n)  z = Cast <to = 1> (t)"),
+    "flat": ("float[k] z", "s = Constant <value_ints = [-1]> ()  z = Reshape (x, s)"),
+    "turned": ("float[k, n] z", "z = Transpose <perm = [1, 0]> (x)"),
+    "doubled": ("float[k, 6] z", "z = Concat <axis = 0> (x, x)"),
+    "without a row": ("float[k, 6] z", "z = Compress <axis = 0> (x, c)  "),
+}
+
+
+def text_of(z: str, nodes: str, batch: str) -> str:
+    no = "c = Constant <value = bool[1] {0}> ()"
+    return f"(float[{batch}, 6] x) => (float[{batch}, 6] y, {z}) {{ y = Neg (x)  {no}  {nodes} }}"
+
+
+@pytest.mark.parametrize("batch", ["n", "2"])
+@pytest.mark.parametrize("kind", [*BESIDE, *ONLY_RUN])
+def test_an_output_without_a_row_for_each_sample(kind: str, batch: str, tmp_path: Path) -> None:
+    z, nodes = (BESIDE | ONLY_RUN)[kind]
+    with raises("wrong-shape", tmp_path / "m.onnx", "'z'", "outputs"):
+        opened(tmp_path, text_of(z.replace(", n]", f", {batch}]"), nodes, batch))(torch.ones(5, 6))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_which_shapes_have_rows(seed: int, tmp_path: Path) -> None:
+    """12 values of 2 samples in any shape, which the file does not declare."""
+    draw, shape, left = random.Random(seed), [], 12
+    while left > 1:
+        shape.append(draw.choice([side for side in (1, 2, 3, 4, 6, 12) if left % side == 0]))
+        left //= shape[-1]
+    ends, made = ", ".join("abcdefghijkl"[: len(shape)]), ", ".join(map(str, shape))
+    text = f"(float[2, 6] x) => (float[{ends}] z) {{ s = Constant <value_ints = [{made}]> ()  z = Reshape (x, s) }}"
+    if shape[0] == 2:
+        assert len(opened(tmp_path, text)(torch.ones(3, 6))[0]) == 3
+    else:
+        with raises("wrong-shape", tmp_path / "m.onnx", "'z'", shape[0]):
+            opened(tmp_path, text)(torch.ones(3, 6))
+
+
+def test_a_file_without_inputs(tmp_path: Path) -> None:
+    with raises("wrong-file", tmp_path / "m.onnx", "inputs"):
+        opened(tmp_path, "() => (float[1, 4] y) { y = RandomNormal <shape = [1, 4]> () }")
+
+
+def sparse(shape: list[int]) -> onnx.SparseTensorProto:
+    values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [2.0, -1.0])
+    return onnx.helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array([1, 5])), shape)
+
+
+@pytest.mark.parametrize("place", ["initializer", "constant", "in a branch", "constant in a branch", "in a function"])
+def test_sparse_tensors(place: str, tmp_path: Path) -> None:
+    """They are not read, and a file without them would be another model."""
+    text = """(float[n, 6] x, bool c) => (float[n, 6] y) {
+        k = Identity (x)
+        y = If (c) <
+            then_branch = a () => (float[n, 6] p) { p = Mul (k, v) },
+            else_branch = b () => (float[n, 6] q) { q = Mul (k, v) }
+        >
+    }"""
+    model = onnx.parser.parse_model(HEAD + text.replace("v)", "w)" if place == "initializer" else "k)"))
+    branch = model.graph.node[1].attribute[0].g
+    constant = onnx.helper.make_node("Constant", [], ["w"], sparse_value=sparse([6]))
+    match place:
+        case "initializer":
+            model.graph.sparse_initializer.append(sparse([6]))
+        case "constant":
+            model.graph.node.insert(0, constant)
+        case "in a branch":
+            branch.sparse_initializer.append(sparse([6]))
+        case "constant in a branch":
+            branch.node.insert(0, constant)
+        case _:
+            opset = [onnx.helper.make_opsetid("", 17)]
+            model.functions.append(onnx.helper.make_function("own", "F", [], ["w"], [constant], opset))
+    onnx.save(model, tmp_path / "m.onnx")
+    with raises("not-supported", tmp_path / "m.onnx", "'w'", "sparse"):
+        load_model(tmp_path / "m.onnx")

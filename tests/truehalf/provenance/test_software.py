@@ -1,0 +1,72 @@
+"""A stage depends on the versions of what it computes with."""
+
+import re
+import tomllib
+from importlib.metadata import version
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT, composed
+from truehalf.config.validate import validate
+from truehalf.provenance import software
+
+# Of pyproject.toml, what configures, runs, draws or logs, and what reads and writes weights as they are.
+COMPUTE_NOTHING = {
+    *("dvc", "hydra-core", "jinja2", "matplotlib", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
+    *("ruamel.yaml.clib", "safetensors"),
+}
+
+
+def test_every_package_that_computes_is_looked_at() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[ ;>=<\[]", each)[0].replace("-gpu", "") for each in project["dependencies"]}
+    assert names == {*software.PACKAGES} | COMPUTE_NOTHING
+    assert not {*software.PACKAGES} & COMPUTE_NOTHING
+
+
+def test_versions_are_those_installed_and_say_nothing_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = validate(composed())
+    found = software.versions(config)
+    assert found["onnx"] == version("onnx") and set(found) == {*software.PACKAGES}
+    assert found["torch"] == version("torch").partition("+")[0] and found["onnxruntime"]
+    real = software.importlib.metadata.version
+
+    def of_a_gpu(name: str) -> str:
+        if name == "onnxruntime":
+            raise software.importlib.metadata.PackageNotFoundError(name)
+        return {"torch": "9.9.9+cu128", "onnxruntime-gpu": "8.8.8"}.get(name) or real(name)
+
+    monkeypatch.setattr(software.importlib.metadata, "version", of_a_gpu)
+    assert software.installed(["torch", "onnxruntime", "not-there"]) == {
+        "torch": "9.9.9",
+        "onnxruntime": "8.8.8",
+        "not-there": None,
+    }
+
+
+def test_a_source_brings_its_packages() -> None:
+    config = validate(composed("model=timm", "data.folder=pictures"))
+    assert set(software.versions(config)) - {*software.PACKAGES} == {"timm", "torchvision"}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for source, packages in software.OF_SOURCE.items():
+        assert {re.split("[>=]", each)[0] for each in extras[source.removesuffix("_train")]} == {*packages}, source
+    sources = {path.stem for path in (ROOT / "truehalf/models/sources").glob("*.py")}
+    assert {*software.OF_SOURCE} <= sources and not {"timm", "torchvision", "lightly_train"} - {*software.OF_SOURCE}
+
+
+def test_where_fp16_traces_the_model_the_device_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    for gpu, device in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        assert software.tracing_device(validate(composed())) == {"device": None}
+        assert software.tracing_device(validate(composed("precision.method=half"))) == {"device": device}
+
+
+def test_every_stage_that_computes_depends_on_them() -> None:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    of = {name for name, stage in stages.items() if "artifacts/inputs/software.json" in stage.get("deps", [])}
+    assert of == {"trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine"}
+    assert "artifacts/inputs/tracing_device.json" in stages["fp16"]["deps"]
+    assert "precision.method" in stages["inputs"]["params"]

@@ -1,0 +1,328 @@
+"""Each pass on small random graphs: where ONNX Runtime runs the old one, it runs the new one, to the same outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.truehalf.repairs.repairing import assert_equal, ops, parsed, run
+from truehalf.repairs import PASSES, RepairReport, repair
+
+GRAPHS = 24  # of each kind
+Feed = Mapping[str, Any]
+
+
+class Case(NamedTuple):
+    model: onnx.ModelProto
+    feeds: list[Feed]
+    rtol: float = 0.0
+
+
+def graph(text: str, *, shapeless: bool = False) -> onnx.ModelProto:
+    model = parsed(text)
+    for output in model.graph.output if shapeless else ():
+        output.type.tensor_type.ClearField("shape")
+    return model
+
+
+def mended(model: onnx.ModelProto, *passes: str) -> tuple[onnx.ModelProto, RepairReport]:
+    """Without onnx's checker, which takes no output without a shape; ONNX Runtime checks what it loads."""
+    made = ir.from_proto(onnx.ModelProto.FromString(model.SerializeToString()))
+    report = repair(made, passes)
+    return ir.to_proto(made), report
+
+
+def numbers(rng: Random, *shape: int, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(rng.randrange(1 << 30)).uniform(low, high, shape).astype(np.float32)
+
+
+def guarded(rng: Random) -> Case:
+    """Wheres over arithmetic that is infinite or NaN somewhere."""
+    unary = ["Abs", "Atan", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sign"]
+    unary += ["Sin", "Softsign", "Sqrt", "Tanh"]
+    body, values = "", ["x", "u"]
+    for step in range(rng.randrange(2, 7)):
+        value = rng.choice(values[-3:])
+        if rng.random() < 0.35:
+            other = rng.choice([*values, "k", "one"])
+            body += f"v{step} = {rng.choice(['Add', 'Sub', 'Mul', 'Div', 'Min', 'Max'])} ({value}, {other})  "
+        else:
+            body += f"v{step} = {rng.choice(unary)} ({value})  "
+        values.append(f"v{step}")
+    for end in ("a", "b"):
+        range_of = rng.choice(["Sigmoid ({})", "Tanh ({})", "Clip ({}, zero, one)", "Sin ({})", "Identity ({})"])
+        body += f"{end} = {range_of.format(rng.choice(values[-3:]))}  "
+    body += f"c = {rng.choice(['Greater', 'Less', 'Equal'])} (x, {rng.choice(['zero', 'one', 'u'])})  "
+    body += "d = Less (u, zero)  w = Where (c, a, b)  y = Where (d, w, k)"
+    text = f"""net (float[n, 3] x, float[n, 3] u) => (float[n, 3] y)
+    <float zero = {{0.0}}, float one = {{1.0}}, float[3] k = {{-4.0, 0.5, 2.0}}> {{ {body} }}"""
+    special = [0.0, -0.0, 1.0, -1.0, 100.0, -100.0, 1e30, -1e30, 3e38, -3e38, 1e-40, 0.3]
+    feeds = [{name: np.array(rng.choices(special, k=24), "f").reshape(8, 3) for name in "xu"} for _ in range(2)]
+    return Case(graph(text), feeds)
+
+
+def moved_sizes(rng: Random) -> Case:
+    """Sizes and small constants of three types, moved and added."""
+    types = {"int64": 7, "int32": 6, "uint8": 2}
+    known: dict[str, np.ndarray] = {"s": np.array([2, 3, 4]), "t": np.array([3, 4])}
+    body, constants = "s = Shape (x)  t = Shape <start = 1> (x)  ", list[str]()
+
+    def constant(array: np.ndarray, name: str) -> str:
+        dims = f"[{','.join(map(str, array.shape))}]" if array.ndim else ""
+        constants.append(f"{array.dtype}{dims} {name} = {{{', '.join(map(str, array.ravel()))}}}")
+        return name
+
+    for index, dtype in enumerate(types):
+        shape = rng.choice([(), (1,), (3,), (2, 2)])
+        array = np.array(rng.choices(range(1, 9), k=int(np.prod(shape))), dtype).reshape(shape)
+        known[constant(array, f"k{index}")] = array
+    for step in range(rng.randrange(4, 10)):
+        name, source = f"v{step}", rng.choice([each for each, array in known.items() if array.size])
+        array, other = known[source], rng.choice(list(known))
+        ints = [rng.randrange(-4, 6) for _ in range(2)]
+        match rng.choice(["Gather", "Slice", "Concat", "Unsqueeze", "Squeeze", "Cast", "Reshape", "Arithmetic"]):
+            case "Gather" if array.ndim:
+                axis, count = rng.randrange(array.ndim), rng.choice([(), (1,), (2,), (1, 2)])
+                size = array.shape[axis]
+                at = np.array([rng.randrange(-size, size) for _ in range(int(np.prod(count)))]).reshape(count)
+                body += f"{name} = Gather <axis = {axis}> ({source}, {constant(at, f'{name}_at')})  "
+                known[name] = np.take(array, at, axis)
+            case "Slice" if array.ndim:
+                step_by = rng.choice([1, 1, 2])
+                ends = [constant(np.array([end]), f"{name}_{i}") for i, end in enumerate((*ints, 0, step_by))]
+                body += f"{name} = Slice ({source}, {', '.join(ends)})  "
+                known[name] = array[slice(*ints, step_by)]
+            case "Concat" if array.ndim and known[other].dtype == array.dtype and known[other].shape == array.shape:
+                axis = rng.randrange(array.ndim)
+                body += f"{name} = Concat <axis = {axis}> ({source}, {other})  "
+                known[name] = np.concatenate([array, known[other]], axis)
+            case "Unsqueeze":
+                axis = rng.randrange(-array.ndim - 1, array.ndim + 1)
+                body += f"{name} = Unsqueeze ({source}, {constant(np.array([axis]), f'{name}_axis')})  "
+                known[name] = np.expand_dims(array, axis)
+            case "Squeeze":
+                body += f"{name} = Squeeze ({source})  "
+                known[name] = array.squeeze()
+            case "Cast":
+                to = rng.choice(list(types))
+                body += f"{name} = Cast <to = {types[to]}> ({source})  "
+                known[name] = array.astype(to)
+            case "Reshape":
+                body += f"{name} = Reshape ({source}, {constant(np.array([-1]), f'{name}_flat')})  "
+                known[name] = array.reshape(-1)
+            case "Arithmetic" if array.dtype == known[other].dtype != np.uint8 and array.shape == known[other].shape:
+                how = rng.choice(["Add", "Mul"])
+                body += f"{name} = {how} ({source}, {other})  "
+                known[name] = array + known[other] if how == "Add" else array * known[other]
+    ends = list(known)[-3:]
+    body += "  ".join(f"y{index} = Identity ({end})" for index, end in enumerate(ends))
+    outputs = ", ".join(f"{known[end].dtype} y{index}" for index, end in enumerate(ends))
+    dims = rng.choice(["2, 3, 4", "n, 3, 4", "2, m, 4", "n, m, 4"])
+    text = f"net (float[{dims}] x) => ({outputs}) <{', '.join(constants)}> {{ {body} }}"
+    return Case(graph(text, shapeless=True), [{"x": np.zeros((2, 3, 4), np.float32)}])
+
+
+def squeezes(rng: Random) -> Case:
+    """The If of a squeeze, and a chain of readers that need one rank, another, or none."""
+    readers = ["Relu ({})", "Exp ({})", "Softmax ({})", "Transpose <perm = [1, 0]> ({})", "Gemm ({}, w)"]
+    readers += ["Transpose <perm = [2, 0, 1]> ({})", "ReduceMean <axes = [1], keepdims = 0> ({})", "Transpose ({})"]
+    readers += ["ReduceMax <axes = [-1]> ({})", "ReduceSum <keepdims = 0> ({}, axis)", "Transpose <perm = [0]> ({})"]
+    chain = [rng.choice(readers) for _ in range(rng.randrange(1, 4))]
+    names = ["r", *(f"v{index}" for index in range(len(chain) - 1)), "y"]
+    steps = "  ".join(f"{to} = {how.format(of)}" for how, of, to in zip(chain, names[:-1], names[1:], strict=True))
+    text = f"""net (float[n, k, 3] x) => ({rng.choice(["float[a]", "float[a, b]", "float[a, b, c]"])} y)
+    <int64[1] axis = {{1}}, int64[1] one = {{1}}, float[3, 2] w = {{1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}>
+    {{ s = Shape (x)  size = Gather (s, axis)  is_one = Equal (size, one)
+      r = If (is_one) <then_branch = yes () => (p) {{ p = Squeeze (x, axis) }},
+                       else_branch = no () => (q) {{ q = Identity (x) }}>  {steps} }}"""
+    feeds = [{"x": numbers(rng, batch, size, 3)} for batch in (1, 3) for size in (1, 2)]
+    return Case(graph(text, shapeless=rng.random() < 0.5), feeds)
+
+
+def counts(rng: Random) -> Case:
+    """A Range over a count that was cast and moved."""
+    start = rng.choice(["i = Cast <to = 7> (mask)", "i = Cast <to = 6> (mask)"])
+    body, value = f"{start}  s = ReduceSum <keepdims = {rng.randrange(2)}> (i)  ", "s"
+    for step in range(rng.randrange(4)):
+        to = rng.choice([7, 7, 6, 6, 9, 2, 1, 10, 11])
+        how = rng.choice(
+            [
+                "Cast <to = {to}> ({of})",
+                "Cast <to = {to}> ({of})",
+                "Squeeze ({of})",
+                "Identity ({of})",
+                "Reshape ({of}, flat)",
+            ]
+        )
+        body += f"v{step} = {how.format(to=to, of=value)}  "
+        value = f"v{step}"
+    body += f"e = Squeeze ({value})  limit = Cast <to = 7> (e)  y = Range (zero, limit, one)"
+    text = f"""net (bool[n, m] mask) => (int64[k] y)
+    <int64 zero = {{0}}, int64 one = {{1}}, int64[1] flat = {{-1}}> {{ {body} }}"""
+    shapes = [(2, 3), (0, 3), (17, 281)]
+    return Case(graph(text), [{"mask": numbers(rng, *shape) > -0.9} for shape in shapes])
+
+
+def indexed(rng: Random) -> Case:
+    """Reading and writing under a mask, whose sizes may be others than those of what it indexes."""
+    mask = rng.choice(["mask", "c"])
+    rank, sizes = rng.choice([1, 2]), rng.choice([("n", "n"), ("n", "m"), ("3", "3"), ("3", "1"), ("n", "1")])
+    rows, behind = (2 if sizes[0] == "n" else 3), [] if rank == 1 else ["4"]
+    of_x, of_mask = ", ".join([sizes[0], *behind]), ", ".join([sizes[1], *behind[: rng.randrange(2)]])
+    how = rng.choice(
+        [
+            "s = Shape (at)  n = Gather (s, zero)  one = Expand (v, n)  y = ScatterND (x, at, one)",
+            "rows = GatherND (x, at)  y = ReduceSum <keepdims = 0> (rows, zero)",
+            "rows = GatherND (u, at)  y = ScatterND (x, at, rows)",
+            "rows = GatherND (u, at)  y = Neg (rows)",
+        ]
+    )
+    text = f"""net (float[{of_x}] z, float[{of_x}] u, bool[{of_mask}] mask, float[{of_mask}] score) => (float y)
+    <int64[1] zero = {{0}}, float[1] v = {{9.0}}, float half = {{0.5}}>
+    {{ x = {rng.choice(["Sigmoid (z)", "Exp (z)"])}  c = Greater (score, half)  nz = NonZero ({mask})
+       at = Transpose <perm = [1, 0]> (nz)  {how} }}"""
+    feeds = []
+    for of_mask_rows in ({"n": [0, rows], "m": [1, rows], "3": [3], "1": [1]})[sizes[1]]:
+        of_x_rows = of_mask_rows if sizes == ("n", "n") else rows
+        x, over = (of_x_rows, *(4 for _ in behind)), (of_mask_rows, *(4 for _ in of_mask.split(",")[1:]))
+        feed = {"z": numbers(rng, *x), "u": numbers(rng, *x), "score": numbers(rng, *over, low=0.0)}
+        feeds.append(feed | {"mask": numbers(rng, *over) > 0})
+    return Case(graph(text, shapeless=True), feeds, rtol=1e-6)  # the order of float32 sums
+
+
+def scattered(rng: Random) -> Case:
+    """NonZero of what a TopK set, or of a threshold."""
+    k, size = rng.randrange(1, 5), rng.randrange(5, 9)
+    set_to = rng.choice(["1.0", "2.0", "0.0"])
+    kind = rng.choice(["ScatterElements <axis = 0> (zeros, index, ones)", "ScatterND (zeros, at, ones)"])
+    text = f"""net (float[{size}] x) => (int64[1, found] y)
+    <int64[1] k = {{{k}}}, float[{size}] zeros = {{{", ".join(["0.0"] * size)}}}, int64[1] last = {{-1}},
+     float[{k}] ones = {{{", ".join([set_to] * k)}}}>
+    {{ best, index = TopK <largest = {rng.randrange(2)}> (x, k)  at = Unsqueeze (index, last)  set = {kind}
+       y = NonZero (set) }}"""
+    return Case(graph(text), [{"x": numbers(rng, size)}, {"x": np.zeros(size, np.float32)}])
+
+
+def sampled(rng: Random) -> Case:
+    """GridSample of every option, of small and empty pictures."""
+    height, width = rng.randrange(1, 5), rng.randrange(1, 5)
+    size = rng.choice([f"{height}, {width}", "h, w", f"{height}, w"])
+    options = f'align_corners = {rng.randrange(2)}, padding_mode = "{rng.choice(["zeros", "border", "reflection"])}"'
+    text = f"""net (float[n, c, {size}] x, float[n, p, q, 2] grid) => (float[n, c, p, q] y)
+    {{ y = GridSample <{options}, mode = "{rng.choice(["bilinear", "bilinear", "nearest"])}"> (x, grid) }}"""
+    feeds = []
+    for _ in range(2):
+        batch, points = rng.choice([1, 2, 0]), (rng.randrange(4), rng.randrange(3))
+        grid = numbers(rng, batch, *points, 2, low=-1.5, high=1.5)
+        feeds.append({"x": numbers(rng, batch, 2, height, width), "grid": grid})
+    return Case(graph(text), feeds, rtol=5e-7)  # sums of four products in another order
+
+
+def tables(rng: Random) -> Case:
+    """Sines and cosines of positions, repeated and added to data."""
+    steps, wave = rng.randrange(2, 7), rng.choice(["Sin", "Cos"])
+    repeats = rng.choice([[1, 2], [2, 1], [2, 2], [1, 9], [1, 1]])
+    where = rng.choice(["angles", "rows"])
+    text = f"""net (float[{steps}, 2] x) => (float y)
+    <int64 zero = {{0}}, int64 one = {{1}}, int64 steps = {{{steps}}}, float[2] rates = {{1.0, 0.25}},
+     int64[1] last = {{1}}, int64[2] repeats = {{{repeats[0]}, {repeats[1]}}}>
+    {{ at = Range (zero, steps, one)  f = Cast <to = 1> (at)  rows = Unsqueeze (f, last)
+       angles = Mul (rows, rates)  t = {wave} ({where})
+       d = {rng.choice(["Mul (t, x)", "Cos (x)"])}
+       e = Tile ({rng.choice(["t", "d"])}, repeats)  g = Tile (t, repeats)
+       y = {rng.choice(["Add (e, e)", "Neg (g)"])} }}"""
+    return Case(graph(text, shapeless=True), [{"x": numbers(rng, steps, 2)}], rtol=1e-6)  # numpy's sine
+
+
+def reshaped(rng: Random) -> Case:
+    """Reshape of what a count of true elements sizes."""
+    sizes = rng.choice(["rows, one", "one, rows", "rows, minus", "one, rows, one", "rows", "rows, none"])
+    dtype, v = rng.choice([("float", "GatherND (x, at)"), ("int64", "Transpose (nz)")])
+    text = f"""net (float[n] x, bool[n] mask) => ({dtype} y)
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] minus = {{-1}}, int64[1] none = {{0}}>
+    {{ nz = NonZero (mask)  at = Transpose <perm = [1, 0]> (nz)
+       v = {v}
+       s = Shape (v)  rows = Gather (s, zero)  sizes = Concat <axis = 0> ({sizes})  y = Reshape (v, sizes) }}"""
+    masks = [np.array([True, False, True]), np.array([True])]
+    return Case(graph(text, shapeless=True), [{"x": numbers(rng, len(mask)), "mask": mask} for mask in masks])
+
+
+def untyped(rng: Random) -> Case:
+    """Any of the others; all of them state only the types of their ends."""
+    return rng.choice([guarded, moved_sizes, squeezes, counts, indexed])(rng)
+
+
+def unnamed(rng: Random) -> Case:
+    """Any of the others, with nodes without a name or with one name."""
+    case = untyped(rng)
+    for node in case.model.graph.node:
+        node.name = rng.choice([node.name, "", "/net/same"])
+    return case
+
+
+KINDS: dict[str, Callable[[Random], Case]] = {
+    "allowzero": reshaped,
+    "fold_constants": moved_sizes,
+    "squeeze_if": squeezes,
+    "where_arithmetic": guarded,
+    "range_to_shape": counts,
+    "grid_sample_gather": sampled,
+    "rope_constants": tables,
+    "bool_index": indexed,
+    "nonzero_topk": scattered,
+    "deduplicate_names": unnamed,
+    "infer_value_info": untyped,
+}
+NEVER_REFUSE = {"fold_constants", "nonzero_topk", "deduplicate_names", "infer_value_info"}
+
+
+def assert_equal_where_it_ran(case: Case, after: onnx.ModelProto) -> int:
+    """Compare; on how many feeds."""
+    compared, before = 0, onnx.ModelProto.FromString(case.model.SerializeToString())
+    for node in before.graph.node:
+        node.name = ""  # ONNX Runtime takes none, and no name twice
+    for feed in case.feeds:
+        try:
+            run(before, feed)
+        except Exception:  # ONNX Runtime's own, of whatever class
+            continue
+        assert_equal(before, after, [feed], case.rtol)
+        compared += 1
+    return compared
+
+
+def test_every_pass_has_its_kind_of_graphs() -> None:
+    assert set(KINDS) == set(PASSES)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_random_graphs_keep_their_outputs(name: str) -> None:
+    changed = refused = compared = 0
+    for seed in range(GRAPHS):
+        case = KINDS[name](Random(seed))
+        reports = list[RepairReport]()
+        for passes in ([name], list(PASSES)):
+            after, report = mended(case.model, *passes)
+            compared += assert_equal_where_it_ran(case, after)
+            reports.append(report)
+        changed += reports[0].counts[name]
+        refused += len(reports[0].refused)
+    assert changed > 0, "no graph has the pattern: nothing was tested"
+    assert compared > GRAPHS
+    assert (refused > 0) == (name not in NEVER_REFUSE)  # both sides of the rule were met
+
+
+def test_a_fault_of_a_pass_is_found() -> None:
+    case = moved_sizes(Random(0))
+    after, _ = mended(case.model, "fold_constants")
+    assert ops(after)
+    for tensor in after.graph.initializer:
+        tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) + 1, tensor.name))
+    with pytest.raises(AssertionError):
+        assert_equal_where_it_ran(case, after)

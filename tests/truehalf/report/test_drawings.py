@@ -1,0 +1,86 @@
+"""Inline SVG: every number has its place, nothing breaks on what is not finite or not there."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from truehalf.report.drawings import error_growth, histogram
+
+ROWS = [
+    {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "growth": 1e-3, "error": 1e-3},
+    {"node": "/c", "op_type": "Softmax", "precision": "fp32", "growth": 1e-7, "error": 2e-3},
+    {"node": "/d", "op_type": "Reshape", "precision": "fp16", "growth": 0.0, "error": 2e-3},
+    {"node": "/e", "op_type": "Mul", "precision": "fp16", "growth": math.inf, "error": math.inf},
+]
+DATA = {"edges": [1e-3, 1.78e-3, 3.16e-3], "counts": [10, 30]}
+
+
+def drawn(rows=ROWS, worst=(3, 0), width=1080, titles=True):
+    return ElementTree.fromstring(error_growth(rows, worst, width, 380, titles))
+
+
+def texts(svg) -> list[str]:
+    return [node.text or "" for node in svg.iter() if node.tag == "text"]
+
+
+@pytest.mark.parametrize("width", [400, 1080])
+def test_points_tell_precision_by_form_and_say_their_node(width: int) -> None:
+    svg = drawn(width=width)
+    points = {title.text: node.tag for node in svg.iter() for title in node if title.tag == "title"}
+    assert points == {
+        "/a<b> (MatMul, fp16): 0.001": "circle",
+        "/c (Softmax, fp32): 1e-07": "rect",
+        "/e (Mul, fp16): not finite": "path",
+    }
+    numbers = [text for text in texts(svg) if re.fullmatch(r"\d+", text)]
+    assert {"1", "2"} <= set(numbers), "the worst are numbered"
+    xs = [float(node.get("cx")) for node in svg.iter() if node.tag == "circle"]
+    assert all(0 <= x <= width for x in xs)
+
+
+def test_a_smaller_error_stands_lower() -> None:
+    svg = drawn()
+    circle = next(node for node in svg.iter() if node.tag == "circle")
+    square = next(node for node in svg.iter() if node.tag == "rect")
+    assert float(circle.get("cy")) < float(square.get("y"))
+
+
+@pytest.mark.parametrize("rows", [ROWS[2:3], ROWS[3:], ROWS[:1], ROWS * 300])
+def test_any_profile_can_be_drawn(rows) -> None:
+    svg = drawn(rows, worst=[0] if rows[0]["growth"] else [])
+    assert "nan" not in ElementTree.tostring(svg, encoding="unicode").replace("finite", "")
+
+
+def test_a_run_that_is_not_finite_hides_no_error_of_a_node() -> None:
+    rows = [row | {"error": math.inf} for row in ROWS]
+    svg = drawn(rows)
+    assert [node.tag for node in svg.iter() if any(part.tag == "title" for part in node)] == ["circle", "rect", "path"]
+    ticks = [node for node in svg.iter() if node.tag == "path" and not len(node)]
+    assert len(ticks) == 4 and not [node for node in svg.iter() if node.tag == "polyline"]
+
+
+def test_without_titles_no_node_is_named() -> None:
+    assert "MatMul" not in error_growth(ROWS, [0], 400, 320, titles=False)
+
+
+def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -> None:
+    gap = {"edges": [1e-6, 1.78e-6, 3.16e-6, 5.62e-6], "counts": [1, 0, 3]}
+    svg = ElementTree.fromstring(histogram([("final file", "#d98200", gap), ("FP32 file", "#0072b2", DATA)]))
+    bars = [node for node in svg.iter() if node.tag == "rect"]
+    assert [bar[0].text for bar in bars] == ["final file: 1", "final file: 3"]
+    heights = [float(bar.get("height")) for bar in bars]
+    assert heights[1] == pytest.approx(3 * heights[0], rel=0.02)
+    assert len([node for node in svg.iter() if node.tag == "polyline"]) == 1
+    assert {"10⁻⁶", "10⁻³"} <= set(texts(svg))
+
+
+def test_an_outline_stays_one_where_the_bars_have_nothing_to_show() -> None:
+    nothing = {"edges": [], "counts": []}
+    svg = ElementTree.fromstring(histogram([("final file", "#d98200", nothing), ("FP32 file", "#0072b2", DATA)]))
+    assert not [node for node in svg.iter() if node.tag == "rect"]
+
+
+def test_without_errors_there_is_no_histogram() -> None:
+    assert histogram([("final file", "#d98200", {"edges": [], "counts": []})]) == ""

@@ -1,0 +1,205 @@
+"""verify.html: whole, self-contained, and readable whatever of a verification is there."""
+
+import base64
+import copy
+import re
+import shlex
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.messages import expect
+from truehalf.report.page import number, percent, render, selector, worst_nodes
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+STATE = {"state": "verified", "reason": "", "sizes": {"1": "verified", "8": "failed"}}
+HOP = {"evaluation": "emulated-fp16", "provider": "CPU", "samples": 60, "ap50_95": 0.8, "ap50_95_fp32": 0.801}
+HOP |= {"matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}, "batches": STATE}
+HOP |= {"adversarial": {"state": "not verified", "reason": "random"}}
+REPORT = {
+    "samples": 60,
+    "evaluation": "emulated-fp16",
+    "hops": {"slim": HOP, "cast_cleanup": HOP, "engine": {"state": "not verified", "reason": "no <GPU> here"}},
+    "left_out": ["pictures/7.png cannot be read"],
+}
+GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
+GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "gone"}]}
+SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
+VERDICT = {
+    "verdict": "failed",
+    "reasons": ["matched_fraction is 0.5"],
+    "not_verified": ["the TensorRT engine"],
+    "gates": [GATE],
+    "checks": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}],
+    "place": {"suspects": [SUSPECT]},
+}
+HISTOGRAM = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3], "counts": [39]}
+PICTURE = {"file": "sample_1.png", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1, "extra": 0}
+PICTURE |= {"label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
+DETAILS = {
+    "hops": {"slim": {"histograms": {"logits": HISTOGRAM}}, "cast_cleanup": {"histograms": {"logits": HISTOGRAM}}},
+    "pictures": [PICTURE],
+}
+PROFILE = [
+    {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "growth": 1e-3, "error": 1e-3},
+    {"node": "/b.1", "op_type": "Mul", "tensor": "u", "precision": "fp16", "growth": None, "error": None},
+    {"node": "Mul -> v", "op_type": "Mul", "tensor": "v", "precision": "fp32", "growth": 0.0, "error": 0.5},
+]
+DECISIONS = [
+    {"node": "/s", "op": "Softmax", "precision": "fp32", "rule": "data_max", "reason": "reads <9e4>"},
+    {"node": "/a", "op": "MatMul", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"},
+]
+
+
+class Page(HTMLParser):
+    """Text, addresses that a browser would load, and tags left open."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text, self.loads, self.open, self.tags = "", [], [], set()
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.loads += [value for name, value in attributes if name in ("src", "href", "data", "srcset")]
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += "" if self.open[-1:] == ["style"] else data
+
+
+@pytest.fixture
+def shown(tmp_path: Path):
+    (tmp_path / "sample_1.png").write_bytes(PIXEL)
+
+    def shown(report=REPORT, verdict=VERDICT, details=DETAILS, **more) -> str:
+        more = {"profile": PROFILE, "decisions": DECISIONS} | more
+        return render(report, verdict, details, tmp_path, **more)
+
+    return shown
+
+
+def words(html: str) -> str:
+    return re.sub(r"\s+", " ", Page(html).text)
+
+
+def sections(html: str) -> list[str]:
+    """The text below each heading, the heading included."""
+    return [re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", part))) for part in html.split("<h2>")[1:]]
+
+
+def test_a_whole_verification_is_shown(shown) -> None:
+    html = shown()
+    text = words(html)
+    assert not Page(html).open
+    expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"], *REPORT["left_out"])
+    _, gates, suspects, growth, errors, pictures, islands = sections(html)
+    expect(text, None, "99.50 %", REPORT["hops"]["engine"]["reason"])
+    expect(gates, None, "s/7", "class 3", "gone", VERDICT["checks"][0]["reason"])
+    expect(suspects, None, *SUSPECT.values())
+    assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", growth), "of 3 nodes one has no error, and one is not finite"
+    assert re.search(r"\b40\b\D*\b1\b", errors), "of 40 values one is equal"
+    expect(pictures, None, PICTURE["sample"], "2 of 3")
+    expect(islands, None, "1 of 2", "data_max", DECISIONS[0]["node"], DECISIONS[0]["reason"])
+
+
+def test_it_loads_nothing_and_runs_nothing(shown) -> None:
+    html = shown()
+    page = Page(html)
+    assert all(address.startswith("data:") for address in page.loads)
+    assert "script" not in page.tags and "url(" not in html and "@import" not in html and "http" not in html
+
+
+def test_every_hop_has_its_line_the_engine_too(shown) -> None:
+    rows = re.findall(r"<tr[^>]*>\s*<th>([a-z_]+)", shown())
+    assert rows[1:4] == ["slim", "cast_cleanup", "engine"]
+
+
+@pytest.mark.parametrize("verdict", ["passed", "not verified"])
+def test_other_verdicts(shown, verdict: str) -> None:
+    html = shown(verdict=VERDICT | {"verdict": verdict, "reasons": [], "place": None})
+    assert f"{verdict}" in words(html) and SUSPECT["selector"] not in words(html)
+    assert len(sections(html)) == len(sections(shown())) - 1
+
+
+def test_a_file_without_fp16_has_no_profile_and_no_islands(shown) -> None:
+    without = shown(profile=[], decisions=None)
+    assert len(sections(without)) == len(sections(shown())) - 2
+    assert "/b.1" not in without and "data_max" not in without
+    islands = sections(shown(decisions=[DECISIONS[1]] * 2))[-1]
+    expect(islands, None, 2, "FP16")
+    assert "/a" not in islands, "none is listed"
+
+
+def test_a_profile_that_was_not_measured_says_why(shown) -> None:
+    without = sections(shown(profile=[]))
+    (said,) = [part for part in sections(shown(profile=[], no_profile="verify.profile")) if part not in without]
+    expect(said, None, "verify.profile")
+    assert "/b.1" not in said
+
+
+def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
+    nothing = dict.fromkeys(HOP, None) | {"evaluation": "emulated-fp16", "samples": 4, "max_abs_error": {}}
+    nothing |= {"batches": {"state": "not verified", "reason": "x", "sizes": {}}}
+    nothing |= {"adversarial": {"state": "not verified", "reason": "x"}, "nonfinite": 0}
+    empty = {"elements": 0, "zero": 0, "nonfinite": 0, "edges": [], "counts": []}
+    details = {"hops": {"cast_cleanup": {"histograms": {"logits": empty}}}, "pictures": []}
+    open_gate = GATE | {"value": None, "passed": None, "reason": "it was not verified: random weights"}
+    verdict = VERDICT | {"verdict": "not verified", "gates": [open_gate], "checks": [], "place": None}
+    html = shown(report=REPORT | {"hops": {"cast_cleanup": nothing}}, verdict=verdict, details=details)
+    assert "passed" not in words(html) and words(html).count("not verified") >= 4 and "–" in words(html)
+
+
+def test_a_suggestion_is_shown_to_copy(shown) -> None:
+    pins = "precision.node_block_list=['^/a$']"
+    text = words(shown(verdict=VERDICT | {"suggestion": {"sentence": "1 more pin", "selectors": pins}}))
+    expect(text, None, "1 more pin", pins)
+
+
+def test_equal_facts_give_an_equal_page(shown) -> None:
+    assert shown() == shown(copy.deepcopy(REPORT), copy.deepcopy(VERDICT), copy.deepcopy(DETAILS))
+
+
+def test_the_worst_nodes_begin_with_what_is_not_finite() -> None:
+    assert worst_nodes(PROFILE) == [1, 0]
+    many = [{"growth": 10.0**-i} for i in range(20)]
+    assert worst_nodes(many) == list(range(10))
+
+
+def test_a_selector_matches_its_node_alone() -> None:
+    (found,) = shlex.split(selector(PROFILE[1], ["^/a$"]))
+    pattern = re.fullmatch(r'precision\.node_block_list=\["\^/a\$","(.*)"\]', found)
+    assert pattern and re.search(pattern[1], "/b.1") and not re.search(pattern[1], "/bx1")
+    assert selector(PROFILE[2]) == "", "a node without a name has no selector"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (0.0571, "0.0571"),
+        (8.9e-4, "8.9e−4"),
+        (float("inf"), "∞"),
+        ("inf", "∞"),
+        (1234.0, "1\u202f234"),
+    ],
+)
+def test_numbers(value, expected) -> None:
+    assert number(value) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1, "100 %"), (0.99999, "99.99 %"), (0.995, "99.50 %"), (None, "–")])
+def test_percent_never_rounds_up_to_all(value, expected) -> None:
+    assert percent(value) == expected

@@ -1,0 +1,36 @@
+"""A comparison in a few lines: what a detector's says, and how a fault is shown."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.messages import expect
+from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
+from truehalf.report.text import report_text
+from truehalf.verification.compare.compare import compare
+
+
+@dataclass(frozen=True)
+class Said:
+    sentence: str
+
+
+def test_a_detectors_lines(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[1, 0, [0, 3]] = [9, -9]
+    files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
+    report = compare(*files, feeds(), spec=SPEC, locate=False)
+    report = replace(report, suspects=[Said("'/head/Add'"), *[Said("another")] * 5])
+    text = report_text(report, "fp32.onnx", "other.onnx")
+    lines = text.splitlines()
+    expect(lines[0], None, "failed", "other.onnx", "fp32.onnx")
+    expect(lines[1], None, 3, "fp32-cpu", "CPUExecutionProvider")
+    (detections,) = [line for line in lines if line.startswith("detections")]
+    assert re.findall(r"\d+", detections) == ["4", "3", "1", "1", "0", "0", "1"], (
+        "reference, matched, missed, ..., extra"
+    )
+    expect(text, None, "max |d|: logits 9, boxes 0", f"{metrics(report)['self_ap50_95']:.4f}")
+    listed = lines.index("  - '/head/Add'")
+    assert lines[listed - 1].endswith(":") and lines[listed + 1 : listed + 4] == ["  - another", "  - another", ""]
+    expect(text, "no-labels")
+    assert max(len(line) for line in lines) <= 120

@@ -1,0 +1,100 @@
+"""Measurements on one device take turns, whoever's they are; those on two do not wait."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.messages import expect
+from tests.other_users import as_user, needs_root, shared_folder
+from tests.waiting import HANG_S
+from truehalf.codes import codes_in
+from truehalf.runtime import alone
+from truehalf.runtime.alone import CPU, alone_on
+
+# Holds a device until its input ends; prints when it has it.
+IMPORTS = "import sys; from pathlib import Path; from stages import alone"
+MEASURE = """
+alone.FOLDER = Path(sys.argv[2])
+with alone.alone_on(sys.argv[1]):
+    print("measures", flush=True)
+    sys.stdin.read()
+"""
+
+
+def measuring(device: str, folder: Path) -> subprocess.Popen[str]:
+    """A process that holds a device until its input ends; its first line tells that it does.
+
+    It has a TMPDIR of its own, as jobs on many clusters.
+    """
+    pipe, env = subprocess.PIPE, os.environ | {"TMPDIR": tempfile.mkdtemp(dir=folder)}
+    command = [sys.executable, "-c", f"{IMPORTS}\n{MEASURE}", device, str(folder)]
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def says(process: subprocess.Popen[str]) -> str:
+    """The next line."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
+    first = measuring(CPU, tmp_path)
+    assert says(first) == "measures"
+    second, third = measuring(CPU, tmp_path), measuring(CPU, tmp_path)
+    for process in (second, third):
+        expect(says(process), "waits-for-another", CPU)
+    assert [process.poll() for process in (first, second, third)] == [None] * 3
+    assert first.communicate(timeout=HANG_S)[0] == ""
+    for process in (second, third):  # one of the two has it now, and the other after it
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    assert [process.communicate(timeout=HANG_S)[0] for process in (second, third)] == ["measures\n"] * 2
+
+
+def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alone, "FOLDER", tmp_path)
+    with alone_on(CPU):
+        assert measuring("cuda", tmp_path).communicate(timeout=HANG_S)[0] == "measures\n"
+
+
+def test_a_killed_process_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(alone, "FOLDER", tmp_path)
+    process = measuring(CPU, tmp_path)
+    assert says(process) == "measures"
+    process.kill()
+    process.wait()
+    with alone_on(CPU):
+        assert codes_in(capsys.readouterr().err) == []
+
+
+def test_the_lock_is_in_tmp_whatever_the_job_is_told(tmp_path: Path) -> None:
+    code = "from stages import alone; print(alone.FOLDER)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={"TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout == "/tmp\n", done.stderr
+
+
+def test_its_rights_are_for_all_users_whatever_the_umask(tmp_path: Path) -> None:
+    code = f"{IMPORTS}; import os; os.umask(0o077)\n{MEASURE}"
+    subprocess.run([sys.executable, "-c", code, CPU, str(tmp_path)], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+    (lock,) = tmp_path.iterdir()
+    assert f"{lock.stat().st_mode & 0o777:o}" == "644"
+
+
+@needs_root
+def test_another_user_waits_as_well() -> None:
+    with shared_folder(0o1777) as folder:
+        first = as_user(64322, 0o077, IMPORTS, MEASURE, CPU, folder)
+        assert says(first) == "measures"
+        second = as_user(64323, 0o077, IMPORTS, MEASURE, CPU, folder)
+        expect(says(second), "waits-for-another", CPU)
+        assert first.communicate(timeout=HANG_S)[0] == "" and second.communicate(timeout=HANG_S)[0] == "measures\n"

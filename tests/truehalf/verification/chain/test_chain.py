@@ -1,0 +1,235 @@
+"""A small detector verified: the verdict on its final file, whole and broken in known ways, and what is written."""
+
+import html
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from stages.io import StageError
+from tests.messages import expect
+from tests.truehalf.verification.small_detector import (
+    BOXES,
+    CLASSES,
+    FP16,
+    FP32,
+    OPTIONS,
+    QUERIES,
+    SPEC,
+    Detector,
+    labelled,
+    state,
+    unlabelled,
+    verified,
+    write,
+)
+from truehalf.codes import codes_in
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.chain import chain, hops
+from truehalf.verification.chain.reference import freeze
+
+
+def test_a_good_fp16_file_passes_under_emulation(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert report["status"] == "done" and report["verdict"] == "passed" and report["reasons"] == []
+    assert report["evaluation"] == "emulated-fp16" and report["samples"] == 12
+    assert report["matched"] == report["reference"] == 36 and report["extra"] == 0
+    assert report["ap50_fp32"] == pytest.approx(1.0) and report["ap50_95_drop"] == pytest.approx(0.0)
+    assert 1e-4 < report["max_abs_error"]["logits"] < 0.02, "FP16 rounding must show, and stay small"
+    assert list(report["hops"]) == ["trace", "slim", "fp16", "cast_cleanup", "engine"]
+    measured = list(report["hops"].values())[:4]
+    assert [hop["evaluation"] for hop in measured] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
+    assert report["hops"]["engine"]["state"] == "not verified" and report["hops"]["engine"]["reason"]
+    assert report["hops"]["slim"]["max_abs_error"]["logits"] < 1e-5
+    written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert written >= {"verdict.json", "details.json", "score_error.svg", "box_error.svg", "sample_1.png"}
+    details = json.loads((tmp_path / "out" / "details.json").read_text())
+    assert len(details["samples"]) == 12 and details["pictures"][0]["file"] == "plots/sample_1.png"
+
+
+def test_what_was_not_verified_is_said_even_when_all_gates_pass(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert "sums-not-rounded" in codes_in("\n".join(report["not_verified"]))
+    assert any("TensorRT" in item for item in report["not_verified"])
+
+
+def test_overflow_fails_and_names_the_node_while_the_cpu_provider_sees_nothing(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
+    assert report["status"] == "failed" and report["verdict"] == "failed"
+    assert report["nan"] + report["inf"] > 0 and report["place"]["nonfinite"][0]["node"] == "amplify"
+    expect(report["reasons"][-1], None, "'amplify' (Mul)", 65504)
+    claims = report["cpu_provider_claims"]
+    assert claims["claimed"]["nonfinite"] == 0 and claims["emulated-fp16"]["nonfinite"] > 0
+    assert claims["claimed"]["matched_fraction"] == 1.0
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert len(verdict["worst"]["nonfinite_max"]) == 3
+    assert verdict["worst"]["nonfinite_max"][0]["sample"].startswith("made/")
+
+
+def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2]))
+    assert report["verdict"] == "failed" and report["label_flips"] == 24
+    gate = next(
+        g for g in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"] if "matched" in g["gate"]
+    )
+    assert len(gate["worst"]) == 3
+    for item in gate["worst"]:
+        now = {"ant": "bee", "bee": "ant"}[item["output"].split(",")[0].removeprefix("class ")]
+        expect(item["error"], None, now)
+    place = report["place"]
+    assert place["nonfinite"] == [], "nothing overflows: the place must not be invented"
+    expect(place["sentence"], None, "NaN", "Inf", 12, repr(place["suspects"][0]["node"]))
+
+
+def test_permuted_queries_pass(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, queries=[2, 0, 3, 1]))
+    assert report["verdict"] == "passed" and report["max_abs_error"]["logits"] < 0.02
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["hops"]["cast_cleanup"]
+    assert details["raw_tensors"]["logits"]["max_abs"] > 5 and details["moved_queries"] == 1.0
+
+
+def test_a_shifted_box_fails(tmp_path):
+    shifted = BOXES.copy()
+    path = write(tmp_path / "final" / "model.onnx", FP32)
+    model = onnx.load(path)
+    shifted[1, 0] += 0.4  # sigmoid(1.4) - sigmoid(1): 2.3 px of 32
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "boxes_bias")
+    bias.CopyFrom(onnx.numpy_helper.from_array(shifted, "boxes_bias"))
+    onnx.save(model, path)
+    report = verified(tmp_path, path)
+    assert report["verdict"] == "failed" and report["missed"] == 12
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]["matched_fraction_min"]
+    assert re.search(r"(?<![\d.])2\.\d px", worst[0]["error"])
+
+
+def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatch):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    error = StageError("runtime-refuses", "no kernel")
+
+    class RefusesFinal(Session):
+        def __init__(self, path, *args):
+            if path == final:
+                raise error
+            super().__init__(path, *args)
+
+    monkeypatch.setattr(hops, "Session", RefusesFinal)
+    report = verified(tmp_path, final)
+    assert report["cpu_provider_claims"] == {"error": str(error)}
+    assert report["verdict"] == "passed" and report["samples"] == 12
+    assert json.loads((tmp_path / "out" / "verdict.json").read_text())["verdict"] == "passed"
+
+
+def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
+    samples = labelled()
+    reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
+    hop = hops.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
+    hop = replace(hop, facts=hop.facts | {"batches": {"sizes": []}})
+    assert not any("(Mul)" in item for item in chain.not_verified([], hop, 12))
+    placed = replace(hop, facts=hop.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
+    (said,) = [item for item in chain.not_verified([], placed, 12) if "(Mul)" in item]
+    expect(said, None, "CPU", "12 nodes", *(f"n{i} (Mul)" for i in range(10)), 2)
+    assert "n10" not in said
+
+
+def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32))
+    assert report["verdict"] == "passed" and report["evaluation"] == "fp32-cpu"
+    assert report["cpu_provider_claims"] is None and not any("FP16" in item for item in report["not_verified"])
+
+
+def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
+    half_io = FP16.replace("float[", "float16[").replace(
+        "half_means = Cast <to = 10> (means)", "half_means = Identity (means)"
+    )
+    half_io = half_io.replace("logits = Cast <to = 1>", "logits = Identity").replace(
+        "boxes = Cast <to = 1>", "boxes = Identity"
+    )
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", half_io))
+    assert report["verdict"] == "passed" and report["evaluation"] == "emulated-fp16"
+
+
+def test_classes_without_names_are_called_by_their_numbers(tmp_path):
+    spec, swapped = SPEC | {"class_names": []}, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2])
+    report = verified(tmp_path, write(tmp_path / "good" / "model.onnx", FP16), spec=spec)
+    assert report["verdict"] == "passed" and report["ap50"] == pytest.approx(1.0)
+    verified(tmp_path, swapped, spec=spec)
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
+    assert worst["label_flips_max"][0]["error"].endswith(("class 0", "class 1"))
+
+
+def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    report = verified(tmp_path, final, samples=unlabelled(), spec=SPEC | {"class_names": []})
+    assert report["self_ap50"] == pytest.approx(1.0) and report["ap50"] is None
+
+
+def test_untrained_weights_are_not_verified_never_passed(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=SPEC | {"trained": False})
+    assert report["verdict"] == "not verified" and report["status"] == "done"
+    assert report["matched_fraction"] is None and report["ap50_95"] is None
+    assert "weights-random" in codes_in("\n".join(report["not_verified"]))
+
+
+def test_untrained_weights_with_nan_fail(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15)
+    assert verified(tmp_path, final, spec=SPEC | {"trained": False})["verdict"] == "failed"
+
+
+def test_no_labels_leave_average_precision_unverified(tmp_path):
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=unlabelled())
+    assert report["verdict"] == "not verified" and report["matched_fraction"] == 1.0 and report["ap50_95"] is None
+    (reason,) = report["reasons"]
+    expect(reason, "no-labels", "ap50_95_drop")
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_path, required):
+    corner = np.array([[0, 0, 2, 2]], np.float32)
+    elsewhere = [replace(sample, boxes=corner.repeat(len(sample.labels), axis=0)) for sample in labelled()]
+    options = replace(OPTIONS, require=["average_precision"] if required else [])
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=elsewhere, options=options)
+    assert report["verdict"] == ("failed" if required else "not verified")
+    assert report["ap50_fp32"] == report["ap50"] == 0 and report["ap50_95_drop"] is None
+    check = state(report, "average_precision")
+    assert check["state"] == "not verified" and report["matched_fraction"] == 1.0
+    facts = ["FP32", "AP50 0.0000", "model.outputs (format, normalized)", "model.classes", "model.preprocessing"]
+    expect(check["reason"], None, *facts)
+    assert any(item.endswith(check["reason"]) for item in report["not_verified"])
+
+
+def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
+    quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
+    final = write(tmp_path / "final" / "model.onnx", FP32)
+    report = verified(tmp_path, final, samples=unlabelled(), module=quiet, adversarial="none here")
+    assert report["verdict"] == "not verified"
+    (adversarial,) = [item for item in report["not_verified"] if item.endswith("none here")]
+    expect(adversarial, None, "adversarial")
+    assert "nothing-compared" in codes_in("\n".join(report["reasons"]))
+
+
+def test_earlier_hops_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "SUBSET", 4)
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
+    assert [report["hops"][name]["samples"] for name in chain.HOPS] == [4, 4, 4, 12]
+    (said,) = [item for item in report["not_verified"] if item.startswith("trace, slim, fp16:")]
+    expect(said, None, 4, 12)
+
+
+def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_path, monkeypatch):
+    def profile(*_):
+        raise AssertionError("it was measured")
+
+    final = write(tmp_path / "final" / "model.onnx", FP16)
+    report = verified(tmp_path, final)
+    page = tmp_path / "out" / "verify.html"
+    profile_of = json.loads((tmp_path / "out" / "details.json").read_text())["profile"]
+    assert profile_of and all(row["node"] in html.unescape(page.read_text()) for row in profile_of if row["growth"])
+    assert "verify.profile" not in page.read_text()
+    monkeypatch.setattr(chain, "error_profile", profile)
+    short = verified(tmp_path, final, options=replace(OPTIONS, profile=False))
+    assert short == report
+    expect(page.read_text(), None, "verify.profile")
+    assert json.loads((tmp_path / "out" / "details.json").read_text())["profile"] == []

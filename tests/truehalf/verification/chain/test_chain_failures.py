@@ -1,0 +1,120 @@
+"""Where a failed check goes wrong: the place, and a search that itself ends with an error."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stages.io import StageError
+from tests.messages import expect
+from tests.truehalf.verification.small_detector import (
+    BOXES,
+    FP16,
+    FP32,
+    LOGITS,
+    OPTIONS,
+    TO_BOXES,
+    TO_LOGITS,
+    state,
+    verified,
+    write,
+)
+from truehalf.codes import codes_in
+from truehalf.verification.chain import chain
+
+# Adds 6e-2 times the smallest value of a picture: through 600000, which FP16 does not hold, where it is all white.
+ROUNDABOUT = FP32.replace(
+    "logits = Add (logits_moved, logits_bias)",
+    "low = ReduceMin <axes = [1, 2, 3], keepdims = 1> (images)\n    low_flat = Reshape (low, flat_shape)\n"
+    "    far = Mul (low_flat, big)\n    [too_far] farther = Mul (far, ten)\n    near = Mul (farther, tiny)\n"
+    "    logits_sum = Add (logits_moved, logits_bias)\n    logits = Add (logits_sum, near)",
+)
+ROUNDABOUT_FP16 = ROUNDABOUT.replace("(low, flat_shape)", "(half_low, flat_shape)")
+ROUNDABOUT_FP16 = ROUNDABOUT_FP16.replace("    low_flat =", "    half_low = Cast <to = 10> (low)\n    low_flat =")
+ROUNDABOUT_FP16 = ROUNDABOUT_FP16.replace("= Add (logits_sum, near)", "= Add (logits_sum, near_single)").replace(
+    "    logits_sum =", "    near_single = Cast <to = 1> (near)\n    logits_sum ="
+)
+SMALL = {"flat_shape": np.array([-1, 1, 1])}
+MIXING_FP16 = FP16.replace(
+    "means = ReduceMean <axes = [2, 3], keepdims = 0> (images)",
+    "own = ReduceMean <axes = [2, 3], keepdims = 0> (images)\n    of_batch = ReduceMean <axes = [0]> (own)\n"
+    "    lost = Sub (own, of_batch)\n    strong = Mul (lost, gain)\n    [mix] means = Add (own, strong)",
+)
+
+
+def roundabout(folder):
+    """The FP32 file, and one that overflows on the white picture alone."""
+    half = {name: np.array(x, np.float16) for name, x in (("big", 6e4), ("ten", 10), ("tiny", 1e-7))}
+    single = {name: value.astype(np.float32) for name, value in half.items()}
+    weights = {"to_logits": TO_LOGITS, "logits_bias": LOGITS, "to_boxes": TO_BOXES, "boxes_bias": BOXES}
+    fp32 = write(folder / "slim" / "model.onnx", ROUNDABOUT, extra=single | SMALL)
+    return fp32, write(folder / "final" / "model.onnx", ROUNDABOUT_FP16, extra=weights | half | SMALL)
+
+
+def test_a_failed_adversarial_picture_is_looked_into(tmp_path):
+    fp32, final = roundabout(tmp_path)
+    report = verified(tmp_path, final, fp32=fp32)
+    assert report["verdict"] == "failed" and state(report, "adversarial")["state"] == "failed"
+    assert all(gate["passed"] for gate in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"])
+    assert report["place"]["sample"] == "adversarial/white"
+    assert report["place"]["nonfinite"][0]["node"] == "too_far"
+    expect(report["reasons"][-1], None, "'too_far'")
+
+
+def test_a_failed_batch_is_looked_into_as_it_ran(tmp_path):
+    final = write(tmp_path / "final" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
+    report = verified(tmp_path, final, options=replace(OPTIONS, batch=1))
+    assert report["matched_fraction"] == 1.0 and state(report, "batch")["state"] == "failed"
+    expect(report["place"]["sentence"], None, 8, repr(report["place"]["suspects"][0]["node"]))
+    assert report["place"]["suspects"][0]["growth"] > 0.05, "alone, no sample shows it"
+
+
+def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path, monkeypatch):
+    asked = []
+
+    def suggested_pins(path, failing, *_):
+        asked.append((failing.reference.names, failing.together, failing.judge(failing.reference, failing.final)))
+        return {"sentence": "one", "selectors": "", "status": "none"}
+
+    monkeypatch.setattr(chain, "suggested_pins", suggested_pins)
+    fp32, final = roundabout(tmp_path)
+    wish = {"options": replace(OPTIONS, suggest=True, batch=1), "conversion": object()}
+    assert verified(tmp_path, final, fp32=fp32, **wish)["suggestion"]["sentence"] == "one"
+    assert asked[0][:2] == (["adversarial/white"], False) and asked[0][2][0]["passed"] is False
+    mixing = write(tmp_path / "mix" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
+    verified(tmp_path, mixing, **wish)
+    assert len(asked[1][0]) == 8 and asked[1][1] is True
+    assert any(gate["passed"] is False for gate in asked[1][2]), "its gates are held on the run that fails"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(StageError("not-comparable", "x"), "not-comparable"), (IndexError("row 7"), "not-searched")]
+)
+def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkeypatch, error, code):
+    def fails(*_):
+        raise error
+
+    for name in ("place_of", "profile_of", "suggested_pins"):
+        monkeypatch.setattr(chain, name, fails)
+    wish = {"options": replace(OPTIONS, suggest=True), "conversion": object()}
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15), **wish)
+    written = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert report["verdict"] == written["verdict"] == "failed" and report["place"] is None
+    said = [item for item in written["not_verified"] if str(error) in item]
+    assert len({item.split(":")[0] for item in said}) == 3, "each search is named"
+    for item in said:
+        expect(item, code)
+    page = (tmp_path / "out" / "verify.html").read_text()
+    assert codes_in(page).count("not-searched") == 1 + 3 * (code == "not-searched"), "the profile has its place, too"
+
+
+def test_scores_of_detections_found_again_fail_it(tmp_path):
+    """All are found, none is extra, and average precision is as before: the scores fell from 0.98 to 0.83."""
+    weaker = {"up": np.array(1, np.float16), "down": np.array(0.4, np.float16)}
+    report = verified(tmp_path, write(tmp_path / "fp16" / "model.onnx", FP16, extra=weaker))
+    assert report["verdict"] == "failed" and report["matched"] == report["reference"] and not report["extra"]
+    assert report["ap50_95_drop"] == 0.0 and report["score_error_p99"] > 0.1
+    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
+    assert "score became 0." in worst["score_error_p99_max"][0]["error"] and "rank_error_p99_max" in worst
+    assert report["place"] is not None and "reduce" in report["place"]["sentence"]

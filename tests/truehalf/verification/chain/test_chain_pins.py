@@ -1,0 +1,47 @@
+"""Pins suggested for a file that overflows: found, confirmed on all samples, and not applied."""
+
+import html
+from dataclasses import replace
+
+from tests.conftest import composed
+from tests.messages import expect
+from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
+from truehalf.config.validate import validate
+from truehalf.conversion.reconversion import Conversion
+
+AMPLIFIED = FP32.replace(
+    "logits = Add (logits_moved, logits_bias)",
+    "logits_added = Add (logits_moved, logits_bias)\n    [amplify] logits_up = Mul (logits_added, up)\n"
+    "    [reduce] logits = Mul (logits_up, down)",
+)
+
+
+def suggested(folder, **options):
+    """A conversion without rules of a graph that overflows in FP16, verified with verify.suggest."""
+    precision = validate(composed("experiment=overflow_naive")).precision
+    conversion = Conversion(precision, None, None)
+    fp32, final = write(folder / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15), folder / "final" / "model.onnx"
+    final.parent.mkdir()
+    conversion.convert(fp32, final, [], [])
+    wanted = replace(OPTIONS, **{"suggest": True} | options)
+    return verified(folder, final, fp32=fp32, options=wanted, conversion=conversion)
+
+
+def test_pins_are_found_confirmed_and_not_applied(tmp_path):
+    report = suggested(tmp_path)
+    found = report["suggestion"]
+    assert report["verdict"] == "failed" and found["status"] == "found" and found["verdict"] == "passed"
+    assert "amplify" in found["nodes"] and found["minimal"]
+    count = len(found["node_block_list"]) + len(found["scope_block_list"])
+    expect(found["sentence"], "pins-hold", count, len(found["nodes"]), f"{found['runs']} runs")
+    assert "^amplify$" in found["selectors"] and found["runs"] <= OPTIONS.suggest_runs
+    page = html.unescape((tmp_path / "out" / "verify.html").read_text())
+    assert found["sentence"] in page and found["selectors"] in page
+    precision = validate(composed("experiment=overflow_naive")).precision
+    pinned = tmp_path / "pinned.onnx"
+    Conversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"], [])
+    assert verified(tmp_path / "again", pinned)["verdict"] == "passed"
+
+
+def test_without_the_wish_no_pins_are_searched(tmp_path):
+    assert suggested(tmp_path, suggest=False)["suggestion"] is None

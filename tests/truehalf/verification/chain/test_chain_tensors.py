@@ -1,0 +1,112 @@
+"""A chain of tensors: what the scale of an output hides, and outputs that ignore their input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import torch
+
+from tests.messages import expect
+from tests.truehalf.verification.small_detector import OPTIONS
+from truehalf.data.samples import Sample
+from truehalf.verification.chain import chain
+from truehalf.verification.chain.adversarial import judged
+from truehalf.verification.chain.hops import measure
+from truehalf.verification.chain.judge import reactions_of
+from truehalf.verification.chain.reference import freeze
+from truehalf.verification.metrics.plain_outputs import same_plain
+
+SPEC: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": ["batch", 3]}],
+    "outputs": [{"name": "y"}],
+    "class_names": [],
+    "trained": True,
+}
+FILE = """
+<ir_version: 10, opset_import: ["" : 17]>
+mapped (float[batch,3] x) => (float[batch,6] y) { flat = MatMul (x, weights)  y = Add (flat, offset) }
+"""
+WEIGHTS = np.random.default_rng(0).uniform(0.2, 1, (3, 6)).astype(np.float32)
+X = np.random.default_rng(1).uniform(0, 1, (12, 3)).astype(np.float32)
+
+
+class Mapped(torch.nn.Module):
+    def __init__(self, weights: np.ndarray, offset: float) -> None:
+        super().__init__()
+        self.weights, self.offset = torch.from_numpy(weights), offset
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x @ self.weights + self.offset,)
+
+
+def write(path: Path, weights: np.ndarray, offset: float = 0.0) -> Path:
+    model = onnx.parser.parse_model(FILE)
+    constants = {"weights": weights, "offset": np.array(offset, np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(each, name) for name, each in constants.items())
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path
+
+
+def verified(folder: Path, r: np.ndarray, o: np.ndarray, offset: float = 0.0, rows: np.ndarray = X) -> dict[str, Any]:
+    samples = [Sample(f"made/{number}", {"x": row}, None, None) for number, row in enumerate(rows)]
+    fp32, final = write(folder / "fp32.onnx", r, offset), write(folder / "final.onnx", o, offset)
+    reference = freeze(Mapped(r, offset), samples, SPEC, 5)
+    files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
+    made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
+    return chain.verify(reference, files, folder / "out", OPTIONS, made)
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    return {check["check"]: check["state"] for check in report["checks"]}
+
+
+@pytest.mark.parametrize("column", [1, 5])
+def test_columns_that_a_large_one_hides_are_not_verified(column: int, tmp_path: Path) -> None:
+    r = WEIGHTS * np.where(np.arange(6) == 3, 1000, 1).astype(np.float32)
+    o = r * np.where(np.arange(6) == column, 0, 1).astype(np.float32)
+    assert verified(tmp_path, r, r)["verdict"] == "passed"
+    report = verified(tmp_path, r, o)
+    assert report["verdict"] == "not verified" and report["tensor_error"] < OPTIONS.gates.tensor_error_max
+    expect(report["reasons"][0], "hidden-by-scale", f"column {column}", "'y'")
+    assert states(report)["tensors"] == states(report)["adversarial"] == "not verified"
+    assert any("hidden-by-scale" in line for line in report["not_verified"])
+
+
+def test_an_output_that_ignores_its_input_fails(tmp_path: Path) -> None:
+    report = verified(tmp_path, 0.05 * WEIGHTS, 0 * WEIGHTS, offset=40)
+    assert report["tensor_error"] < OPTIONS.gates.tensor_error_max
+    assert report["verdict"] == "failed" and states(report)["reaction"] == "failed"
+    expect(report["reasons"][0], "input-ignored", "'y'")
+    both = verified(tmp_path, 0 * WEIGHTS, 0 * WEIGHTS, offset=40)
+    assert both["verdict"] == "not verified" and states(both)["reaction"] == "not verified"
+    expect(both["reasons"][0], "input-ignored", "'y'")
+
+
+@pytest.mark.parametrize("rows", [X[:1], np.repeat(X[:1], 5, axis=0)], ids=["one", "alike"])
+def test_samples_that_are_alike_leave_that_open(rows: np.ndarray, tmp_path: Path) -> None:
+    report = verified(tmp_path, WEIGHTS, WEIGHTS, rows=rows)
+    assert report["verdict"] == "passed" and states(report)["reaction"] == "not verified"
+    (said,) = (line for line in report["not_verified"] if "samples-alike" in line)
+    expect(said, "samples-alike", "'y'")
+
+
+def test_what_is_hidden_of_a_detectors_mask() -> None:
+    """A batch, and adversarial pictures, whose masks are wrong where they are small: not verified, unless they fail."""
+    r = {"y": np.concatenate([np.full((4, 1, 30), 900.0), np.ones((4, 5, 30))], axis=1).astype(np.float32)}
+    r["y"] += np.random.default_rng(2).uniform(0, 0.5, r["y"].shape).astype(np.float32)
+    o = {"y": np.where(r["y"] > 100, r["y"], -r["y"])}
+    found = same_plain(r, o, SPEC, OPTIONS.gates)
+    assert found["state"] == "not verified"
+    expect(found["reason"], "hidden-by-scale", "'y'")
+    assert same_plain(r, {"y": 1.1 * r["y"]}, SPEC, OPTIONS.gates)["state"] == "failed"
+
+    samples = [Sample(f"{number}", {"x": X[number]}, None, None) for number in range(4)]
+    reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)
+    same = measure(reference, reference.outputs, OPTIONS)
+    assert judged(reference, same, OPTIONS)["state"] == "verified"
+    assert reactions_of(reference, reference.outputs).unknown == {}

@@ -1,0 +1,63 @@
+"""What is measured of a file's outputs, on hand-made ones; its batch, and whether it holds FP16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from tests.conftest import composed
+from tests.messages import raises
+from tests.truehalf.verification.small_detector import FP16, FP32, write
+from truehalf.config.validate import validate
+from truehalf.data.samples import Sample
+from truehalf.io_spec.outputs import detections_of
+from truehalf.verification.chain.hops import fixed_batch, holds_fp16, measure
+from truehalf.verification.chain.reference import Reference
+
+
+def test_which_queries_are_confident_follows_the_declared_activation() -> None:
+    """Two logits of 1: sigmoid says 0.73 of each, softmax 0.5, and 0.42 beside a class that means none."""
+    spec: dict[str, Any] = {
+        "inputs": [{"name": "images", "shape": ["N", 3, 8, 8]}],
+        "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+        "class_names": ["ant", "bee"],
+        "trained": True,
+    }
+    logits = np.array([[[1.0, 1.0, 0.0], [9.0, 0.0, 0.0]]], np.float32)
+    boxes = np.full((1, 2, 4), 0.5, np.float32)
+    other = {"logits": logits + np.array([[[0.125], [0.0]]], np.float32), "boxes": boxes}
+
+    def confident_error(**meaning: Any) -> float:
+        declared = spec | {"outputs": [spec["outputs"][0] | meaning, spec["outputs"][1]]}
+        outputs = {"logits": logits, "boxes": boxes}
+        sample = Sample("one", {"images": np.zeros((3, 8, 8), np.float32)}, None, None)
+        found = detections_of(outputs, declared)
+        reference = Reference([sample], ["one"], [""], outputs, declared, found, None, None)
+        errors = measure(reference, other, validate(composed()).verify).facts["confident_tensors"]
+        return float(errors["logits"]["max_abs"])
+
+    assert confident_error() == confident_error(activation="sigmoid") == 0.125
+    assert confident_error(activation="softmax", no_object=True) == 0.0
+
+
+def test_inputs_fixed_to_different_batches_are_refused() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2, 3] a, float[N] b, float[4] c) => (float[2, 3] y) { y = Identity (a) }"""
+    with raises("wrong-shape", "model.onnx", "a: 2, c: 4"):
+        fixed_batch(ir.from_proto(onnx.parser.parse_model(text)), Path("model.onnx"))
+
+
+@pytest.mark.parametrize(("text", "expected"), [(FP32, False), (FP16, True)])
+def test_fp16_is_recognised(tmp_path: Path, text: str, expected: bool) -> None:
+    assert holds_fp16(ir.load(write(tmp_path / "model.onnx", text))) is expected
+
+
+def test_a_cast_to_fp16_alone_is_recognised() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[2] x) => (float[2] y) { half = Cast <to = 10> (x) y = Cast <to = 1> (half) }"""
+    assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))

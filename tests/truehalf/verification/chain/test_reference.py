@@ -1,0 +1,131 @@
+"""The frozen reference: finite, its samples told apart; it comes back as it was, or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.messages import expect, raises
+from tests.truehalf.verification import small_detector
+from truehalf.data.samples import Sample
+from truehalf.verification.chain.reference import freeze, joined, read_reference, write_reference
+
+SPEC: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": ["N", 3, 32, 32]}],
+    "outputs": [
+        {"name": "logits", "kind": "logits", "activation": "sigmoid"},
+        {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+    ],
+    "class_names": ["ant", "bee"],
+}
+SAMPLES = [
+    Sample(f"s/{i}", {"x": np.full((1,), i, np.float32)}, np.array([[0, 0, 4, 4]], np.float32), np.array([i % 2]))
+    for i in range(3)
+]
+
+
+class Network(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x[:, None].repeat(1, 2, 2) + 1, torch.full((len(x), 2, 4), 0.25)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_reference(tmp_path, freeze(Network(), SAMPLES, SPEC, 2), "FP32 is not finite there")
+    return tmp_path
+
+
+def test_it_comes_back_as_it_was(folder: Path) -> None:
+    frozen, read = freeze(Network(), SAMPLES, SPEC, 2), read_reference(folder, "reference", SAMPLES, SPEC)
+    assert not isinstance(read, str) and (read.names, read.sha256) == (frozen.names, frozen.sha256)
+    assert list(read.outputs) == list(frozen.outputs) and read.unusable is None
+    for name, value in frozen.outputs.items():
+        np.testing.assert_array_equal(read.outputs[name], value)
+    np.testing.assert_array_equal(read.found[2].boxes, frozen.found[2].boxes)
+    assert read.truth and read.truth[1].labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "name", ["file", "allow_pickle", "arr_0", "args", "a/b", "../a", "/a", "a.npy", "X", "ü", " ", "n" * 300]
+)
+def test_outputs_of_any_name(name: str, tmp_path: Path) -> None:
+    spec = {"inputs": SPEC["inputs"], "outputs": [{"name": name, "kind": "tensor"}, {"name": "x", "kind": "tensor"}]}
+    frozen = freeze(Network(), SAMPLES, spec, 2)
+    write_reference(tmp_path, frozen, "none")
+    read = read_reference(tmp_path, "reference", SAMPLES, spec)
+    assert not isinstance(read, str) and list(read.outputs) == [name, "x"]
+    np.testing.assert_array_equal(read.outputs[name], frozen.outputs[name])
+    assert {path.name for path in tmp_path.iterdir()} == {"reference.npz", "samples.json"}
+
+
+def test_where_there_is_none_it_says_why(folder: Path) -> None:
+    assert read_reference(folder, "adversarial", SAMPLES, SPEC) == "FP32 is not finite there"
+
+
+def test_random_weights_stay_unusable(folder: Path) -> None:
+    read = read_reference(folder, "reference", SAMPLES, SPEC | {"trained": False})
+    assert not isinstance(read, str)
+    expect(str(read.unusable), "weights-random", "trained: false")
+
+
+def test_other_samples_are_refused(folder: Path) -> None:
+    index = folder / "samples.json"
+    with raises("wrong-file", index, 3, "s/0", 2, "dvc repro verify"):
+        read_reference(folder, "reference", SAMPLES[:2], SPEC)
+    changed = [*SAMPLES[:2], replace(SAMPLES[2], feeds={"x": np.zeros((1,), np.float32)})]
+    with raises("wrong-file", index, "s/2", "dvc repro verify"):
+        read_reference(folder, "reference", changed, SPEC)
+    index.unlink()
+    with raises("file-missing", index):
+        read_reference(folder, "reference", SAMPLES, SPEC)
+
+
+def test_the_index_names_each_sample(folder: Path) -> None:
+    rows = json.loads((folder / "samples.json").read_text())["reference"]
+    assert [row["name"] for row in rows] == ["s/0", "s/1", "s/2"]
+
+
+def test_one_that_is_not_finite_is_an_error_at_once() -> None:
+    logits = small_detector.LOGITS
+    broken = small_detector.Detector(np.where(logits > 0, np.nan, logits))
+    with raises("not-finite", "FP32", "'logits'", 3, "NaN", "Inf", 12, "made/0"):
+        freeze(broken, small_detector.unlabelled(), small_detector.SPEC, 5)
+
+
+def test_a_module_that_fails_is_named_with_the_samples() -> None:
+    class Even(Network):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x.reshape(2, -1)[:, 0, None])
+
+    with raises("module-fails", "FP32", 1, "s/2", "RuntimeError", "[2, -1]", "verify.batch"):
+        freeze(Even(), SAMPLES, SPEC, 2)
+
+
+def test_its_index_tells_samples_apart() -> None:
+    frozen = [freeze(small_detector.Detector(), small_detector.unlabelled(3), small_detector.SPEC, n) for n in (2, 3)]
+    index = frozen[0].index
+    assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
+    assert len({item["sha256"] for item in index}) == 3
+    assert index == frozen[1].index
+
+
+def test_a_number_of_rows_that_varies_is_refused() -> None:
+    parts = [{"scores": np.zeros((2, rows), np.float32)} for rows in (5, 5, 4)]
+    with raises("wrong-shape", "'scores'", "[5]", "[4]"):
+        joined(parts)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2, 2), (4, 2), (0,)])
+def test_an_output_without_a_row_for_each_sample(shape: tuple[int, ...]) -> None:
+    class Beside(Network):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return super().forward(x)[0], torch.ones(shape)
+
+    with raises("wrong-shape", "'boxes'", list(shape), 2):
+        freeze(Beside(), SAMPLES, SPEC, 2)

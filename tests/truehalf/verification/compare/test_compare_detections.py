@@ -1,0 +1,59 @@
+"""Trained detectors: the FP16 file passes, and faults that leave all detections as they were do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from stages.fp16 import to_fp16
+from tests.embedded import embedded, scenes
+from tests.messages import expect
+from tests.tiers import first_of
+from truehalf.codes import codes_in
+from truehalf.models.architectures.ltdetr import DECODERS
+from truehalf.verification.compare.compare import compare
+
+BOXES = {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True}
+LOGITS = {"name": "logits", "kind": "logits", "activation": "sigmoid"}
+BESIDE = {"score_error_p99", "score_error_share", "rank_error_p99", "rank_error_share", "low_self_ap50_95_drop"}
+PROJECTION = "decoder/layers.0/self_attn/o_proj/MatMul"
+
+
+def with_larger_weights(source: Path, path: Path) -> str:
+    """The weights of one projection times 1.5; the node's name."""
+    model = onnx.load(source)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    (node,) = (node for node in model.graph.node if node.name.endswith(PROJECTION))
+    (name,) = (name for name in node.input if name in weights)
+    values = onnx.numpy_helper.to_array(weights[name])
+    weights[name].CopyFrom(onnx.numpy_helper.from_array(values * values.dtype.type(1.5), name))
+    onnx.save(model, path)
+    return str(node.name)
+
+
+@pytest.mark.parametrize("decoder", first_of(DECODERS))
+@pytest.mark.filterwarnings("ignore")
+def test_a_trained_detector(decoder: str, tmp_path: Path) -> None:
+    choice = f"decoder={decoder}"
+    source, inputs = embedded(tmp_path / "fp32.onnx", choice), scenes(4, choice)
+    to_fp16(source, tmp_path / "fp16.onnx")
+    shape = ["batch", *inputs["images"].shape[1:]]
+    spec: dict[str, Any] = {"inputs": [{"name": "images", "shape": shape}], "outputs": [LOGITS, BOXES]}
+    good = compare(source, tmp_path / "fp16.onnx", inputs, spec=spec)
+    assert good.passed and good.first_bad_node is None
+    assert "hidden-by-scale" not in codes_in("\n".join(good.not_verified))
+
+    wrong = with_larger_weights(tmp_path / "fp16.onnx", tmp_path / "wrong.onnx")
+    report = compare(source, tmp_path / "wrong.onnx", inputs, spec=spec)
+    assert report.detections is not None and report.detections["missed"] == report.detections["extra"] == 0
+    assert report.verdict == "failed" and report.first_bad_node == wrong
+    failed = {gate["measures"] for gate in report.detections["gates"] if gate["passed"] is False}
+    assert failed <= BESIDE and len(report.reasons) == len(failed), "scores alone say it"
+
+    for layout, instead in (({"format": "xyxy"}, "format: cxcywh"), ({"normalized": False}, "normalized: true")):
+        misread = compare(source, tmp_path / "fp16.onnx", inputs, spec=spec | {"outputs": [LOGITS, BOXES | layout]})
+        assert misread.verdict == "not verified" and misread.first_bad_node is None
+        expect(misread.reasons[0], "boxes-misread", "'boxes'", instead)

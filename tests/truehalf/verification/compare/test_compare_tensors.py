@@ -1,0 +1,138 @@
+"""Outputs element by element: the tensor rule, and classes beside it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.verification.two_models import ADDED, CLASSES, X, constant, held, model
+from truehalf.codes import codes_in
+from truehalf.verification.compare.compare import compare
+
+# --- the tensor rule --------------------------------------------------------------------------------------------------
+
+
+def scaled(by: float) -> str:
+    return f"(float[N,3] x) => (float[N,3] y) <float s = {{{by}}}> {{ y = Mul (x, s) }}"
+
+
+def test_tolerance_is_relative_to_the_largest_of_the_reference(tmp_path: Path) -> None:
+    assert held(tmp_path, scaled(1000), scaled(1009)).passed
+    report = held(tmp_path, scaled(1000), scaled(1011))
+    assert report.verdict == "failed" and len(report.reasons) == 1
+    expect(report.reasons[0], None, "'y'", "max |d|", "tolerance 0.01", f"max |reference| {1000 * X.max():.4g}")
+    assert held(tmp_path, scaled(1000), scaled(1011), tolerance=0.02).passed
+    assert not held(tmp_path, scaled(1000), scaled(1000.001), tolerance=0).passed
+    assert held(tmp_path, scaled(0), scaled(0), tolerance=0).verdict == "not verified", "nothing reacts to the input"
+    assert held(tmp_path, scaled(0), scaled(1e-30)).verdict == "failed"
+
+
+@pytest.mark.parametrize(("cast", "limit", "said"), [(7, 0.0, "integer"), (9, 0.0, "bool")])
+def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, limit: float, said: str) -> None:
+    dtype = {7: "int64", 9: "bool"}[cast]
+    text = f"(float[N,3] x) => ({dtype}[N,3] y) {{ z = Add (x, d) y = Cast<to={cast}> (z) }}"
+    large, delta = np.full((4, 3), 2.0**20, np.float32) * (cast == 7), np.zeros((4, 3), np.float32)
+    delta[1, 1] = 1
+    a = model(tmp_path / "a.onnx", text, d=np.zeros_like(delta))
+    b = model(tmp_path / "b.onnx", text, d=delta)
+    assert compare(a, a, {"x": large}).passed
+    report = compare(a, b, {"x": large}, locate=False)
+    assert report.verdict == "failed"
+    expect(report.reasons[0], None, "'y'", "1 of 12", said)
+    assert report.outputs["y"].limit == limit and report.outputs["y"].sqnr_db is None
+
+
+def test_strings_must_be_equal(tmp_path: Path) -> None:
+    text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
+        s = Identity (w)  y = Relu (x) }"""
+    assert held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "b")).passed
+    assert not held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "c")).passed
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "verdict", "facts"),
+    [
+        ([0, -np.inf, 0], [0, -np.inf, 0], "passed", None),
+        ([0, -np.inf, 0], [0, -65504, 0], "failed", ["Inf", "tolerance 0.01"]),
+        ([0, -np.inf, 0], [0, np.inf, 0], "failed", ["Inf", "tolerance 0.01"]),
+        ([0, 0, 0], [0, np.inf, np.nan], "failed", ["4 NaN", "4 Inf", 12]),
+        ([0, np.nan, 0], [0, np.nan, 0], "not verified", ["4 NaN", 12]),
+        ([0, np.nan, 0], [0, 1, 0], "not verified", ["4 NaN", 12]),
+        ([0, np.nan, 0], [1, np.nan, 0], "failed", ["max |d|", 1, "tolerance 0.01"]),
+        ([0, -np.inf, 0], [0, np.nan, 0], "failed", ["Inf", "tolerance 0.01"]),
+    ],
+)
+def test_values_that_are_no_numbers(
+    tmp_path: Path, reference, candidate, verdict: str, facts: list[object] | None
+) -> None:
+    a = model(tmp_path / "a.onnx", ADDED, **constant(*reference))
+    b = model(tmp_path / "b.onnx", ADDED, **constant(*candidate))
+    report = compare(a, b, {"x": X}, locate=False)
+    assert report.verdict == verdict
+    if facts is None:
+        assert report.reasons == []
+        return
+    expect(report.reasons[0], None, "'y'", *facts)
+    assert codes_in(report.reasons[0]) == ["not-finite"] * (verdict == "not verified")
+    assert ("max |d|" in report.reasons[0]) == ("max |d|" in facts)
+
+
+def test_other_shapes_fail_and_empty_outputs_are_not_verified(tmp_path: Path) -> None:
+    found = "(float[N,3] x) => (int64[2,K] y) <float t = {LIMIT}> { z = Sub (x, t) r = Relu (z) y = NonZero (r) }"
+    report = held(tmp_path, found.replace("LIMIT", "0.0"), found.replace("LIMIT", "1.0"))
+    assert report.verdict == "failed"
+    expect(report.reasons[0], None, "'y'", *(f"[2, {int((limit < X).sum())}]" for limit in (0, 1)), "feed")
+    report = held(tmp_path, found.replace("LIMIT", "99.0"), found.replace("LIMIT", "99.0"))
+    assert report.verdict == "not verified"
+    expect(report.not_verified[0], "nothing-compared", "'y'")
+
+
+def test_a_model_without_inputs(tmp_path: Path) -> None:
+    """What no input reaches is the same, and nothing else can be said of it."""
+    report = held(tmp_path, *["() => (float[1] y) { y = Constant<value_floats = [1.0]> () }"] * 2, {})
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "input-ignored", "'y'")
+
+
+def test_what_the_scale_of_others_hides_is_not_verified(tmp_path: Path) -> None:
+    """Columns of 1e3 and one of 1, which the tensor rule does not judge."""
+    text = "(float[N,3] x) => (float[N,3] y) <float[3] s = {SCALES}> { y = Mul (x, s) }"
+    report = held(tmp_path, text.replace("SCALES", "1000, 1000, 1"), text.replace("SCALES", "1000, 1000, 2"))
+    (reason,) = report.reasons
+    assert report.verdict == "not verified" and report.outputs["y"].passed is None and reason in report.not_verified
+    expect(reason, "hidden-by-scale", "column 2", "'y'", "100%")
+
+
+ROWS = "(float[N,6,4] x, int64[6] o) => (float[N,6,4] y) { [put] y = Gather <axis = 1> (x, o) }"
+
+
+def test_rows_in_another_order_are_said_and_no_node_is_blamed(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(0, 1, (2, 6, 4)).astype(np.float32)
+    files = [
+        model(tmp_path / f"{name}.onnx", ROWS.replace(", int64[6] o", ""), o=np.array(order))
+        for name, order in (("a", range(6)), ("b", [3, 0, 1, 2, 5, 4]))
+    ]
+    report = compare(*files, {"x": x})
+    assert report.verdict == "failed" and len(report.reasons) == 2 and "max |d|" in report.reasons[0]
+    expect(report.reasons[1], "other-order", "'y'", "spec=")
+    assert report.first_bad_node is None and report.suspects == []
+    asked = compare(*files, {"x": x}, locate="always")
+    assert asked.suspects, "whoever asks is told"
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def test_classes_and_a_flip_within_the_tolerance(tmp_path: Path) -> None:
+    a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(100, 100.5, 0))
+    b = model(tmp_path / "b.onnx", ADDED, CLASSES, **constant(100.9, 100.5, 0))
+    inputs = {"x": np.zeros((4, 3), np.float32)}
+    passed = compare(a, a, inputs)
+    assert passed.passed and passed.task == "classification" and passed.samples == 4
+    assert passed.classification is not None and passed.classification["top1_agreement"] == 1.0
+    report = compare(a, b, inputs, locate=False)
+    assert report.outputs["y"].passed and report.verdict == "failed"
+    (reason,) = report.reasons
+    expect(reason, None, "label_flips", "4 of 4", 0)
+    assert compare(a, b, inputs, spec=CLASSES | {"trained": False}, locate=False).verdict == "not verified"

@@ -1,0 +1,67 @@
+"""A hand-made reference of five samples, and runs that answer as they are told, to hold against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+
+from tests.conftest import composed
+from truehalf.config.validate import validate
+from truehalf.data.samples import Sample
+from truehalf.engines.parity import Evidence
+from truehalf.io_spec.outputs import detections_of
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.detections import Detections
+
+OPTIONS = validate(composed()).verify
+SPEC: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+    "class_names": ["ant", "bee"],
+}
+COUNT = 5
+Rows = dict[str, np.ndarray]
+
+
+def outputs_of(x: np.ndarray) -> Rows:
+    """Sample i has a query of class i % 2 in a place of its own, and one that finds nothing."""
+    logits, boxes = np.full((len(x), 2, 2), -9, np.float32), np.full((len(x), 2, 4), 0.25, np.float32)
+    for row, i in enumerate(x[:, 0].round().astype(int)):
+        logits[row, 0, i % 2] = 4
+        boxes[row, 0, 0] = 0.2 + 0.1 * i
+    return {"logits": logits, "boxes": boxes}
+
+
+def evidence(adversarial: bool = True, labels: bool = True) -> Evidence:
+    """The reference on five samples of input x [1], and on two adversarial ones."""
+    reference = _frozen("s", range(COUNT), labels)
+    return Evidence(reference, _frozen("adversarial", range(2), labels) if adversarial else "FP32 fails there", OPTIONS)
+
+
+def _frozen(name: str, numbers: range, labels: bool) -> Reference:
+    samples = [Sample(f"{name}/{i}", {"x": np.array([i], np.float32)}, None, None) for i in numbers]
+    names = [sample.name for sample in samples]
+    outputs = outputs_of(np.array([[i] for i in numbers], np.float32))
+    found = detections_of(outputs, SPEC)
+    truth = [Detections(f.boxes[f.scores > 0.5], f.labels[f.scores > 0.5], f.scores[f.scores > 0.5]) for f in found]
+    return Reference(samples, names, names, outputs, SPEC, found, truth if labels else None, None)
+
+
+def model(signature: str = "float[N,1] x") -> ir.Model:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({signature}) => (float[N,1] y) {{ y = Relu (x) }}'
+    return ir.from_proto(onnx.parser.parse_model(text))
+
+
+class Answering:
+    """An engine that answers `answer` of its input; notes the batch and the profile of each run."""
+
+    def __init__(self, answer: Callable[[np.ndarray], Rows] = outputs_of) -> None:
+        self._answer, self.runs = answer, list[tuple[int, int]]()
+
+    def __call__(self, feeds: Rows, profile: int) -> Rows:
+        self.runs.append((len(feeds["x"]), profile))
+        return self._answer(feeds["x"])

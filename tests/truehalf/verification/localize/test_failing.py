@@ -1,0 +1,81 @@
+"""What a failed verification is looked into with, by what failed (whole runs: test_chain_failures.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import composed
+from tests.messages import expect
+from truehalf.config.validate import validate
+from truehalf.data.samples import Sample
+from truehalf.io_spec.outputs import detections_of
+from truehalf.verification.chain.hops import measure
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.localize import failing
+from truehalf.verification.localize.failing import Failing, failing_of
+
+OPTIONS = validate(composed()).verify
+SPEC: dict[str, Any] = {
+    "inputs": [{"name": "x", "shape": ["N", 3, 64, 64]}],
+    "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
+    "class_names": ["ant", "bee"],
+}
+
+
+def outputs(*found: bool) -> dict[str, np.ndarray]:
+    """One query a sample, which is a detection where it says so."""
+    logits = np.full((len(found), 1, 2), -9, np.float32)
+    logits[list(found), 0, 1] = 4
+    return {"logits": logits, "boxes": np.full((len(found), 1, 4), 0.25, np.float32)}
+
+
+def reference(kind: str, *found: bool) -> Reference:
+    names = [f"{kind}/{i}" for i in range(len(found))]
+    samples = [Sample(name, {"x": np.zeros(1, np.float32)}, None, None) for name in names]
+    values = outputs(*found)
+    return Reference(samples, names, names, values, SPEC, detections_of(values, SPEC), None, None)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: dict[str, np.ndarray]) -> Failing | None:
+    """Of three samples and three pictures, where these checks failed and the file puts out `now` when run again."""
+    frozen, pictures = reference("s", True, True, True), reference("p", True, True, False)
+    final = measure(frozen, outputs(True, True, True), OPTIONS)
+    sizes = [{"batch": 1, "state": "verified"}, {"batch": 2, "state": "failed", "samples": ["s/2", "s/0"]}]
+    final = replace(final, facts=final.facts | {"evaluation": "emulated-fp16", "batches": {"sizes": sizes}})
+    checks = [{"check": name, "state": "failed"} for name in failed]
+    verdict = {"gates": [{"gate": "g", "passed": gate}], "checks": checks}
+    monkeypatch.setattr(failing, "open_file", lambda *_: (None, "emulated-fp16"))
+    monkeypatch.setattr(failing, "run_file", lambda *_: now)
+    return failing_of(Path("m.onnx"), frozen, final, verdict, pictures, OPTIONS, lambda *_: [{"gate": "of the hop"}])
+
+
+def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
+    assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
+    assert found.judge(found.reference, found.final) == [{"gate": "of the hop"}]
+
+
+def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, True, ["adversarial", "batch"], outputs(True, False, False))
+    assert found and found.reference.names == ["p/1"] and not found.together
+    assert found.final.facts["evaluation"] == "emulated-fp16"
+    (gate,) = found.judge(found.reference, found.final)
+    assert gate["passed"] is False
+    expect(gate["reason"], None, "0 of 1")
+    (gate,) = found.judge(found.reference, measure(found.reference, outputs(True), OPTIONS))
+    assert gate["passed"] is True
+
+
+def test_a_failed_batch_is_looked_into_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, True, ["batch"], outputs(True, False))
+    assert found and found.reference.names == ["s/2", "s/0"] and found.together
+    assert found.final.facts["samples"] == 2
+
+
+def test_where_nothing_that_was_measured_fails_there_is_nothing_to_look_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(monkeypatch, True, [], outputs(True)) is None

@@ -1,0 +1,164 @@
+"""The verifier is tested with outputs that are known to be bad: each must show in the metric that is there for it."""
+
+import numpy as np
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.verification.detected import REFERENCE, detections, edited
+from truehalf.verification.metrics.detections import Detections, box_iou, decode, match, summarize
+
+SIZE = 128
+
+
+def joined(a: Detections, b: Detections) -> Detections:
+    return Detections(*(np.concatenate([getattr(a, n), getattr(b, n)]) for n in ("boxes", "labels", "scores")))
+
+
+def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: int = 10):
+    """Logits and boxes of a confident model: three clear detections a picture, the rest far below the threshold."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-6, 0.5, (pictures, queries, classes)).astype(np.float32)
+    boxes = rng.uniform(0.3, 0.7, (pictures, queries, 4)).astype(np.float32)
+    boxes[:, :, 2:] = rng.uniform(0.2, 0.4, (pictures, queries, 2))
+    for picture in logits:
+        picture[[0, 1, 2], rng.integers(0, classes, 3)] = [3.0, 2.0, 1.0]
+    return logits, boxes
+
+
+def compared(reference, candidate) -> dict:
+    found = [decode(*outputs, SIZE, SIZE, top_k=20) for outputs in (reference, candidate)]
+    return summarize([match(r, c) for r, c in zip(*found, strict=True)])
+
+
+def test_iou_of_known_boxes():
+    a = np.array([[0, 0, 10, 10], [0, 0, 0, 0]], np.float32)
+    b = np.array([[0, 0, 10, 10], [5, 0, 15, 10], [20, 20, 30, 30]], np.float32)
+    np.testing.assert_allclose(box_iou(a, b), [[1, 1 / 3, 0], [0, 0, 0]])
+
+
+def test_equal_outputs_match_fully():
+    result = summarize([match(REFERENCE, REFERENCE)])
+    assert (result["reference"], result["matched"], result["missed"], result["extra"]) == (3, 3, 0, 0)
+    assert result["matched_fraction"] == 1.0 and result["extra_fraction"] == 0.0
+    assert result["box_error_px"]["max"] == 0.0 and result["score_error"]["max"] == 0.0 and result["iou"]["min"] == 1.0
+
+
+def test_one_swapped_label_is_a_miss_an_extra_and_a_flip():
+    result = summarize([match(REFERENCE, edited(1, label=4))])
+    assert (result["missed"], result["label_flips"], result["extra"], result["gone"]) == (1, 1, 1, 0)
+    assert result["matched_fraction"] == pytest.approx(2 / 3)
+
+
+def test_small_box_shifted_by_two_pixels_is_missed_as_moved():
+    found = match(REFERENCE, edited(1, shift=2.0))  # 30 px wide: IoU (28 * 28) / (2 * 900 - 784) = 0.77
+    assert found.moved == [(1, 1)] and found.missed == 1 and found.extra == [1]
+
+
+def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
+    large = detections((0, 0, 120, 120, 3, 0.9))
+    shifted = Detections(large.boxes + np.float32(2), large.labels, large.scores)
+    result = summarize([match(large, shifted)])
+    assert result["missed"] == 0 and result["box_error_px"]["max"] == pytest.approx(2.0)
+
+
+def test_a_lost_detection_is_gone():
+    kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
+    found = match(REFERENCE, kept)
+    assert found.gone == [0] and found.missed == 1 and not found.extra
+
+
+def test_duplicated_detections_are_extra():
+    result = summarize([match(REFERENCE, joined(REFERENCE, REFERENCE))])
+    assert result["matched_fraction"] == 1.0 and result["extra"] == 3 and result["extra_fraction"] == 0.5
+
+
+def test_duplicates_of_the_reference_must_be_found_twice():
+    result = summarize([match(joined(REFERENCE, REFERENCE), REFERENCE)])
+    assert result["reference"] == 6 and result["missed"] == 3
+
+
+def test_scores_on_either_side_of_the_threshold_are_no_miss_and_no_extra():
+    above, below = edited(2, score=0.501), edited(2, score=0.499)
+    for reference, candidate in ((above, below), (below, above)):
+        result = summarize([match(reference, candidate)])
+        assert result["missed"] == 0 and result["extra"] == 0
+    assert summarize([match(above, below)])["score_error"]["max"] == pytest.approx(0.002, abs=1e-6)
+
+
+def test_a_score_far_below_the_threshold_is_a_miss():
+    assert match(REFERENCE, edited(0, score=0.35)).gone == [0]
+
+
+def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_an_extra():
+    high, low = edited(0, score=0.95), edited(0, score=0.46)
+    assert match(high, low).gone == [0]
+    assert match(low, high).extra == [0]
+    assert match(edited(0, score=0.53), edited(0, score=0.49)).missed == 0
+    assert match(edited(0, score=0.56), edited(0, score=0.49)).gone == [0]
+
+
+def test_candidate_in_an_empty_picture_is_extra():
+    found = match(detections(), detections((10, 10, 50, 60, 3, 0.9)))
+    assert found.extra == [0] and found.reference == 0 and found.missed == 0
+
+
+def test_empty_picture_among_others_changes_no_fraction():
+    result = summarize([match(REFERENCE, REFERENCE), match(detections(), detections())])
+    assert result["pictures"] == 2 and result["matched_fraction"] == 1.0
+
+
+def test_nothing_in_the_reference_means_nothing_was_compared():
+    result = summarize([match(detections(), detections((10, 10, 50, 60, 3, 0.9)))])
+    assert result["matched_fraction"] is None and result["extra_fraction"] is None and result["box_error_px"] is None
+    expect(result["reason"], "nothing-compared")
+    assert result["extra"] == 1
+
+
+def test_assignment_is_by_likeness_not_by_order():
+    # two of one class over each other, written in the other order: the nearer box wins
+    a = detections((10, 10, 110, 110, 3, 0.9), (12, 10, 112, 110, 3, 0.8))
+    b = detections((12, 10, 112, 110, 3, 0.8), (10, 10, 110, 110, 3, 0.9))
+    found = match(a, b)
+    assert found.pairs.tolist() == [[0, 1], [1, 0]] and found.box_error_px.max() == 0
+
+
+def test_as_many_pairs_as_possible():
+    # the best single pair (0 with 0) would leave 1 without partner; both can be found again
+    a = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 92, 3, 0.9))
+    b = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 108, 3, 0.9))
+    assert match(a, b).missed == 0
+
+
+def test_permuted_queries_pass():
+    logits, boxes = raw_outputs()
+    order = np.random.default_rng(1).permutation(logits.shape[1])
+    result = compared((logits, boxes), (logits[:, order], boxes[:, order]))
+    assert result["matched_fraction"] == 1.0 and result["extra"] == 0 and result["score_error"]["max"] == 0.0
+
+
+def test_outputs_of_equal_sums_fail():
+    logits, boxes = raw_outputs()
+    swapped = logits[:, :, ::-1]  # [0, 2] against [2, 0]: every sum over classes or queries is the same
+    assert np.allclose(swapped.sum((1, 2)), logits.sum((1, 2)), rtol=1e-5)
+    result = compared((logits, boxes), (swapped, boxes))
+    assert result["matched_fraction"] == 0.0 and result["label_flips"] == result["reference"] > 0
+
+
+def test_all_nan_outputs_find_nothing():
+    logits, boxes = raw_outputs()
+    result = compared((logits, boxes), (np.full_like(logits, np.nan), np.full_like(boxes, np.nan)))
+    assert result["matched_fraction"] == 0.0 and result["gone"] == result["reference"] > 0
+
+
+def test_nan_boxes_alone_find_nothing():
+    logits, boxes = raw_outputs()
+    assert compared((logits, boxes), (logits, np.full_like(boxes, np.nan)))["matched_fraction"] == 0.0
+
+
+def test_rank_changes_count_pairs_that_changed_their_order():
+    def scored(*scores: float) -> Detections:
+        return Detections(REFERENCE.boxes[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
+
+    for scores, changes in (((0.95, 0.8, 0.6), 0), ((0.8, 0.95, 0.6), 1), ((0.6, 0.8, 0.95), 3), ((0.7, 0.7, 0.7), 0)):
+        assert summarize([match(scored(0.95, 0.8, 0.6), scored(*scores))])["rank_changes"] == changes
+    assert match(scored(0.9, 0.9, 0.9), scored(0.7, 0.8, 0.9)).rank_changes == 0, "ties have no order to change"

@@ -1,0 +1,286 @@
+"""Tensor errors, and the pairing of queries, on outputs that are known to be good or bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.messages import expect, raises
+from truehalf.verification.metrics.tensors import (
+    check_runs,
+    compare_runs,
+    in_rows,
+    pair_queries,
+    query_outputs,
+    tensor_errors,
+)
+
+QUERIES = ("logits", "boxes")
+
+
+def detector_outputs(pictures: int = 2, queries: int = 12, classes: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    return {
+        "logits": random.normal(-3, 2, (pictures, queries, classes)).astype(np.float32),
+        "boxes": random.uniform(0, 1, (pictures, queries, 4)).astype(np.float32),
+    }
+
+
+def permuted(outputs: dict[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: value[:, order] for name, value in outputs.items()}
+
+
+def compare(reference: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> dict:
+    return compare_runs([(reference, other)], atol=1e-3, rtol=1e-3, queries=QUERIES)
+
+
+def test_errors_of_known_tensors() -> None:
+    errors = tensor_errors(np.array([1.0, -2.0, 0.0, 4.0]), np.array([1.0, -2.5, 0.001, 4.0]))
+    assert errors["elements"] == 4
+    assert errors["max_abs"] == 0.5
+    assert errors["p99_abs"] == 0.5
+    assert errors["mean_abs"] == pytest.approx(0.501 / 4)
+    assert errors["max_rel"] == pytest.approx(0.25)  # 0.001 / floor (1e-3 * 4) and 0.5 / 2 are both 0.25
+
+
+def test_floor_keeps_relative_error_of_small_values_small() -> None:
+    errors = tensor_errors(np.array([1e-9, 10.0]), np.array([2e-9, 10.0]), floor=1.0)
+    assert errors["max_rel"] == pytest.approx(1e-9)
+
+
+def test_nan_never_equals_nan_and_equal_infinities_do() -> None:
+    reference = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
+    errors = tensor_errors(reference, reference)
+    assert errors["max_abs"] == np.inf
+    assert (errors["nan_reference"], errors["inf_reference"]) == (1, 2)
+    assert (errors["nan_other"], errors["inf_other"]) == (1, 2)
+    assert tensor_errors(reference[1:], reference[1:])["max_abs"] == 0
+
+
+def test_infinity_against_a_number_is_infinitely_far() -> None:
+    errors = tensor_errors(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
+    assert errors["max_abs"] == errors["max_rel"] == np.inf
+    assert (errors["inf_reference"], errors["inf_other"]) == (0, 1)
+
+
+def test_integers_and_empty_tensors() -> None:
+    assert tensor_errors(np.array([3, 5]), np.array([3, 9]))["max_abs"] == 4
+    assert tensor_errors(np.zeros((0, 4)), np.zeros((0, 4)))["max_abs"] == 0
+
+
+def test_shapes_that_differ_are_refused() -> None:
+    with raises("not-comparable", "[2, 3]", "[3, 2]"):
+        tensor_errors(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+def test_permuted_queries_agree() -> None:
+    reference = detector_outputs()
+    order = np.random.default_rng(1).permutation(12)
+    result = compare(reference, permuted(reference, order))
+    assert result["agree"]
+    assert result["matched_queries"] == 1.0
+    assert result["moved_queries"] == pytest.approx(np.mean(order != np.arange(12)))
+    assert result["max_abs"] == {"logits": 0.0, "boxes": 0.0}
+
+
+def test_pairs_are_found_under_noise() -> None:
+    reference = detector_outputs()
+    order = np.random.default_rng(2).permutation(12)
+    other = {name: value + np.float32(1e-4) for name, value in permuted(reference, order).items()}
+    rows = pair_queries(reference, other, QUERIES)
+    assert (order[rows] == np.arange(12)).all()
+    assert compare(reference, other)["agree"]
+
+
+def test_boxes_that_changed_their_logits_do_not_agree() -> None:
+    """Both outputs hold the same rows, but paired differently: matching each output alone would pass it."""
+    reference = detector_outputs()
+    other = dict(reference, boxes=reference["boxes"][:, ::-1])
+    result = compare(reference, other)
+    assert not result["agree"]
+    assert result["matched_queries"] < 0.2
+
+
+def test_rows_of_one_picture_never_match_those_of_another() -> None:
+    reference = detector_outputs()
+    other = {name: value[::-1] for name, value in reference.items()}
+    assert not compare(reference, other)["agree"]
+
+
+def test_one_different_query_leaves_the_others_matched() -> None:
+    reference = detector_outputs(queries=50)
+    other = permuted(reference, np.roll(np.arange(50), 7))
+    other["logits"][0, 3] = 1e6
+    result = compare(reference, other)
+    assert result["matched_queries"] == 0.99
+    assert not result["agree"]
+
+
+def test_summed_equal_tensors_do_not_agree() -> None:
+    reference = {"logits": np.array([[[0.0, 2.0]]], np.float32), "boxes": np.zeros((1, 1, 4), np.float32)}
+    other = dict(reference, logits=np.array([[[1.0, 1.0]]], np.float32))
+    assert not compare(reference, other)["agree"]
+
+
+def test_nan_output_does_not_agree_with_a_nan_output() -> None:
+    reference = {name: np.full_like(value, np.nan) for name, value in detector_outputs().items()}
+    result = compare(reference, reference)
+    assert not result["agree"]
+    assert result["share"] == 0.0
+    assert result["nonfinite"] == result["nonfinite_reference"] == 2 * 12 * 8
+
+
+def test_without_queries_rows_are_compared_in_place() -> None:
+    reference = detector_outputs()
+    assert compare_runs([(reference, reference)], atol=0, rtol=0)["agree"]
+    swapped = permuted(reference, np.arange(12)[::-1])
+    assert not compare_runs([(reference, swapped)], atol=1e-3, rtol=1e-3)["agree"]
+
+
+def test_runs_of_different_batch_sizes_are_one_comparison() -> None:
+    one, three = detector_outputs(1, seed=3), detector_outputs(3, seed=4)
+    result = compare_runs([(one, one), (three, three)], atol=0, rtol=0, queries=QUERIES)
+    assert result["agree"]
+    assert result["errors"]["boxes"]["elements"] == 4 * 12 * 4
+
+
+def test_nothing_compared_is_no_agreement() -> None:
+    assert not compare_runs([], atol=1.0, rtol=1.0)["agree"]
+
+
+def test_other_names_or_shapes_are_refused() -> None:
+    reference = detector_outputs()
+    with raises("not-comparable", "logits, boxes") as error:
+        compare(reference, {"logits": reference["logits"]})
+    assert str(error.value).count("boxes") == 1, "expected, and not there"
+    with raises("not-comparable", "'boxes'", "[2, 12, 4]", "[2, 11, 4]"):
+        compare(reference, dict(reference, boxes=reference["boxes"][:, 1:]))
+
+
+def test_query_outputs_come_from_the_spec() -> None:
+    spec = {"outputs": [{"name": "scores", "kind": "logits"}, {"name": "xy", "kind": "boxes"}, {"name": "features"}]}
+    assert query_outputs(spec) == ["scores", "xy"]
+
+
+SPEC = {"outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}]}
+
+
+def judge(reference: dict[str, np.ndarray], other: dict[str, np.ndarray], trained: bool) -> dict:
+    return check_runs([(reference, other)], SPEC | {"trained": trained}, atol=1e-3, rtol=1e-3, sides=("torch", "file"))
+
+
+def test_agreement_is_verified_whatever_the_weights() -> None:
+    reference = detector_outputs()
+    for trained in (True, False):
+        result = judge(reference, permuted(reference, np.arange(12)[::-1]), trained)
+        assert (result["status"], result["share"], result["matched_queries"]) == ("verified", 1.0, 1.0)
+
+
+def test_difference_of_trained_weights_is_an_error_and_of_untrained_ones_not_verified() -> None:
+    reference, other = detector_outputs(seed=1), detector_outputs(seed=2)
+    result = judge(reference, other, trained=False)
+    facts = ["torch", "file", f"{result['share']:.2%}", "99.9%", "atol 0.001", "rtol 0.001"]
+    facts += [f"{name} {error:.3g}" for name, error in result["max_abs"].items()]
+    assert result["status"] == "not verified" and list(result["max_abs"]) == ["logits", "boxes"]
+    expect(result["reason"], "weights-random", *facts)
+    with raises("outputs-differ", *facts):
+        judge(reference, other, trained=True)
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+def test_a_large_output_does_not_hide_a_small_one(size: int) -> None:
+    reference = {"map": np.ones((1, 50_000)), "count": np.ones((1, size))}
+    options: dict[str, Any] = {"atol": 1e-3, "rtol": 1e-3}
+    wrong = reference | {"count": np.full((1, size), 2.0)}
+    with raises("outputs-differ", "'count'", "0.00%", "90%"):
+        check_runs([(reference, wrong)], {"outputs": []}, **options)
+    kink = reference["map"].copy()
+    kink[0, :30] = 2
+    assert check_runs([(reference, reference | {"map": kink})], {"outputs": []}, **options)["status"] == "verified"
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_nan_is_an_error_even_of_untrained_weights(trained: bool) -> None:
+    reference = detector_outputs()
+    broken = dict(reference, boxes=np.where(reference["boxes"] > 0.99, np.nan, reference["boxes"]))
+    count = int(np.isnan(broken["boxes"]).sum())
+    assert count
+    for side, other, runs in (("file", "torch", (reference, broken)), ("torch", "file", (broken, reference))):
+        with raises("not-finite", count, "NaN", "Inf", side) as error:
+            judge(*runs, trained)
+        assert other not in str(error.value)
+
+
+# --- direction, noise, steps ------------------------------------------------------------------------------------------
+
+
+def test_cosine_and_noise_of_known_vectors() -> None:
+    errors = tensor_errors(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
+    assert errors["cosine"] == pytest.approx((9 + 18) / (5 * np.hypot(3, 4.5)))
+    assert errors["sqnr_db"] == pytest.approx(20.0)  # 25 / 0.25 = 100
+    assert tensor_errors(np.array([3.0, 4.0]), np.array([-3.0, -4.0]))["cosine"] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "cosine", "sqnr_db"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 1.0, np.inf),
+        ([0.0, 0.0], [0.0, 0.0], 1.0, np.inf),
+        ([0.0, 0.0], [1.0, 0.0], 0.0, -np.inf),
+        ([1.0, 2.0], [0.0, 0.0], 0.0, 0.0),
+        ([1.0, 2.0], [1.0, np.nan], None, -np.inf),
+        ([np.nan, 2.0], [np.nan, 2.0], None, -np.inf),
+        ([-np.inf, 2.0], [-np.inf, 2.0], 1.0, np.inf),
+        ([1e200, 1e200], [1e200, -1e200], 0.0, None),
+        ([], [], 1.0, np.inf),
+    ],
+)
+def test_cosine_and_noise_at_the_edges(reference, other, cosine, sqnr_db) -> None:  # type: ignore[no-untyped-def]
+    errors = tensor_errors(np.array(reference), np.array(other))
+    assert errors["cosine"] == (None if cosine is None else pytest.approx(cosine))
+    assert sqnr_db is None or errors["sqnr_db"] == pytest.approx(sqnr_db)
+
+
+def test_steps_are_those_of_fp16_at_the_reference() -> None:
+    # steps of 2^-10 at 1, of 2^-9 at 2, of 32 at 65504, of 2^-24 near 0
+    reference = np.array([1.0, 1.0, 1.0, 2.0, 65504.0, 0.0, 2.0**-20, 1.0, 1.0])
+    off_by = np.array([0.4, 1, 2, 3, 16, 17, 256, 257, np.inf])
+    step = np.array([2.0**-10, 2.0**-10, 2.0**-10, 2.0**-9, 32, 2.0**-24, 2.0**-24, 2.0**-10, 1])
+    histogram = tensor_errors(reference, reference + off_by * step)["ulp"]
+    assert histogram == {"0": 1, "1": 1, "2": 1, "<=4": 1, "<=16": 1, "<=256": 2, ">256": 2}
+
+
+def test_rounding_to_fp16_is_no_step() -> None:
+    reference = np.random.default_rng(0).normal(0, 10, 10_000).astype(np.float32)
+    histogram = tensor_errors(reference, reference.astype(np.float16))["ulp"]
+    assert histogram["0"] == 10_000
+    with np.errstate(over="ignore"):
+        next_up = np.nextafter(reference.astype(np.float16), np.float16(np.inf))
+    assert tensor_errors(reference.astype(np.float16), next_up)["ulp"]["1"] > 9_900
+
+
+def test_nan_is_beyond_all_steps() -> None:
+    histogram = tensor_errors(np.array([np.nan, 1.0, np.inf]), np.array([np.nan, np.nan, np.inf]))["ulp"]
+    assert (histogram["0"], histogram[">256"]) == (1, 2)
+
+
+def test_what_is_newly_not_finite_is_told_apart() -> None:
+    reference, other = np.array([np.nan, np.inf, 1.0, 2.0]), np.array([np.inf, np.inf, np.nan, 2.0])
+    assert tensor_errors(reference, other)["nonfinite_new"] == 1
+
+
+def test_rows_of_a_model_with_top_k_inside_are_paired_by_all_that_they_hold() -> None:
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.random((2, 9)), axis=1)
+    scores[:, 3] = scores[:, 4]  # a tie, which labels and boxes tell apart
+    reference = {"scores": scores, "labels": rng.integers(0, 80, (2, 9)), "boxes": rng.random((2, 9, 4)) * 640}
+    order = np.stack([rng.permutation(9) for _ in range(2)])
+    other = {name: in_rows(value, order) for name, value in reference.items()}
+    found = pair_queries(reference, other, list(reference))
+    for name, value in reference.items():
+        np.testing.assert_array_equal(in_rows(other[name], found), value)
+    kinds = [{"name": name, "kind": name} for name in reference]
+    facts = check_runs([(reference, other)], {"outputs": kinds}, atol=0, rtol=0)
+    assert facts["status"] == "verified" and facts["matched_queries"] == 1.0

@@ -1,0 +1,69 @@
+"""Parts of a model: each node in one of them, those first that are most wrong for what they cost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.truehalf.verification.small_board import Double, bad
+from truehalf.verification.pinning.ranking import ranked
+
+NODES = ["/enc/a/x", "/enc/a/y", "/enc/b/x", "/dec/x", "/dec/y", "top"]
+WEIGHTS = dict(zip(NODES, (1.0, 8.0, 2.0, 3.0, 0.0, 0.5), strict=True))
+COSTS = dict(zip(NODES, (10, 10, 100, 1, 1000, 10), strict=True))
+FEEDS = {"x": np.zeros(1, np.float32)}
+
+
+def additive(fp32: frozenset[str]) -> float:
+    """Each node in FP16 adds its share."""
+    return sum(weight for node, weight in WEIGHTS.items() if node not in fp32)
+
+
+def test_with_parts_enough_every_node_is_one_and_they_stand_by_error_for_cost() -> None:
+    found = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=100)  # type: ignore[arg-type]
+    assert [part.nodes for part in found] == [
+        ("/dec/x",), ("/enc/a/y",), ("/enc/a/x",), ("top",), ("/enc/b/x",), ("/dec/y",)
+    ]  # fmt: skip
+    assert [(part.error, part.cost) for part in found][:2] == [(3.0, 1), (8.0, 10)]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_each_node_that_is_not_in_the_base_is_in_one_part(count: int) -> None:
+    found = ranked(Double(NODES, additive), FEEDS, ["/enc/b/x"], bad, COSTS, count=count)  # type: ignore[arg-type]
+    assert sorted(node for part in found for node in part.nodes) == sorted(set(NODES) - {"/enc/b/x"})
+    assert len(found) == min(count, 5)
+
+
+def test_an_error_is_that_of_the_part_alone_in_fp16() -> None:
+    board = Double(NODES, additive)
+    found = ranked(board, FEEDS, [], bad, COSTS, count=3)  # type: ignore[arg-type]
+    for part in found:
+        assert part.error == sum(WEIGHTS[node] for node in part.nodes)
+        assert frozenset(NODES).difference(part.nodes) in board.asked
+
+
+def test_a_whole_module_is_pinned_by_its_scope_and_other_nodes_by_their_names() -> None:
+    parts = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=5)  # type: ignore[arg-type]
+    found = {part.nodes: part for part in parts}
+    module, node = found["/enc/a/x", "/enc/a/y"], found["top",]
+    assert (module.scope_block_list, module.node_block_list) == (["enc.a"], [])
+    assert (node.scope_block_list, node.node_block_list) == ([], ["^top$"])
+
+
+def test_what_overflows_alone_stands_first_and_is_parted_first() -> None:
+    def overflows(fp32: frozenset[str]) -> float:
+        return additive(fp32) if "/dec/y" in fp32 else math.nan
+
+    found = ranked(Double(NODES, overflows), FEEDS, [], bad, COSTS, count=4)  # type: ignore[arg-type]
+    assert found[0].nodes == ("/dec/y",) and math.isinf(found[0].error)
+
+
+def test_a_ranking_that_was_killed_goes_on(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "ranking.json"
+    first = ranked(Double(NODES, additive), FEEDS, [], bad, COSTS, count=9, checkpoint=checkpoint)  # type: ignore[arg-type]
+    board = Double(NODES, additive)
+    again = ranked(board, FEEDS, [], bad, COSTS, count=9, checkpoint=checkpoint)  # type: ignore[arg-type]
+    assert again == first and not board.asked

@@ -1,0 +1,95 @@
+"""The chain's verdict on the planted pairs of detectors: its gates hold what those of `compare` do."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.corpus.pairs import Pair
+from tests.corpus.pairs.detections import USED, as_queries, as_top_k, haunted, pairs, scene, spec_of
+from tests.messages import raises
+from tests.truehalf.verification.small_detector import OPTIONS
+from truehalf.data.samples import Sample
+from truehalf.io_spec.outputs import found_in
+from truehalf.verification.chain.hops import measure
+from truehalf.verification.chain.judge import gates_of
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.checks import same_detections
+from truehalf.verification.gates import verdict
+from truehalf.verification.metrics.detections import match
+
+PAIRS = [pair for pair in pairs() if pair.expected != "not verified"]  # which is said of values beside detections
+
+
+def arrays_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """What a replayed model puts out, as a chain reads it."""
+    rows = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    return {value.name: rows[f"{value.name}_rows"].astype(np.float32) for value in model.graph.output}
+
+
+def reference_of(outputs: dict[str, np.ndarray], spec: Mapping[str, Any], labelled: bool = False) -> Reference:
+    count = len(outputs["boxes"])
+    names = [f"made/{i}" for i in range(count)]
+    found = found_in(outputs, spec)
+    kept = [each.scores >= 0.5 for each in found]
+    truth = [
+        replace(f, boxes=f.boxes[k], labels=f.labels[k], scores=f.scores[k]) for f, k in zip(found, kept, strict=True)
+    ]
+    samples = [Sample(name, {}, None, None) for name in names]
+    whole = {"class_names": [], "trained": True, **spec}
+    return Reference(samples, names, names, outputs, whole, found, truth if labelled else None, None)
+
+
+def outcome(reference: Reference, outputs: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The verdict by the gates; of detections without labels average precision is not verified, and left out."""
+    gates = gates_of(reference, measure(reference, outputs, OPTIONS), OPTIONS)
+    return verdict([gate for gate in gates if gate["measures"] != "ap50_95_drop"]) | {"gates": gates}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_the_chain_judges_a_planted_pair_as_compare_does(pair: Pair) -> None:
+    expected, other = arrays_of(pair.reference), arrays_of(pair.candidate)
+    reference = reference_of(expected, pair.spec)
+    if expected["boxes"].shape != other["boxes"].shape:
+        with raises("not-comparable", expected["boxes"].shape[1], other["boxes"].shape[1]):
+            measure(reference, other, OPTIONS)
+        return
+    judged = outcome(reference, other)
+    assert judged["verdict"] == pair.expected, judged["reasons"]
+
+
+@pytest.mark.parametrize("put_out", [as_queries, as_top_k])
+def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
+    start = scene()
+    expected, other = (put_out(each) for each in (start, haunted(start, np.random.default_rng(0))))
+    judged = outcome(reference_of(expected, spec_of(expected), labelled=True), other)
+    by_name = {gate["measures"]: gate for gate in judged["gates"]}
+    assert by_name["ap50_95_drop"]["passed"] and not by_name["low_self_ap50_95_drop"]["passed"]
+    assert not by_name["rank_error_p99"]["passed"] and by_name["rank_error_p99"]["worst"]
+
+
+def test_another_batch_is_held_to_the_same_gates() -> None:
+    start = scene()
+    lowered = replace(start, scores=np.minimum(start.scores, np.float32(0.6)))
+    sides = [found_in(as_top_k(each), spec_of(as_top_k(each))) for each in (start, lowered)]
+    limits = OPTIONS.gates
+    assert same_detections([match(a, a) for a in sides[0]], limits)["state"] == "verified"
+    row = same_detections([match(a, b) for a, b in zip(*sides, strict=True)], limits)
+    assert row["state"] == "failed" and row["matched_fraction"] == 1.0
+    forgiving = replace(limits, **{name: 1.0 for name in asdict(limits) if "_error_" in name})
+    assert same_detections([match(a, b) for a, b in zip(*sides, strict=True)], forgiving)["state"] == "verified"
+
+
+def test_a_class_that_has_no_label_is_seen_by_rank_alone() -> None:
+    pair = next(pair for pair in PAIRS if pair.name == "top-k-haunted-by-another-class")
+    expected, other = arrays_of(pair.reference), arrays_of(pair.candidate)
+    assert (other["labels"] == USED).any() and not (expected["labels"] == USED).any()
+    failed = {
+        gate["measures"]
+        for gate in outcome(reference_of(expected, pair.spec), other)["gates"]
+        if gate["passed"] is False
+    }
+    assert failed == {"rank_error_p99", "rank_error_share"}

@@ -1,0 +1,66 @@
+"""A file whose shapes FP16 arithmetic decides (pairs for compare: tests/corpus/pairs/shapes.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.conftest import composed
+from tests.corpus.pairs.shapes import X, model
+from tests.messages import raises
+from truehalf.config.validate import validate
+from truehalf.data.samples import Sample
+from truehalf.io_spec.outputs import found_in
+from truehalf.verification.chain.hops import measure_file
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.float16_shapes import float16_shape_arithmetic
+
+
+def test_the_nodes_are_named() -> None:
+    half = onnx.shape_inference.infer_shapes(model("Slice", np.float16, 0.5, "m0 = Mul(f, k) [floor] m = Floor(m0)"))
+    assert float16_shape_arithmetic(ir.from_proto(half)) == ["floor", "Mul -> m0", "Cast -> f"]
+    assert float16_shape_arithmetic(ir.from_proto(model("Slice", np.float32, 0.5))) == []
+
+
+# --- the chain --------------------------------------------------------------------------------------------------------
+
+
+def saved(path: Path, body: str, dtype: type, k: float) -> Path:
+    onnx.save(model(body, dtype, k), path)
+    return path
+
+
+def reference_of(path: Path) -> Reference:
+    from truehalf.runtime.ort.session import Session
+
+    samples = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X)]
+    names = [sample.name for sample in samples]
+    outputs = Session(path).run({"x": X})
+    spec = {"outputs": [{"name": "y"}]}
+    return Reference(samples, names, names, outputs, spec, found_in(outputs, spec), None, None)
+
+
+@pytest.mark.parametrize("body", ["Slice", "TopK", "Resize"])
+def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
+    reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 2 / 3))
+    options = validate(composed()).verify
+    with raises("wrong-shape", "'y'"):
+        measure_file(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3), reference, 2, options)
+    reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 0.5))
+    hop = measure_file(saved(tmp_path / "good.onnx", body, np.float16, 0.5), reference, 2, options)
+    assert hop.facts["tensor_error"] == 0 and hop.facts["shapes_unknown"] is None
+
+
+def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
+    """They were cut off as if they had filled up a batch."""
+    texts = ["y = Relu(x)", "z = Relu(x) y = Concat<axis = 0>(z, z)"]
+    paths = [tmp_path / "one.onnx", tmp_path / "twice.onnx"]
+    for path, body in zip(paths, texts, strict=True):
+        head = '<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => (float[c, 300] y)'
+        onnx.save(onnx.parser.parse_model(f"{head} {{ {body} }}"), path)
+    with raises("not-comparable", "[2, 300]", "[4, 300]"):
+        measure_file(paths[1], reference_of(paths[0]), 2, validate(composed()).verify)

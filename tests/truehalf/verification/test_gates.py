@@ -1,0 +1,96 @@
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.verification.detected import REFERENCE, detections, edited
+from truehalf.verification.gates import detection_values, evaluate, verdict
+from truehalf.verification.metrics.detections import match, summarize
+
+LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
+LIMITS |= {"nonfinite_max": 0, "low_self_ap50_95_drop_max": 0.01, "box_error_p99_max": 0.005}
+LIMITS |= {f"{name}_error_{what}_max": 0.05 for name in ("score", "rank") for what in ("p99", "share")}
+GOOD = {"ap50_95_drop": 0.001, "matched_fraction": 0.995, "extra_fraction": 0.002, "label_flips": 0, "nonfinite": 0}
+GOOD |= {"low_self_ap50_95_drop": 0.0001, "score_error_p99": 0.01, "score_error_share": 0.0, "rank_error_p99": 0.01}
+GOOD |= {"rank_error_share": 0.0, "box_error_p99": 0.001}
+
+
+def outcome(**changes):
+    return verdict(evaluate(LIMITS, GOOD | changes))["verdict"]
+
+
+def test_all_within_limits_passes():
+    assert outcome() == "passed"
+    assert all(gate["passed"] is True and "worst" not in gate for gate in evaluate(LIMITS, GOOD))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ap50_95_drop", 0.0051),
+        ("matched_fraction", 0.9899),
+        ("extra_fraction", 0.011),
+        ("label_flips", 1),
+        ("nonfinite", 1),
+        ("low_self_ap50_95_drop", 0.011),
+        ("score_error_p99", 0.051),
+        ("score_error_share", 0.051),
+        ("rank_error_p99", 0.051),
+        ("rank_error_share", 0.051),
+        ("box_error_p99", 0.0051),
+        ("score_error_p99", float("nan")),
+        ("ap50_95_drop", float("nan")),
+        ("matched_fraction", float("nan")),
+    ],
+)
+def test_each_value_beyond_its_limit_fails(name, value):
+    result = verdict(evaluate(LIMITS, GOOD | {name: value}))
+    assert result["verdict"] == "failed"
+    (reason,) = result["reasons"]
+    limit = next(limit for gate, limit in LIMITS.items() if gate.startswith(name))
+    expect(reason, None, name, f"{value:.4g}", f"{limit:.4g}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ap50_95_drop", 0.005), ("matched_fraction", 0.99), ("extra_fraction", 0.01)]
+)
+def test_the_limit_itself_passes(name, value):
+    assert outcome(**{name: value}) == "passed"
+
+
+@pytest.mark.parametrize("name", list(GOOD))
+def test_a_missing_value_is_not_verified_never_passed(name):
+    gates = evaluate(LIMITS, GOOD | {name: None}, reasons={name: "there are no labels"})
+    result = verdict(gates)
+    assert result["verdict"] == "not verified"
+    expect(result["reasons"][0], None, name, "there are no labels")
+    assert [gate["passed"] for gate in gates if gate["measures"] == name] == [None]
+
+
+def test_absent_values_are_not_verified():
+    assert verdict(evaluate(LIMITS, {}))["verdict"] == "not verified"
+
+
+def test_no_gates_are_not_a_pass():
+    assert verdict([])["verdict"] == "not verified"
+
+
+def test_failure_outweighs_what_was_not_verified():
+    result = verdict(evaluate(LIMITS, GOOD | {"ap50_95_drop": None, "nonfinite": 7}))
+    assert result["verdict"] == "failed"
+    failed, unknown = result["reasons"]
+    expect(failed, None, "nonfinite", 7, 0)
+    expect(unknown, None, "ap50_95_drop")
+
+
+def test_a_failed_gate_names_the_three_worst():
+    worst = [{"sample": f"s{i}", "output": "logits", "error": f"{i} NaN"} for i in range(5)]
+    gates = evaluate(LIMITS, GOOD | {"nonfinite": 5}, worst={"nonfinite": worst})
+    assert [item["sample"] for item in gates[-1]["worst"]] == ["s0", "s1", "s2"]
+
+
+def test_values_of_detections():
+    nothing = detection_values({})
+    assert nothing and not any(value is not None for value in nothing.values())
+    assert detection_values(summarize([match(detections(), REFERENCE)])) == nothing, "no reference detection"
+    values = detection_values(summarize([match(REFERENCE, edited(0, score=0.55, shift=1))]))
+    assert set(values) == set(nothing) and values["score_error_p99"] == pytest.approx(0.4, abs=0.01)
+    assert values["box_error_p99"] == pytest.approx(1 / 120, rel=0.05) and values["matched_fraction"] == 1

@@ -1,0 +1,324 @@
+"""The verifier against outputs that are known to be good or bad: a detector whose candidate adds what was planted."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from tests.messages import expect, raises
+from truehalf.codes import codes_in
+from truehalf.verification.compare.compare import Report, compare
+
+SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
+SPEC = {
+    "inputs": [{"name": "images", "shape": ["batch", 3, SIZE, SIZE]}],
+    "outputs": [
+        {"name": "logits", "kind": "logits", "activation": "sigmoid"},
+        {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True},
+    ],
+    "class_names": ["ant", "bee", "cat", "dog"],
+}
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+detector (float[N,3,128,128] images, float[N,8,4] l, float[N,8,4] b) => (OUTPUTS) {
+    logits = Add (l, planted_l)
+    boxes = Add (b, planted_b)
+}
+"""
+LOGITS, BOXES = "float[N,8,4] logits", "float[N,8,4] boxes"
+
+
+def outputs() -> dict[str, np.ndarray]:
+    """Two clear detections in each of the first two pictures, the third is empty."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(-6, 0.5, (PICTURES, QUERIES, CLASSES)).astype(np.float32)
+    boxes = rng.uniform(0.2, 0.8, (PICTURES, QUERIES, 4)).astype(np.float32)
+    boxes[..., 2:] = 0.25
+    logits[0, 0, 1], logits[0, 1, 2], logits[1, 0, 3], logits[1, 1, 0] = 3, 2, 3, 2
+    boxes[:, 0, :2], boxes[:, 1, :2] = 0.25, 0.7
+    return {"l": logits, "b": boxes}
+
+
+def feeds() -> dict[str, np.ndarray]:
+    """Pictures that nothing reads, and what the detector is to find."""
+    return {"images": np.zeros((PICTURES, 3, SIZE, SIZE), np.float32)} | outputs()
+
+
+def write(path: Path, text: str = f"{LOGITS}, {BOXES}", **planted: np.ndarray) -> Path:
+    model = onnx.parser.parse_model(TEXT.replace("OUTPUTS", text))
+    for name, value in outputs().items():
+        delta = planted.get(name, np.zeros_like(value)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(delta, f"planted_{name}"))
+    onnx.save(model, path)
+    return path
+
+
+def held(folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray) -> Report:
+    fp32, other = write(folder / "fp32.onnx", **(reference or {})), write(folder / "other.onnx", **planted)
+    return compare(fp32, other, feeds(), spec=SPEC, locate=False)
+
+
+def nothing(name: str) -> np.ndarray:
+    return np.zeros_like(outputs()[name])
+
+
+def metrics(report: Report) -> dict:
+    assert report.detections is not None
+    return report.detections
+
+
+def test_equal_outputs_pass(tmp_path: Path) -> None:
+    report = held(tmp_path)
+    assert report.passed and report.reasons == [] and report.worst_sample is None
+    assert metrics(report)["matched"] == 4 and metrics(report)["self_ap50_95"] == pytest.approx(1.0)
+    assert report.outputs["logits"].max_abs == 0.0 and report.outputs["logits"].passed
+
+
+def test_one_swapped_label_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[1, 0, [0, 3]] = [9, -9]
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["label_flips"] == 1
+    (reason,) = [reason for reason in report.reasons if "label_flips" in reason]
+    expect(reason, None, 1, 0)
+    assert report.worst_sample == "feed[1]" and report.outputs["logits"].passed is False
+
+
+def test_one_flip_among_many_fails_whatever_the_fractions_forgive(tmp_path: Path, monkeypatch) -> None:
+    from truehalf.verification.compare import compare as module
+
+    forgiving = {name: 0.0 if name.endswith("_min") else 1.0 for name in module.DEFAULTS["gates"]}
+    monkeypatch.setitem(module.DEFAULTS, "gates", forgiving | {"label_flips_max": 0, "nonfinite_max": 0})
+    planted = nothing("l")
+    planted[1, 0, [0, 3]] = [9, -9]
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and len(report.reasons) == 1 and "label_flips" in report.reasons[0]
+
+
+def test_one_box_shifted_by_two_pixels_fails(tmp_path: Path) -> None:
+    planted = nothing("b")
+    planted[0, 1, :2] = 2 / SIZE  # 32 px wide: IoU 30 * 30 / (2 * 1024 - 900) = 0.78
+    report = held(tmp_path, b=planted)
+    assert report.verdict == "failed" and metrics(report)["moved"] == 1 and report.worst_sample == "feed[0]"
+
+
+def test_all_nan_fails(tmp_path: Path) -> None:
+    report = held(tmp_path, l=np.full_like(nothing("l"), np.nan), b=np.full_like(nothing("b"), np.nan))
+    assert report.verdict == "failed" and metrics(report)["gone"] == 4
+    assert report.outputs["logits"].nan == report.outputs["logits"].nonfinite_new == PICTURES * QUERIES * CLASSES
+    assert report.outputs["boxes"].max_abs == np.inf and report.outputs["boxes"].cosine is None
+
+
+def test_one_nan_where_nothing_is_found_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["matched_fraction"] == 1.0
+    (reason,) = [reason for reason in report.reasons if "nonfinite" in reason]
+    expect(reason, None, 1, 0)
+
+
+def test_duplicated_detections_fail(tmp_path: Path) -> None:
+    planted = {name: nothing(name) for name in ("l", "b")}
+    for name, value in outputs().items():
+        planted[name][:2, 5] = value[:2, 0] - value[:2, 5]
+    report = held(tmp_path, **planted)
+    assert report.verdict == "failed" and metrics(report)["extra"] == 2 and metrics(report)["matched_fraction"] == 1.0
+
+
+def test_permuted_queries_pass(tmp_path: Path) -> None:
+    order = np.array([5, 0, 3, 1, 7, 2, 6, 4])
+    report = held(tmp_path, **{name: value[:, order] - value for name, value in outputs().items()})
+    assert report.passed and report.outputs["logits"].paired
+    assert report.outputs["logits"].max_abs < 1e-5 and report.outputs["boxes"].max_abs < 1e-6
+
+
+def test_outputs_of_equal_sums_fail(tmp_path: Path) -> None:
+    logits = outputs()["l"]
+    planted = logits[..., ::-1] - logits
+    assert abs(float(planted.sum())) < 1e-3
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["label_flips"] == 4
+
+
+def test_tensors_of_equal_sums_fail_without_a_spec(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[0, 0, :2] = [1, -1]
+    report = compare(write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", l=planted), feeds(), spec={}, locate=False)
+    assert report.verdict == "failed" and report.task == "tensors"
+    expect(report.reasons[0], None, "'logits'", "max |d|", 1, "tolerance 0.01")
+
+
+def test_a_detection_in_an_empty_picture_fails(tmp_path: Path) -> None:
+    planted = nothing("l")
+    planted[2, 0, 1] = 12
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "failed" and metrics(report)["extra"] == 1 and report.worst_sample == "feed[2]"
+
+
+def test_nothing_found_in_any_picture_is_not_verified(tmp_path: Path) -> None:
+    quiet = {"l": np.full_like(nothing("l"), -12)}
+    report = held(tmp_path, quiet, **quiet)
+    assert report.verdict == "not verified" and not report.passed
+    expect(report.reasons[0], "nothing-compared")
+    assert report.reasons[0] in report.not_verified
+
+
+def test_detections_where_the_reference_has_none_at_all_fail(tmp_path: Path) -> None:
+    report = held(tmp_path, {"l": np.full_like(nothing("l"), -12)})
+    assert report.verdict == "failed" and (metrics(report)["reference"], metrics(report)["extra"]) == (0, 4)
+    expect(report.reasons[0], None, 4)
+    assert codes_in(report.reasons[0]) == [], "a failure, not what was not compared"
+
+
+@pytest.mark.parametrize("spec", [SPEC, {}])
+def test_a_nan_against_a_nan_is_no_pass(tmp_path: Path, spec: dict) -> None:
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    files = [write(tmp_path / f"{name}.onnx", l=planted) for name in "ab"]
+    report = compare(*files, feeds(), spec=spec, locate=False)
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "not-finite", "'logits'", "1 NaN")
+    assert report.outputs["logits"].max_abs == np.inf and report.outputs["logits"].passed is None
+
+
+def test_swapped_order_of_outputs_is_refused(tmp_path: Path) -> None:
+    fp32, other = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", f"{BOXES}, {LOGITS}")
+    with raises("not-comparable") as error:
+        compare(fp32, other, feeds(), spec=SPEC)
+    (line,) = str(error.value).splitlines()[1:]
+    expect(line, "other-order", "outputs", "logits, boxes", "boxes, logits")
+
+
+def test_swapped_contents_of_outputs_fail(tmp_path: Path) -> None:
+    both = outputs()
+    report = held(tmp_path, l=both["b"] - both["l"], b=both["l"] - both["b"])
+    assert report.verdict == "failed" and metrics(report)["matched"] == 0
+
+
+def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> None:
+    spec, files = SPEC | {"trained": False}, [write(tmp_path / f"{name}.onnx") for name in "ab"]
+    report = compare(*files, feeds(), spec=spec, locate=False)
+    assert report.verdict == "not verified"
+    expect(report.not_verified[0], "weights-random")
+    assert report.outputs["logits"].passed and report.outputs["logits"].paired
+    planted = nothing("l")
+    planted[0, 0] += 1
+    report = compare(files[0], write(tmp_path / "c.onnx", l=planted), feeds(), spec=spec, locate=False)
+    assert report.verdict == "not verified"
+    expect(report.reasons[1], "weights-random", "'logits'", "max |d|")
+    planted[0, 0, 0] = np.nan
+    report = compare(files[0], write(tmp_path / "d.onnx", l=planted), feeds(), spec=spec, locate=False)
+    assert report.verdict == "failed"
+
+
+def test_single_queries_that_no_gate_judges_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = nothing("l")
+    planted[2, 5] = 2  # of -6: far from all scores that gates judge
+    monkeypatch.setattr(
+        "truehalf.verification.localize.locate.find_suspects", lambda *_, **options: ["the planted Add"]
+    )
+    monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    report = held(tmp_path, l=planted)
+    files = tmp_path / "fp32.onnx", tmp_path / "other.onnx"
+    assert report.passed and report.outputs["logits"].max_abs == pytest.approx(2)
+    assert report.outputs["logits"].queries_beyond == pytest.approx(1 / 24)
+    expect(report.not_verified[0], "queries-beyond", "'logits'", "4.2%", "p99 |d| 2", "locate='always'")
+    passed = compare(*files, feeds(), spec=SPEC)
+    assert passed.passed and passed.first_bad_node is None and passed.suspects == []
+    assert compare(*files, feeds(), spec=SPEC, locate="always").first_bad_node == "the planted Add"
+
+
+def test_many_queries_that_no_gate_judges_are_not_verified_and_located(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = nothing("l")
+    planted[1:, 4:] = 0.2  # of -6
+    monkeypatch.setattr(
+        "truehalf.verification.localize.locate.find_suspects", lambda *_, **options: ["the planted Add"]
+    )
+    monkeypatch.setattr("truehalf.verification.localize.locate.first_bad_node", lambda suspects, failed: suspects[0])
+    report = held(tmp_path, l=planted)
+    assert report.verdict == "not verified" and metrics(report)["matched"] == 4
+    (reason,) = report.reasons
+    expect(reason, "queries-beyond", "'logits'", "33.3%", "5%")
+    assert report.outputs["logits"].passed is None and report.outputs["boxes"].queries_beyond == 0.0
+    located = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", feeds(), spec=SPEC)
+    assert located.first_bad_node == "the planted Add" and located.worst_sample == "feed[1]"
+
+
+# --- I/O specs that are wrong -----------------------------------------------------------------------------------------
+
+
+def misdeclared(folder: Path, **layout: object) -> Report:
+    fp32 = write(folder / "fp32.onnx")
+    boxes = SPEC["outputs"][1] | layout  # type: ignore[index]
+    return compare(fp32, fp32, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]})
+
+
+@pytest.mark.parametrize(
+    ("layout", "instead"), [({"format": "xyxy"}, "format: cxcywh"), ({"normalized": False}, "normalized: true")]
+)
+def test_boxes_that_the_spec_misreads_are_not_verified(tmp_path: Path, layout: dict, instead: str) -> None:
+    report = misdeclared(tmp_path, **layout)
+    assert report.verdict == "not verified" and report.first_bad_node is None and report.suspects == []
+    expect(report.reasons[0], "boxes-misread", "'boxes'", instead)
+    assert metrics(report)["gates"][0]["passed"] is None
+
+
+def test_a_fault_beside_misread_boxes_fails(tmp_path: Path) -> None:
+    boxes = SPEC["outputs"][1] | {"format": "xyxy"}  # type: ignore[index]
+    planted = nothing("l")
+    planted[2, 5, 1] = np.nan
+    files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
+    report = compare(*files, feeds(), spec=SPEC | {"outputs": [SPEC["outputs"][0], boxes]}, locate=False)
+    assert report.verdict == "failed" and "nonfinite" in report.reasons[0]
+
+
+# --- how many detections a model with top-k inside puts out
+
+COUNTED = """
+<ir_version: 8, opset_import: ["" : 17]>
+top_k (float[N,L] x) => (float[N,COUNT] scores, float[N,COUNT] labels, float[N,COUNT,4] boxes) {
+    scores = Slice (x, start, end, axis)
+    labels = Floor (scores)
+    wide = Unsqueeze (scores, last)
+    boxes = Mul (wide, corners)
+}
+"""
+FEED = {"x": np.array([[0.9, 0.8, 0.02], [0.9, 0.85, 0.01]], np.float32)}
+
+
+def counted(path: Path, shown: str, most: int) -> Path:
+    """Puts out what goes in as scores, `most` at most."""
+    model = onnx.parser.parse_model(COUNTED.replace("COUNT", shown))
+    weights = {"start": np.array([0]), "end": np.array([most]), "axis": np.array([1]), "last": np.array([2])}
+    weights["corners"] = np.array([20, 30, 200, 300], np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in weights.items())
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shown", "feeds", "verdict", "code"),
+    [
+        ("3", [FEED], "failed", "outputs-differ"),
+        ("K", [FEED], "not verified", "not-comparable"),
+        ("K", [FEED, FEED], "not verified", "not-comparable"),
+        ("K", [FEED, {"x": FEED["x"][:, :2]}], "passed", None),  # it varies with what goes in, and the gates judge it
+        ("K", [FEED, {"x": FEED["x"][:, :0]}], "passed", None),
+    ],
+)
+def test_a_detection_fewer(tmp_path: Path, shown: str, feeds: list, verdict: str, code: str | None) -> None:
+    kinds = [{"name": name, "kind": name} for name in ("scores", "labels")]
+    spec = {"outputs": [*kinds, {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}]}
+    files = counted(tmp_path / "fp32.onnx", shown, 3), counted(tmp_path / "fewer.onnx", "K", 2)
+    report = compare(*files, feeds, spec=spec, locate=False)
+    assert report.verdict == verdict, report.reasons
+    for reason in report.reasons:
+        expect(reason, code, 3, 2)
+    assert compare(files[0], files[0], feeds, spec=spec, locate=False).passed
+    fewer = compare(files[0], counted(tmp_path / "one.onnx", "K", 1), feeds, spec=spec, locate=False)
+    assert fewer.verdict == "failed", "what is missing was confident"

@@ -1,0 +1,180 @@
+"""Whether outputs react to the input, by the values and by the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+
+from tests.messages import expect
+from tests.truehalf.verification.two_models import model
+from truehalf.verification.compare.compare import compare
+from truehalf.verification.reaction import Observed, digest, reached_outputs, reactions
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(0, 1, (6, 3)).astype(np.float32)
+SIGNATURE = "(float[N,3] x) => (float[N,3] y)"
+WEIGHTS = "<float[3,3] w = {1, 2, 0, 0, 1, 0, 3, 0, 1}, float[3] c = {5, -6, 7}>"
+REFERENCE = f"{SIGNATURE} {WEIGHTS} {{ z = MatMul (x, w) s = Div (z, c) t = Tanh (s) y = Add (t, c) }}"
+SAMPLES = ["a", "b", "c", "d", "e", "f"]
+
+
+def ignoring(body: str, more: str = "") -> str:
+    """A candidate that puts out the same whatever it reads; at tolerance 1 the tensor rule lets it pass."""
+    weights = "float[3] c = {5, -6, 7}, float[3] zeros = {0, 0, 0}, float[3,3] none = {0, 0, 0, 0, 0, 0, 0, 0, 0}"
+    return f"{SIGNATURE} <{weights}{more}> {{ {body} }}"
+
+
+IGNORING = {
+    "a weight of zeros": "z = MatMul (x, none) y = Add (z, c)",
+    "a scale of zeros": "z = Mul (x, zeros) y = Add (z, c)",
+    "gemm": "y = Gemm (x, none, c)",
+    "a folded constant": "s = Shape (x) y = Expand (c, s)",
+    "a condition that holds nowhere": "z = IsInf (x) y = Where (z, x, c)",
+    "a condition that is constant": "z = Add (x, c) n = Cast <to = 9> (zeros) y = Where (n, z, c)",
+    "clipped to one value": "l = Constant <value_float = 0.0> () z = Clip (x, l, l) y = Add (z, c)",
+    "behind a Relu": "b = Constant <value_float = 99.0> () d = Sub (x, b) r = Relu (d) y = Add (r, c)",
+    "x minus x": "z = Sub (x, x) y = Add (z, c)",
+}
+
+
+def held(folder: Path, reference: str, candidate: str, inputs: Any = X, **options: Any) -> Any:
+    files = model(folder / "a.onnx", reference), model(folder / "b.onnx", candidate)
+    return compare(*files, {"x": inputs}, **{"locate": False, "tolerance": 1.0} | options)
+
+
+@pytest.mark.parametrize("body", IGNORING.values(), ids=IGNORING)
+def test_a_candidate_that_ignores_what_the_reference_reads_fails(body: str, tmp_path: Path) -> None:
+    report = held(tmp_path, REFERENCE, ignoring(body))
+    assert report.verdict == "failed" and report.outputs["y"].passed is False
+    expect(report.reasons[0], "input-ignored", "'y'")
+    both = held(tmp_path, ignoring(body), ignoring(body))
+    assert both.verdict == "not verified" and both.outputs["y"].passed is None and both.first_bad_node is None
+    expect(both.reasons[0], "input-ignored", "'y'")
+    assert held(tmp_path, REFERENCE, REFERENCE).passed
+
+
+@pytest.mark.parametrize("body", [*IGNORING.values()][:4])
+@pytest.mark.parametrize("inputs", [X[:1], np.repeat(X[:1], 4, axis=0)], ids=["one", "alike"])
+def test_the_graph_says_it_of_a_single_sample_too(body: str, inputs: np.ndarray, tmp_path: Path) -> None:
+    report = held(tmp_path, REFERENCE, ignoring(body), inputs)
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "input-ignored", "'y'")
+
+
+@pytest.mark.parametrize("inputs", [X[:1], np.repeat(X[:1], 4, axis=0)], ids=["one", "alike"])
+def test_samples_that_are_alike_leave_that_point_open(inputs: np.ndarray, tmp_path: Path) -> None:
+    report = held(tmp_path, REFERENCE, REFERENCE, inputs)
+    assert report.passed and report.reasons == [] and report.outputs["y"].passed
+    (said,) = (line for line in report.not_verified if "samples-alike" in line)
+    expect(said, "samples-alike", "'y'")
+    assert not any("samples-alike" in line for line in held(tmp_path, REFERENCE, REFERENCE).not_verified)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_models_whose_weights_became_zero(seed: int, tmp_path: Path) -> None:
+    """Two layers and an offset that the tensor rule hides the reaction behind; feeds one by one."""
+    rng = np.random.default_rng(seed)
+    wide = int(rng.integers(2, 9))
+    text = (
+        f"(float[N,3] x) => (float[N,{wide}] y) {{ a = MatMul (x, w) b = Tanh (a) d = MatMul (b, v) y = Add (d, c) }}"
+    )
+    weights = {
+        "w": rng.normal(0, 1, (3, 5)).astype(np.float32),
+        "v": rng.normal(0, 0.01, (5, wide)).astype(np.float32),
+        "c": (rng.choice([-1, 1], wide) * rng.uniform(5, 10, wide)).astype(np.float32),
+    }
+    lost = {key: np.zeros_like(value) if key == ("w", "v")[seed % 2] else value for key, value in weights.items()}
+    feeds = [{"x": rng.normal(0, 1, (1, 3)).astype(np.float32)} for _ in range(5)]
+    a = model(tmp_path / "a.onnx", text, **weights)
+    b = model(tmp_path / "b.onnx", text, **lost)
+    assert compare(a, a, feeds, locate=False).passed
+    report = compare(a, b, feeds, locate=False)
+    assert report.outputs["y"].max_abs < report.outputs["y"].limit, "the tensor rule holds"
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "input-ignored", "'y'")
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
+def test_an_input_of_several_that_no_longer_reaches_the_output(op: str, tmp_path: Path) -> None:
+    signature = "(float[N,3] x, float[N,3] mask) => (float[N,3] y)"
+    reference = f"{signature} <float c = {{1.0}}> {{ m = {op} (mask, c)  y = {op} (x, m) }}"
+    lost = f"{signature} <float c = {{1.0}}> {{ m = {op} (c, c)  y = {op} (x, m) }}"
+    files = model(tmp_path / "a.onnx", reference), model(tmp_path / "b.onnx", lost)
+    still = np.ones_like(X) if op in ("Mul", "Max") else np.zeros_like(X)
+    inputs = {"x": X, "mask": still if op != "Add" else np.ones_like(X)}
+    report = compare(*files, inputs, locate=False, tolerance=1.0)
+    assert report.verdict == "not verified"
+    expect(report.reasons[0], "input-ignored", "'y'", "'mask'")
+    assert compare(files[0], files[0], inputs, locate=False).passed
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def seen(reference: Any, candidate: Any, **more: Any) -> Observed:
+    return Observed("y", [*np.array(reference)], [*np.array(candidate)], SAMPLES[: len(reference)], **more)
+
+
+def test_what_float16_swallows_is_not_verified() -> None:
+    near = 100 + np.array([[0.0], [0.01]])
+    found = reactions([seen(near, [[100.0], [100.0]])])
+    assert found.failures == {} and [*found.unknown] == ["y"]
+    far = 100 + np.array([[0.0], [0.5]])
+    assert [*reactions([seen(far, [[100.0], [100.0]])]).failures] == ["y"]
+    assert reactions([seen(far, near)]) == reactions([seen(far, far)])
+
+
+@pytest.mark.parametrize("values", [[3, 3], [True, True], ["a", "a"]])
+def test_a_count_that_is_always_the_same_does_not_count_alone(values: Any) -> None:
+    same = Observed("n", [*np.array(values)], [*np.array(values)], SAMPLES[:2], always=False)
+    assert [*reactions([same]).unknown] == ["n"]
+    moving = seen([[1.0], [2.0]], [[1.0], [2.0]])
+    assert reactions([same, moving]).unknown == {}
+    other = Observed("n", [*np.array(values)], [*np.array(values[::-1])], SAMPLES[:2], always=True)
+    assert [*reactions([other, moving]).unknown] == ["n"]
+
+
+def test_nan_and_shapes() -> None:
+    nan = [np.array([np.nan, 1.0]), np.array([np.nan, 1.0])]
+    assert [*reactions([Observed("y", nan, nan, SAMPLES[:2])]).unknown] == ["y"]
+    moving = [np.ones(2), np.ones(3)]
+    assert [*reactions([Observed("y", moving, [np.ones(2)] * 2, SAMPLES[:2])]).failures] == ["y"]
+    mask = [np.array([-np.inf, 0]), np.array([0, -np.inf])]
+    assert [*reactions([Observed("y", mask, [np.zeros(2)] * 2, SAMPLES[:2])]).failures] == ["y"]
+
+
+def test_digests_tell_inputs_apart() -> None:
+    feeds = [{"x": X[0]}, {"x": X[1]}, {"y": X[0]}, {"x": X[0].astype(np.float16)}, {"x": X[0][None]}]
+    assert len({digest(feed) for feed in feeds}) == len(feeds)
+    assert digest({"x": X[0], "y": X[1]}) == digest({"y": X[1].copy(), "x": X[0]})
+    assert digest({"s": np.array(["a"], object)}) != digest({"s": np.array(["b"], object)})
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "reached"),
+    [
+        ("y = Relu (x)", True),
+        ("s = Shape (x) y = ConstantOfShape (s)", False),
+        ("y = Mul (x, zeros)", False),
+        ("y = Mul (zeros, x)", False),
+        ("y = Add (x, zeros)", True),
+        ("y = Gemm (x, none, x)", True),
+        ("n = Cast <to = 9> (x) y = Where (n, c, zeros)", True),
+        ("y = If (t) <then_branch = a () => (float[N,3] p) { p = Relu (x) }, "
+         "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", True),
+        ("y = If (t) <then_branch = a () => (float[N,3] p) { p = Relu (c) }, "
+         "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", False),
+    ],
+)  # fmt: skip
+def test_what_inputs_reach(body: str, reached: bool) -> None:
+    text = ignoring(body, ", bool t = {1}")
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+    assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}

@@ -1,0 +1,341 @@
+"""Ranges of every float tensor over samples: what calibration measures (the content of ranges.json).
+
+Ranges are over finite values; NaN and Inf are counted beside them (a mask of -Inf is legitimate inside), but an output
+that is not finite is an error, or a warning where that is asked for.
+
+Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes, and
+where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses. The second counts
+in the
+few tensors that need it:
+
+    absmax > rung                        share of elements above the rung
+    absmax > 2048                        whether all elements are integers: float16 does not hold all of these
+    bound of a sum in a node > 8192      the largest sum (truehalf.calibration.hazards.reductions)
+    NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
+
+What a Reshape or a Transpose puts out holds the elements of its input and is not measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from stages.io import StageError
+from truehalf.calibration.checkpoints import checkpoints
+from truehalf.calibration.hazards import Reduction, reductions, sensitive
+from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
+from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.model_file import load_model
+from truehalf.ir.opset import to_opset
+from truehalf.ir.ready import make_ready
+from truehalf.progress import track
+
+LADDER = (128, 512, 2048, 8192, 32768, 65504)
+_OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this one, where its tensors keep their names
+_INTEGERS_EXACT = 2048  # float16 holds every integer up to here
+_LISTED = 5  # tensors in a warning
+_INNER_MIN = 8192  # a sum that cannot exceed this is not measured
+
+
+def calibrate(
+    model: Path | str | ir.Model,
+    feeds: Iterable[Mapping[str, np.ndarray]],
+    *,
+    names: Sequence[str] | None = None,
+    ladder: Sequence[float] = LADDER,
+    nonfinite_outputs: Literal["error", "warn"] = "error",
+) -> dict[str, Any]:
+    """Measure every FLOAT tensor of an FP32 model (graph inputs included, constants not) over samples.
+
+    Args:
+        model: path, or model in memory (its unknown value types are filled in; nodes without a name have no inner
+            sums).
+        feeds: complete inputs by name, one run each; read twice, so no one-shot iterator.
+        names: one for each feed, in order; None: `feeds.names` where it has them, else "0", "1", ...
+        ladder: magnitudes, ascending; the share of elements above each is counted.
+        nonfinite_outputs: whether NaN or Inf in an output of the model is an error or a warning.
+
+    Returns:
+        {"samples": N, "ladder": [...], "warnings": [text, ...],
+        "tensors": {name: {"min", "max", "absmax", "sample", "elements", "nan", "posinf", "neginf", "above": {"128":
+        share, ...}, "integral", "small"}}, "inner": {node name: {"quantity", "value", "sample"}}}.
+
+        min, max and absmax are over finite elements, and null, with `sample`, when there is none; `sample` holds the
+        absmax; `elements` counts over all samples, and a share in `above` is (finite elements with |x| > rung) /
+        elements. `integral`: whether all finite elements are integers, where absmax > 2048, else null. `small`: null,
+        or {"zero", "subnormal", "sample"}: shares of the nonzero finite elements with |x| <= 2^-25 and < 2^-14, and
+        the sample with the largest share `zero`. `inner`: the largest sums or mean squares inside nodes, where
+        extremes alone do not prove that they stay within 8192.
+
+    Raises:
+        StageError: when an output is not finite (naming output, sample and first node), when names and feeds differ
+            in number, when there is no feed, or when the model cannot be loaded or run.
+    """
+    if iter(feeds) is feeds:
+        raise StageError(
+            "wrong-type", "calibrate: feeds are read twice; expected a list or the like, got a one-shot iterator"
+        )
+    if not isinstance(model, ir.Model):
+        model = load_model(model)
+        make_ready(model)
+    if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
+        model = _raised(model)
+    samples = _Samples(feeds, names)
+    try:
+        run = _Run(model, samples, ladder, nonfinite_outputs)
+        run.first_pass()
+        run.second_pass()
+    except StageError as error:
+        if error.code == "runtime-refuses" and (strange := _custom_operators(model)):
+            raise StageError(
+                "not-supported",
+                f"{error.args[1]}. ONNX does not define these operators, and ONNX Runtime may not have them "
+                f"({', '.join(strange)}): convert without calibration, or give ranges",
+            ) from error
+        raise
+    return {
+        "samples": len(samples),
+        "ladder": list(ladder),
+        "warnings": run.warnings,
+        "tensors": {name: run.facts[root].entry(ladder) for name, root in run.roots.items()},
+        "inner": run.inner,
+    }
+
+
+def _custom_operators(model: ir.Model) -> list[str]:
+    """Operators of domains that neither ONNX nor ONNX Runtime has, as domain::Op."""
+    known = ("ai.onnx", "com.microsoft", "com.ms", "org.pytorch.aten")
+    found = {f"{node.domain}::{node.op_type}" for node in all_nodes(model) if node.domain}
+    return sorted(name for name in found if not name.startswith(known))
+
+
+def _raised(model: ir.Model) -> ir.Model:
+    raised, notes = to_opset(model.clone(), _OPSET_MIN)
+    opset = raised.graph.opset_imports[""]
+    if opset < _OPSET_MIN:
+        raise StageError(
+            "wrong-opset",
+            f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(notes)}. "
+            "Export the model anew at a later opset, or convert it without calibration",
+        )
+    return raised
+
+
+@dataclass
+class _Facts:
+    """What is known of one tensor so far."""
+
+    low: float | None = None
+    high: float | None = None
+    absmax: float | None = None
+    sample: str | None = None
+    elements: int = 0
+    elements_of_one_run: int = 0
+    suspect: bool = False
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    above: dict[float, int] = field(default_factory=dict)
+    fractions: int | None = None
+    small: Small | None = None
+    small_share: tuple[float, float] = (0.0, 0.0)
+    small_sample: str | None = None
+
+    def widen(self, low: float, high: float, sample: str) -> None:
+        self.low = low if self.low is None else min(self.low, low)
+        self.high = high if self.high is None else max(self.high, high)
+        absmax = max(abs(low), abs(high))
+        if self.absmax is None or absmax > self.absmax:
+            self.absmax, self.sample = absmax, sample
+
+    def forget_extremes(self) -> None:
+        self.low = self.high = self.absmax = self.sample = None
+
+    def add(self, counts: Counts, sample: str) -> None:
+        self.nan += counts.nan
+        self.posinf += counts.posinf
+        self.neginf += counts.neginf
+        for rung, count in counts.above.items():
+            self.above[rung] = self.above.get(rung, 0) + count
+        if counts.low is not None and counts.high is not None:
+            self.widen(counts.low, counts.high, sample)
+        if counts.fractions is not None:
+            self.fractions = (self.fractions or 0) + counts.fractions
+
+    def add_small(self, small: Small, sample: str) -> None:
+        share = _shares(small)
+        if share > self.small_share:
+            self.small_share, self.small_sample = share, sample
+        known = self.small or Small(0, 0, 0)
+        self.small = Small(known.nonzero + small.nonzero, known.zero + small.zero, known.subnormal + small.subnormal)
+
+    def entry(self, ladder: Sequence[float]) -> dict[str, Any]:
+        share = {f"{rung:g}": self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder}
+        large = self.absmax is not None and self.absmax > _INTEGERS_EXACT
+        small = None
+        if self.small is not None:
+            zero, subnormal = _shares(self.small)
+            small = {"zero": zero, "subnormal": subnormal, "sample": self.small_sample}
+        return {
+            "min": self.low,
+            "max": self.high,
+            "absmax": self.absmax,
+            "sample": self.sample,
+            "elements": self.elements,
+            "nan": self.nan,
+            "posinf": self.posinf,
+            "neginf": self.neginf,
+            "above": share,
+            "integral": self.fractions == 0 if large and self.fractions is not None else None,
+            "small": small,
+        }
+
+
+def _shares(small: Small) -> tuple[float, float]:
+    """zero, subnormal."""
+    return (small.zero / small.nonzero, small.subnormal / small.nonzero) if small.nonzero else (0.0, 0.0)
+
+
+class _Run:
+    """Two passes over the samples.
+
+    Attributes:
+        roots: for every tensor the one that is measured in its place.
+        facts: of the measured tensors.
+        inner: as in ranges.json.
+    """
+
+    def __init__(self, model: ir.Model, samples: _Samples, ladder: Sequence[float], nonfinite_outputs: str) -> None:
+        self._model, self._samples, self._ladder = model, samples, ladder
+        self._nonfinite_outputs = nonfinite_outputs
+        untyped: list[str] = []
+        self.roots = roots(model, float_tensors(model, untyped))
+        self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
+        self.inner: dict[str, dict[str, Any]] = {}
+        self.warnings: list[str] = []
+        if untyped:
+            names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")
+            self.warnings.append(f"{len(untyped)} tensors of unknown type are not measured: {names}; add value_info")
+        self._warned: set[str] = set()
+        self._kept: dict[str, np.ndarray] = {}
+
+    def first_pass(self) -> None:
+        """Extremes of every tensor, and where to go on from when there is one sample only."""
+        keep = checkpoints(self._model) if len(self._samples) == 1 else []
+        named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
+        scanner = Scanner(self._model, list(self.facts), keep, list(dict.fromkeys(named)))
+        for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
+            scan = scanner.run(feeds)
+            self._kept = scan.kept
+            self._check_outputs(name, feeds, scan)
+            columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
+            for fact, low, high, elements, suspect in zip(self.facts.values(), *columns, strict=True):
+                fact.elements += elements
+                fact.elements_of_one_run = max(fact.elements_of_one_run, elements)
+                fact.suspect |= suspect
+                if elements and not suspect:
+                    fact.widen(low, high, name)
+            for tensor, small in scan.small.items():
+                self.facts[tensor].add_small(small, name)
+
+    def second_pass(self) -> None:
+        """Counts, where the extremes call for them."""
+        rungs = {}
+        for tensor, fact in self.facts.items():
+            wanted = [rung for rung in self._ladder if fact.suspect or (fact.absmax is not None and fact.absmax > rung)]
+            if wanted or fact.suspect:
+                rungs[tensor] = wanted
+        suspects = {tensor for tensor in rungs if self.facts[tensor].suspect}
+        integers = {t for t in rungs if t in suspects or (self.facts[t].absmax or 0) > _INTEGERS_EXACT}
+        inner = [each for each in reductions(self._model) if each.node.name and not self._proves_harmless(each)]
+        if not (rungs or inner):
+            return
+        for tensor in suspects:
+            self.facts[tensor].forget_extremes()
+        counter = Counter(self._model, rungs, suspects, integers=integers, inner=inner, given=list(self._kept))
+        for name, feeds in track(self._samples, "calibrate: counts", len(self._samples)):
+            counted, sums = counter.measure({**feeds, **self._kept})
+            for tensor, counts in counted.items():
+                self.facts[tensor].add(counts, name)
+            for each, value in zip(counter.inner, sums, strict=True):
+                self._add_inner(each, value, name)
+
+    def _proves_harmless(self, reduction: Reduction) -> bool:
+        root = self.roots.get(str(reduction.source.name))
+        if root is None:
+            return ir.convenience.get_const_tensor(reduction.source) is not None
+        fact = self.facts[root]
+        if fact.suspect:
+            return False
+        if fact.low is None or fact.high is None:
+            return True  # it never had an element
+        return reduction.bound(fact.low, fact.high, fact.elements_of_one_run) <= _INNER_MIN
+
+    def _add_inner(self, reduction: Reduction, value: float | None, sample: str) -> None:
+        known = self.inner.get(str(reduction.node.name))
+        if value is not None and (known is None or value > known["value"]):
+            self.inner[str(reduction.node.name)] = {"quantity": reduction.quantity, "value": value, "sample": sample}
+
+    def _check_outputs(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
+        for name, output in scan.outputs.items():
+            if name in self._warned or not isinstance(output, np.ndarray):
+                continue
+            if not np.issubdtype(output.dtype, np.floating) or np.isfinite(output).all():
+                continue
+            text = (
+                f"output {name!r} of the FP32 model is not finite on sample {sample!r}: {np.isnan(output).sum()} NaN "
+                f"and {np.isinf(output).sum()} Inf among {output.size} values; {self._origin(name, feeds, scan)}"
+            )
+            if self._nonfinite_outputs == "error":
+                remedy = "FP16 cannot be better: mend the model or its weights, or take the sample out"
+                raise StageError("not-finite", f"calibrate: {text}. {remedy}")
+            self._warned.add(name)
+            self.warnings.append(text)
+
+    def _origin(self, output: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> str:
+        found = nonfinite_tensors(self._model, feeds, list(self.facts), scan)
+        found = {name for name, root in self.roots.items() if root in found} | nonfinite_constants(self._model)
+        first = origins(self._model, found, [output])
+        if not first:
+            return "the first node is inside a subgraph, or its tensor is no FLOAT"
+        value = first[0]
+        node = value.producer()
+        if node is None:
+            return f"it begins in {'initializer' if value.is_initializer() else 'input'} {value.name!r}"
+        return f"it begins at node {node.name!r} ({node.op_type}), tensor {value.name!r}, whose inputs are all finite"
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+class _Samples:
+    """(name, feeds), one run each."""
+
+    def __init__(self, feeds: Iterable[Mapping[str, np.ndarray]], names: Sequence[str] | None) -> None:
+        names = names if names is not None else getattr(feeds, "names", None)
+        self._feeds = feeds
+        self._names = list(names) if names is not None else [str(i) for i, _ in enumerate(feeds)]
+        if not self._names:
+            raise StageError("too-few-samples", "calibrate: expected at least one sample, got none")
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:
+        count = 0
+        for feeds in self._feeds:
+            if count == len(self._names):
+                raise StageError("in-conflict", f"calibrate: expected {count} samples, one for each name, got more")
+            yield self._names[count], feeds
+            count += 1
+        if count != len(self._names):
+            raise StageError(
+                "in-conflict", f"calibrate: expected {len(self._names)} samples, one for each name, got {count}"
+            )

@@ -1,0 +1,302 @@
+"""Where float16 may fail though every tensor of the graph looks harmless: static facts, no numbers of precision.
+
+`reductions`: nodes that add up many terms, whose sum may leave float16 while inputs and outputs fit.
+
+    sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools
+                  sum of x^2                   ReduceL2, ReduceSumSquare
+                  sum of exp(x)                ReduceLogSumExp
+                  sum of exp(x - max of row)   Softmax, LogSoftmax
+    mean_square   mean of (x - mean of row)^2  LayerNormalization, InstanceNormalization, GroupNormalization,
+                                               MeanVarianceNormalization
+                  mean of x^2                  RMSNormalization
+
+No term is negative, so the sum bounds every partial sum, whatever order a kernel adds in. What extremes alone prove
+(`Reduction.bound`) need not be measured:
+
+    mean of (x - mean)^2 <= (max - min)^2 / 4    (Popoviciu)        sum of exp(x - max) <= n
+    mean of x^2          <= absmax^2                                sum of |x|          <= n absmax
+
+`sensitive`: values whose small elements matter, because something divides by them or takes their logarithm: what
+float16 makes 0 becomes an Inf there. Small is what float16 holds as a subnormal or not at all, |x| < 2^-14. The way
+back from such a node goes through what leaves small elements small, and ends at a floor or a shift that float16 holds
+as a normal number:
+
+    max(x, c), c >= 2^-14    the same for every small x         x + c, |c| >= 2^-14    the same to float16's precision
+
+Bodies of If, Loop and Scan are not looked at: calibration does not see them (truehalf.conversion.decide, `unmeasured`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.float16 import NORMAL_MIN
+from truehalf.ir.slots import is_float32
+
+_SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 adds up to what float16 holds
+
+
+class Term(Enum):
+    """What is added up, from an element x of a row."""
+
+    absolute = "|x|"
+    square = "x^2"
+    exp = "exp(x)"
+    shifted_exp = "exp(x - max)"
+    deviation = "(x - mean)^2"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """A sum inside a node.
+
+    The rows that are added up: the source, flattened into a matrix at axis `flatten` or reshaped to `shape` (0 keeps
+    an axis, -1 takes the rest) where one is given, reduced over `axes` (None: over all). Where `by_node`, only the
+    node itself knows its rows (CumSum, AveragePool): it is to be applied to the terms.
+
+    Attributes:
+        node: the operator.
+        quantity: "sum" or "mean_square".
+        source: FLOAT tensor whose elements are added up.
+        term: what is added up.
+        terms: how many at a time; None: not known from the shapes.
+    """
+
+    node: ir.Node
+    quantity: str
+    source: ir.Value
+    term: Term
+    axes: tuple[int, ...] | None = None
+    flatten: int | None = None
+    shape: tuple[int, ...] | None = None
+    by_node: bool = False
+    terms: int | None = None
+
+    def bound(self, low: float, high: float, elements: int) -> float:
+        """What the quantity cannot exceed, given the extremes of the source and how many elements one run has."""
+        absmax, terms = max(abs(low), abs(high)), self.terms if self.terms is not None else elements
+        if self.term is Term.deviation:
+            return ((high - low) / 2) ** 2
+        if self.term is Term.shifted_exp:
+            return float(terms) if terms > _SOFTMAX_ROW_MIN else 0.0
+        if self.term is Term.exp:
+            largest = math.exp(high) if high < 700 else math.inf
+        else:
+            largest = absmax**2 if self.term is Term.square else absmax
+        return largest if self.quantity == "mean_square" else largest * terms
+
+
+def reductions(model: ir.Model) -> list[Reduction]:
+    """The inner sums of the FLOAT nodes of the main graph, in graph order; a node without a sum has none.
+
+    A reduction over axes that only a run knows counts as one over all of them, which gives no less.
+    """
+    found = (_reduction(node) for node in model.graph if node.domain == "" and _source(node) is not None)
+    return [reduction for reduction in found if reduction is not None]
+
+
+def sensitive(model: ir.Model) -> dict[ir.Value, str]:
+    """FLOAT values of the main graph whose small elements matter, each with the reason; constants among them.
+
+    Read by Log, by Reciprocal, by Pow with a negative exponent, or as the denominator of a Div; directly, or through
+    moves, Sqrt, Pow, Abs, Neg, Relu, Clip, Max, Min, Add or Sub of a constant, and Div (the logarithm of a quotient is
+    one of each of its parts).
+    """
+    found: dict[ir.Value, str] = {}
+    for node in model.graph:
+        for value, role in _ends(node):
+            _walk_back(value, f"{role} {node.name or node.outputs[0].name!r}", found)
+    return found
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+_REDUCES = {
+    "ReduceSum": Term.absolute,
+    "ReduceMean": Term.absolute,
+    "ReduceL1": Term.absolute,
+    "ReduceLogSum": Term.absolute,
+    "ReduceL2": Term.square,
+    "ReduceSumSquare": Term.square,
+    "ReduceLogSumExp": Term.exp,
+}
+_SPATIAL = 2  # first axis behind batch and channels
+
+
+def _reduction(node: ir.Node) -> Reduction | None:
+    match node.op_type:
+        case "LayerNormalization" | "RMSNormalization":
+            term = Term.deviation if node.op_type == "LayerNormalization" else Term.square
+            return _flattened(node, "mean_square", term, node.attributes.get_int("axis", -1))
+        case "InstanceNormalization":
+            return _flattened(node, "mean_square", Term.deviation, _SPATIAL)
+        case "GroupNormalization":
+            return _grouped(node, node.attributes.get_int("num_groups", 1))
+        case "MeanVarianceNormalization":
+            axes = tuple(node.attributes.get_ints("axes", (0, 2, 3)))
+            return _over(node, "mean_square", Term.deviation, axes)
+        case "GlobalAveragePool":
+            return _flattened(node, "sum", Term.absolute, _SPATIAL)
+        case "AveragePool":
+            terms = math.prod(node.attributes.get_ints("kernel_shape", ()))
+            return Reduction(node, "sum", _existing(node), Term.absolute, by_node=True, terms=terms)
+        case "CumSum":
+            return dataclasses.replace(_over(node, "sum", Term.absolute, _constant_ints(node.inputs[1])), by_node=True)
+        case "Softmax" | "LogSoftmax":
+            return _softmax(node)
+        case op_type if op_type in _REDUCES:
+            axes_or_none = _reduced_axes(node)
+            return None if axes_or_none == () else _over(node, "sum", _REDUCES[op_type], axes_or_none)
+    return None
+
+
+def _softmax(node: ir.Node) -> Reduction | None:
+    """Below opset 13 everything from the axis on is one row."""
+    if _opset(node) < 13:
+        found = _flattened(node, "sum", Term.shifted_exp, node.attributes.get_int("axis", 1))
+    else:
+        found = _over(node, "sum", Term.shifted_exp, (node.attributes.get_int("axis", -1),))
+    return None if found.terms is not None and found.terms <= _SOFTMAX_ROW_MIN else found
+
+
+def _reduced_axes(node: ir.Node) -> tuple[int, ...] | None:
+    """The axes of a Reduce operator; None: all, or not known before a run; (): it reduces nothing."""
+    if (attribute := node.attributes.get_ints("axes")) is not None:
+        return tuple(attribute) or None
+    axes = _constant_ints(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else ()
+    return axes or (() if axes == () and node.attributes.get_int("noop_with_empty_axes", 0) else None)
+
+
+def _constant_ints(value: ir.Value | None) -> tuple[int, ...] | None:
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tuple(int(number) for number in tensor.numpy().ravel()) if tensor is not None else None
+
+
+def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None) -> Reduction:
+    source = _existing(node)
+    dims = _dims(source)
+    terms = _size(source)
+    if axes is not None:
+        inside = dims is not None and all(-len(dims) <= axis < len(dims) for axis in axes)
+        terms = _product([dims[axis] for axis in axes]) if dims is not None and inside else None
+    return Reduction(node, quantity, source, term, axes=axes, terms=terms)
+
+
+def _flattened(node: ir.Node, quantity: str, term: Term, axis: int) -> Reduction:
+    source = _existing(node)
+    dims = _dims(source)
+    terms = _product(dims[axis:]) if dims is not None else None
+    return Reduction(node, quantity, source, term, axes=(1,), flatten=axis, terms=terms)
+
+
+def _grouped(node: ir.Node, groups: int) -> Reduction:
+    source = _existing(node)
+    dims = _dims(source)
+    each = _product(dims[1:]) if dims is not None else None
+    terms = each // groups if each is not None else None
+    shape = (0, groups, -1 if terms is None else terms)
+    return Reduction(node, "mean_square", source, Term.deviation, axes=(2,), shape=shape, terms=terms)
+
+
+def _source(node: ir.Node) -> ir.Value | None:
+    value = node.inputs[0] if node.inputs else None
+    return value if is_float32(value) else None
+
+
+def _existing(node: ir.Node) -> ir.Value:
+    source = _source(node)
+    assert source is not None, "filtered by reductions()"
+    return source
+
+
+def _dims(value: ir.Value) -> list[int | None] | None:
+    if value.shape is None:
+        return None
+    return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+
+def _size(value: ir.Value | None) -> int | None:
+    dims = _dims(value) if value is not None else None
+    return _product(dims) if dims is not None else None
+
+
+def _product(dims: list[int | None]) -> int | None:
+    known = [dim for dim in dims if dim is not None]
+    return math.prod(known) if len(known) == len(dims) else None
+
+
+def _opset(node: ir.Node) -> int:
+    imports = node.graph.opset_imports if node.graph is not None else {}
+    return node.version or imports.get("", 0)
+
+
+# --- small values -----------------------------------------------------------------------------------------------------
+
+
+# What comes out is what goes in, elsewhere, or nearly: a small element stays small.
+# fmt: off
+_CARRIES = {
+    "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Identity", "Pad", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split",
+    "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
+    "Abs", "Div", "Min", "Neg", "Relu", "Sqrt",
+}
+# fmt: on
+
+
+def _ends(node: ir.Node) -> Iterator[tuple[ir.Value, str]]:
+    """What a node divides by or takes the logarithm of."""
+    value, role = None, ""
+    match node.op_type if node.domain == "" else "":
+        case "Log" | "Reciprocal":
+            value, role = node.inputs[0], f"input of {node.op_type}"
+        case "Div":
+            value, role = node.inputs[1], "denominator of Div"
+        case "Pow":
+            exponents = _constant_floats(node.inputs[1])
+            if exponents is not None and (exponents < 0).any():
+                value, role = node.inputs[0], "base of a negative power in Pow"
+    if value is not None and is_float32(value):
+        yield value, role
+
+
+def _walk_back(value: ir.Value, reason: str, found: dict[ir.Value, str]) -> None:
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found[value] = reason
+            node = value.producer()
+            sources = _carried(node) if node is not None and node.domain == "" else []
+            waiting += [source for source in reversed(sources) if is_float32(source)]
+
+
+def _carried(node: ir.Node) -> list[ir.Value]:
+    """What a node passes small elements on from."""
+    read = [value for value in node.inputs if value is not None]
+    match node.op_type:
+        case "Add" | "Sub":
+            shifts = [shift for value in read if (shift := _constant_floats(value)) is not None]
+            return read if any((np.abs(shift) < NORMAL_MIN).any() for shift in shifts) else []
+        case "Max":
+            floors = [floor for value in read if (floor := _constant_floats(value)) is not None]
+            return [] if any((floor >= NORMAL_MIN).all() for floor in floors) else read
+        case "Clip":
+            given = node.inputs[1] if len(node.inputs) > 1 else None
+            lowest = np.array(node.attributes.get_float("min", -np.inf)) if given is None else _constant_floats(given)
+            return [] if lowest is not None and (lowest >= NORMAL_MIN).all() else read
+        case "Pow":
+            return read[:1]
+    return read if node.op_type in _CARRIES else []
+
+
+def _constant_floats(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tensor.numpy() if tensor is not None and tensor.dtype != ir.DataType.STRING else None

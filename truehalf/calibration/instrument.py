@@ -1,0 +1,212 @@
+"""A copy of a model with reductions beside its tensors: only scalars leave the session, one vector per key.
+
+ONNX Runtime's default order would leave all reductions to the end and so hold every activation; PRIORITY_BASED takes
+nodes in the order of the file, as long as no optimisation renumbers them: what one makes anew comes last, and what it
+feeds is held until then. So all optimisations are off; in a graph that runs a few times they take longer than they save
+anyway. The search for buffers to reuse takes time that grows with the square of the nodes (half a minute for 4000), so
+it is off; so are memory patterns, which hold a second arena for every shape of feeds. Waiting threads that spin take
+the processor from those that work, where there are few cores. Weights that are used once or twice are not worth
+packing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.ir.facts import read_by
+from truehalf.runtime.ort.session import Session
+
+_FLOAT = ir.DataType.FLOAT
+_AXES_ARE_INPUTS = {"ReduceSum": 13, "ReduceMean": 18, "ReduceMax": 18, "ReduceMin": 18}  # from this opset on
+KEEP = {"keepdims": 1}
+LARGEST = float(np.finfo(np.float32).max)
+_OPSET = 17
+
+
+class Instrumented:
+    """See above.
+
+    Args:
+        model: left as it is.
+        given: tensors that will be fed, so that nothing before them runs.
+
+    Attributes:
+        opset: of the model's operators.
+    """
+
+    def __init__(self, model: ir.Model, given: Iterable[str] = ()) -> None:
+        self.model = model.clone()
+        self.graph = self.model.graph
+        self.opset = self.graph.opset_imports.setdefault("", _OPSET)  # a model of other domains alone has none
+        self._values = main_values(self.model)
+        self._producers = {name: value.producer() for name, value in self._values.items()}
+        self.prefix = "range"
+        while any(name.startswith(self.prefix) for name in self._values):
+            self.prefix += "_"
+        self._constants: dict[str, ir.Value] = {}
+        self._reports: dict[str, list[ir.Value]] = {}
+        self._places = 0
+        for name in given:
+            self._cut(name)
+
+    def value(self, name: str) -> ir.Value:
+        return self._values[name]
+
+    def after(self, tensor: str) -> Place:
+        """As soon as a tensor is there."""
+        return self._place(self._values[tensor].producer())
+
+    def behind(self, tensor: str) -> Place:
+        """Behind the node that writes a tensor, even where the tensor is given."""
+        return self._place(self._producers[tensor])
+
+    def _place(self, node: ir.Node | None) -> Place:
+        self._places += 1
+        return Place(self, node, f"{self.prefix}/{self._places}")
+
+    def constant(self, number: float | Sequence[int]) -> ir.Value:
+        """A FLOAT scalar, or an INT64 vector."""
+        array = np.array(number, np.float32 if isinstance(number, float) else np.int64)
+        name = f"{self.prefix}/constant/{array.dtype}/{array.tolist()}"
+        if name not in self._constants:
+            value = ir.val(name, const_value=ir.tensor(array, name=name))
+            self.graph.register_initializer(value)
+            self._constants[name] = value
+        return self._constants[name]
+
+    def add_report(self, key: str, value: ir.Value) -> None:
+        self._reports.setdefault(key, []).append(value)
+
+    def open(self, outputs: Iterable[str], **options: Any) -> ReportingSession:
+        """A session that computes `outputs` and the reports, and nothing that neither needs."""
+        import onnxruntime as ort
+
+        names = list(dict.fromkeys(outputs))
+        self.graph.outputs.clear()
+        self.graph.outputs.extend(self._values[name] for name in names)
+        for key, values in self._reports.items():
+            node = ir.node("Concat", values, {"axis": 0}, name=f"{self.prefix}/{key}")
+            node.outputs[0].name = f"{self.prefix}/{key}"
+            node.outputs[0].type = values[0].type
+            node.outputs[0].shape = ir.Shape([len(values)])
+            self.graph.append(node)
+            self.graph.outputs.append(node.outputs[0])
+        dropped = _prune(self.graph)
+        settings = {
+            "execution_order": ort.ExecutionOrder.PRIORITY_BASED,
+            "enable_mem_reuse": False,
+            "enable_mem_pattern": False,
+            "graph_optimization_level": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+            "session.intra_op.allow_spinning": "0",
+            "session.disable_prepacking": "1",
+        }
+        session = Session(self.model, **(settings | options))
+        return ReportingSession(session, names, {f"{self.prefix}/{key}": key for key in self._reports}, dropped)
+
+    def _cut(self, name: str) -> None:
+        """Make an inner tensor an input; its producer writes another one, which nothing reads."""
+        old = self._values[name]
+        new = ir.val(name, shape=old.shape, type=old.type)
+        old.name = f"{self.prefix}/cut/{name}"
+        ir.convenience.replace_all_uses_with(old, new)
+        self.graph.inputs.append(new)
+        self._values[name] = new
+
+
+class Place:
+    """Where the reductions of one tensor are inserted: behind a node (None: before all), one after the other."""
+
+    def __init__(self, graph: Instrumented, node: ir.Node | None, name: str) -> None:
+        self.graph = graph
+        self._name, self._last = name, node
+        self._count = 0
+
+    def node(self, op_type: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None) -> ir.Value:
+        self._count += 1
+        node = ir.node(op_type, inputs, attributes or {}, name=f"{self._name}/{self._count}/{op_type}")
+        node.outputs[0].name = node.name
+        graph = self.graph.graph
+        if self._last is not None:
+            graph.insert_after(self._last, node)
+        elif (first := next(iter(graph), None)) is not None:
+            graph.insert_before(first, node)
+        else:
+            graph.append(node)
+        self._last = node
+        return node.outputs[0]
+
+    def flat(self, value: ir.Value) -> ir.Value:
+        return self.node("Reshape", [value, self.graph.constant([-1])])
+
+    def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int] | None) -> ir.Value:
+        """A Reduce operator over some axes (None: all), which stay with length 1."""
+        if axes is None:
+            return self.node(op_type, [value], KEEP)
+        if self.graph.opset >= _AXES_ARE_INPUTS[op_type]:
+            return self.node(op_type, [value, self.graph.constant(list(axes))], KEEP)
+        return self.node(op_type, [value], {**KEEP, "axes": list(axes)})
+
+    def is_number(self, values: ir.Value) -> ir.Value:
+        """Neither NaN nor Inf."""
+        low = self.node("Greater", [values, self.graph.constant(-math.inf)])
+        return self.node("And", [low, self.node("Less", [values, self.graph.constant(math.inf)])])
+
+    def report(self, key: str, op_type: str, value: ir.Value) -> None:
+        """Report the [1] value that `op_type` makes of a vector."""
+        made = self.node(op_type, [value], None if op_type == "Shape" else KEEP)
+        made.type = ir.TensorType(ir.DataType.INT64 if op_type == "Shape" else _FLOAT)
+        self.graph.add_report(key, made)
+
+    def report_count(self, key: str, where: ir.Value) -> None:
+        """Report how many elements of a BOOL vector are true."""
+        count = self.node("ReduceSum", [self.node("Cast", [where], {"to": int(ir.DataType.INT32)})], KEEP)
+        count.type = ir.TensorType(ir.DataType.INT32)
+        self.graph.add_report(key, count)
+
+
+class ReportingSession:
+    """What `Instrumented.open` gives."""
+
+    def __init__(self, session: Session, outputs: list[str], keys: Mapping[str, str], dropped: set[str]) -> None:
+        self._session, self._outputs, self._keys, self._dropped = session, outputs, keys, dropped
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """The outputs that were asked for, and the reported vectors by key."""
+        values = self._session.run({name: array for name, array in feeds.items() if name not in self._dropped})
+        return {name: values[name] for name in self._outputs}, {key: values[name] for name, key in self._keys.items()}
+
+
+def main_values(model: ir.Model) -> dict[str, ir.Value]:
+    """The values of the main graph by name: inputs, initializers, what nodes write."""
+    graph = model.graph
+    values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
+    return {str(value.name): value for value in values if value.name}
+
+
+def _prune(graph: ir.Graph) -> set[str]:
+    """Remove the nodes, inputs and initializers that no output needs; returns the names of the inputs."""
+    needed: set[ir.Value] = set()
+    waiting = list(graph.outputs)
+    kept: set[ir.Node] = set()
+    while waiting:
+        value = waiting.pop()
+        if value in needed:
+            continue
+        needed.add(value)
+        node = value.producer()
+        if node is not None and node not in kept:
+            kept.add(node)
+            waiting += read_by(node)
+    graph.remove([node for node in graph if node not in kept])
+    inputs = [value for value in graph.inputs if value in needed]
+    dropped = {str(value.name) for value in graph.inputs if value not in needed}
+    graph.inputs.clear()
+    graph.inputs.extend(inputs)
+    for name in [name for name, value in graph.initializers.items() if value not in needed]:
+        del graph.initializers[name]
+    return dropped

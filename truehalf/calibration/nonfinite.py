@@ -1,0 +1,59 @@
+"""NaN and Inf in inner tensors: which hold them, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.calibration.instrument import main_values
+from truehalf.calibration.ranges import Counter, Scan
+from truehalf.ir.facts import read_by
+
+
+def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
+    """Which of `tensors` hold NaN or Inf, given their scan on `feeds`; runs again for those it is unsure of."""
+    known = {name for name, nonfinite in zip(tensors, scan.nonfinite, strict=True) if nonfinite}
+    unsure = {name for name, unsure in zip(tensors, scan.unsure, strict=True) if unsure}
+    if not unsure:
+        return known
+    counts = Counter(model, {name: () for name in tensors if name in unsure}, unsure).run(feeds)
+    return known | {name for name, count in counts.items() if count.nonfinite}
+
+
+def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]) -> list[ir.Value]:
+    """Values in `nonfinite` whose producer reads none of them, and which reach a target through such values only.
+
+    Graph inputs and constants are origins too. In graph order.
+    """
+    order = main_values(model)
+    found: set[str] = set()
+    seen: set[str] = set()
+    waiting = [name for name in targets if name in nonfinite]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in order:
+            continue
+        seen.add(name)
+        sources = [source for source in _read_by_producer(order[name]) if source in nonfinite]
+        if not sources:
+            found.add(name)
+        waiting += sources
+    return [value for name, value in order.items() if name in found]
+
+
+def nonfinite_constants(model: ir.Model) -> set[str]:
+    """Names of initializers and Constant outputs that hold NaN or Inf."""
+    found = set()
+    for name, value in main_values(model).items():
+        tensor = ir.convenience.get_const_tensor(value)
+        if tensor is not None and tensor.dtype.is_floating_point() and not np.isfinite(tensor.numpy()).all():
+            found.add(name)
+    return found
+
+
+def _read_by_producer(value: ir.Value) -> list[str]:
+    producer = value.producer()
+    return [str(source.name) for source in read_by(producer)] if producer is not None else []

@@ -1,0 +1,155 @@
+"""Codes of errors and findings: what stays the same when a message is worded anew.
+
+A message that somebody may have to act on ends its first line with its code, `model.onnx: no such file [file-missing]`,
+so that scripts and tests can tell it by the code, and people can look it up in docs/error-codes.md, which is made of
+`CODES` by `python -m truehalf.codes`.
+"""
+
+from __future__ import annotations
+
+import re
+
+# By room; each with what it means. A code names a class of faults that is mended in one way, not a sentence.
+CONFIGURATION = {
+    "unknown-key": "a key that the configuration does not have",
+    "missing-key": "a key that must be given, and is not",
+    "wrong-type": "a value of another type than the key's",
+    "unknown-choice": "a value that is none of the key's choices",
+    "out-of-range": "a number, or a list of them, outside the key's bounds",
+    "needs-value": "a value that must be given beside another one, and is null",
+    "in-conflict": "two values that cannot stand beside each other",
+    "given-twice": "an entry or name that is there twice",
+    "bad-syntax": "an entry that cannot be read: a selector, a regular expression, `module:function`, a shape",
+    "no-match": "an entry of a list that matches nothing",
+    "wrong-shape": "a shape, or a number of axes, that does not fit what it is for",
+}
+FILES = {
+    "file-missing": "a file or folder that is not there",
+    "file-unreadable": "a file that is there and cannot be read: its content is broken, or is something else",
+    "file-unwritable": "a file or folder where the system refuses what is asked, most often to write",
+    "would-overwrite": "an output whose place is that of an input or of another output",
+    "wrong-file": "a file that is whole, but not the one that is needed here",
+}
+MODELS = {
+    "access-refused": "a model on the hub that asks for a login, or for its terms to be accepted",
+    "axis-fixed": "an axis that is to vary, and that the code of the model or its file fixes",
+    "code-refused": "a file that holds Python objects or code, or names some, which is never run",
+    "download-fails": "a model or weights that are not in the cache, and cannot be downloaded",
+    "export-fails": "a module that the exporter of torch cannot write, for the reason that is named",
+    "input-unread": "an input that the exported file does not read, because Python has read it",
+    "module-fails": "a model that cannot be made as it is asked for, or that raises an error on what goes in",
+    "module-varies": "a module whose outputs for one input vary: random numbers, or state that calls leave",
+    "no-source": "a module whose Python source cannot be read",
+    "package-broken": "a Python package that is installed, and that cannot be imported",
+    "revision-moves": "a branch, which moves, where a commit or a tag is needed",
+    "takes-one-value": "an input that the exported file does not read, and of which the module takes one value only",
+    "trace-open": "a place of your code where Python decided while it was traced, and that no compared input settles",
+    "wrong-class-count": "more or fewer names of classes than the model has classes",
+}
+DATA = {
+    "too-few-samples": "a source holds fewer samples than the purposes need together",
+    "wrong-feeds": "arrays that are not what the inputs of a model or an engine take",
+    "wrong-preprocessing": "a preprocessing that cannot be as it is declared",
+}
+GRAPH = {
+    "graph-cycle": "nodes that wait for each other's outputs, so that none of them can be first",
+    "not-measured": "a tensor of which calibration says nothing",
+    "nothing-to-switch": "a model of which no node can run in FP16",
+    "sizes-unknown": "a rank or size that is needed, or sizes that have to be equal, and the model does not say it",
+    "type-unknown": "a tensor whose element type nothing in the model says",
+    "wrong-opset": "an opset that is too old or too new, or to which a model cannot be raised",
+}
+RUNTIMES = {
+    "no-device": "a GPU, driver or execution provider that is asked for and does not work on this machine",
+    "runtime-refuses": "a model, an engine or a call that ONNX Runtime or TensorRT refuses, in its own words",
+    "wrong-plan": "a plan of an engine that is none, or whose options, profiles or plugins do not fit the model",
+}
+PARITY = {
+    "boxes-misread": "boxes that are not what the I/O spec declares: of another format, or in other units",
+    "hidden-by-scale": "a part of an output of a scale so small that the tensor rule does not see that it is wrong",
+    "input-ignored": "an output that is the same whatever the input",
+    "no-labels": "samples without true boxes, so that no average precision can be measured against them",
+    "not-searched": "a place, pins or errors of nodes that were not looked for, or whose search ended with an error",
+    "nothing-compared": "outputs, samples or detections of which there is nothing, or nothing but zeros, to compare",
+    "other-order": "rows of an output, inputs or outputs that come in another order than the reference's",
+    "outputs-differ": "outputs of two models that should be the same, and are not",
+    "pins-hold": "suggested pins with which a file holds its gates; they were not applied",
+    "pins-open": "suggested pins of which it is open whether a file holds all its gates; they were not applied",
+    "queries-beyond": "values of queries that are beyond the tensor rule, and that no gate judges",
+    "samples-alike": "one sample, or samples that are all alike, which do not show whether outputs react to the input",
+    "sums-not-rounded": "sums inside FP16 nodes that an evaluation does not round",
+    "weights-random": "random weights, so that what the model finds means nothing",
+    "wrong-spec": "an I/O spec that is none, or is not that of the model",
+}
+STAGES = {
+    "function-fails": "a function of yours that cannot be found, or that raised an error",
+    "wrong-return": "a function or module of yours that returned something else than is expected of it",
+    "package-missing": "a Python package, or a version of it, that this needs and that is not installed",
+    "wrong-dtype": "a tensor of another element type than is needed",
+    "wrong-name": "a tensor, node or option named that is not there under this name",
+    "not-supported": "an operator, model or request that this cannot do",
+    "not-finite": "NaN or infinity where finite numbers are needed",
+    "not-comparable": "two files or outputs that cannot be held against each other",
+    "changed-meanwhile": "a file that changed while a stage or run was using it",
+    "bad-options": "options that are refused; the lines below say which, and why",
+    "lint-fails": "findings of lint of the severity that `lint.fail_on` names, or above",
+    "half-trace-fails": "a module that cannot be traced in FP16",
+    "slim-fails": "a model of which onnxslim or repair fails to make a smaller one with the same inputs and outputs",
+    "unsafe-data": "external data that is not read: outside the model's folder, or a file of several links",
+    "model-invalid": "a model that breaks the rules of ONNX",
+}
+PIPELINE = {
+    "gates-not-passed": "a run whose gates have not passed, and which is not registered",
+    "job-lost": "a job of a sweep whose process or machine was lost; the same sweep again goes on from what had ended",
+    "jobs-failed": "jobs of a sweep that failed; its table says why each did",
+    "launcher-failed": "what starts the jobs of a sweep gave up",
+    "no-decisions": "a run that decided over no nodes: it is FP32, traced in FP16, or crashed before",
+    "no-engine": "an engine that was not built, for the reason that is named",
+    "no-remote": "no default DVC remote, which `workspace.pull` and `workspace.push` need",
+    "no-runs": "no runs to compare: none was made, or none is tracked as a whole",
+    "no-snapshot": "a project of which git makes no snapshot or worktree",
+    "none-passed": "a search of which no run is inside the gates",
+    "not-compared": "an engine whose outputs nobody has compared",
+    "not-logged": "a run that is kept until it can be logged",
+    "not-run": "a stage whose word is needed, and that has not run",
+    "nothing-verified": "gates that cannot be judged, since nothing was verified",
+    "remote-fails": "a DVC remote that does not answer, or refuses; no work is lost",
+    "server-fails": "a tracking server, or its database, that does not answer, or refuses",
+    "step-not-restored": "the chosen run of a search, which did not come back into the workspace",
+    "too-large": "a file above a limit: of what is sent or logged, or of what protobuf can hold",
+    "variable-unset": "a variable of the environment that must be set",
+    "waits-for-another": "another process is at work there; this one goes on when that has ended",
+}
+CODES: dict[str, str] = CONFIGURATION | FILES | DATA | MODELS | GRAPH | RUNTIMES | PARITY | STAGES | PIPELINE
+
+_CODE = re.compile(r" \[([a-z0-9]+(?:-[a-z0-9]+)+)\]")
+
+
+def coded(code: str, text: str) -> str:
+    """A message whose first line ends with its code. One that ends with a code already keeps that: where an error is
+    raised again with more about its place, the first code says what is wrong.
+    """
+    first, newline, rest = text.partition("\n")
+    return text if first.endswith(tuple(f" [{known}]" for known in CODES)) else f"{first} [{code}]{newline}{rest}"
+
+
+def codes_in(text: str) -> list[str]:
+    """The codes of a message, or of all lines of an output, in their order."""
+    return [code for code in _CODE.findall(text) if code in CODES]
+
+
+def table() -> str:
+    """docs/error-codes.md."""
+    head = """# Codes of errors and findings
+
+A message ends its first line with a code in brackets. The code stays when the message is worded anew: look for it here,
+and let scripts compare it rather than the sentence. This page is made by `python -m truehalf.codes`.
+
+| code | meaning |
+|---|---|
+"""
+    return head + "".join(f"| `{code}` | {meaning} |\n" for code, meaning in sorted(CODES.items()))
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -1,0 +1,320 @@
+"""Remove what Casts can be removed. The algebra, applied until nothing changes; s, m, t are element types:
+
+    same_type     Cast(x: t, t)               ->  x                 exact
+    widening      Cast(Cast(x: s, m), t)      ->  Cast(x, t)        exact: m holds every value of s
+    rounding      Cast(Cast(x: s, m), t)      ->  Cast(x, t)        removes a rounding: floats, m does not hold all of s
+    moved         Cast(move(Cast(x: s, m)),t) ->  move(Cast(x, t))  as widening, where Casts become fewer
+    moved_rounding                                                  as rounding
+    constant      Cast(constant, t)           ->  constant          exact: computed once
+    duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
+    captured      the same in several graphs  ->  one, beside x     exact: bodies read it from there; not where the
+                                                                    Cast may fail (a string) and no body may run
+    unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
+    like          CastLike(x, y: t)           ->  Cast(x, t)        exact
+    dead          Cast(x, t) unread           ->  nothing           exact
+
+So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the two rules with
+a rounding out. `moved` holds for whole regions of data movement (truehalf.ir.moves): what flows in is a Cast to m or a
+constant, what reads the results is a Cast to t or reads no values, and runtimes have kernels for all moves in t. A Cast
+from float to integer or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack
+(UINT8 to INT32). Where a Cast that goes wrote a graph output, the output keeps its name: the producer takes it over, or
+an Identity stands there (`identity_for_output`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from truehalf.ir.element_types import KNOWN, cast_tensor, chain_rule, has_cast
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.moves import Region, has_kernel, reads_no_values, regions
+from truehalf.ir.normalize import Names, normalize
+
+
+@dataclass
+class CastReport:
+    """Casts (Cast and CastLike) of the whole model before and after; how often each rule was applied."""
+
+    before: int
+    after: int
+    rules: dict[str, int]
+
+
+def clean(model: ir.Model, strict: bool = False, fold_max_bytes: int | None = None) -> CastReport:
+    """Apply the rules to a model in place, subgraphs included.
+
+    Args:
+        model: any model; it is sorted, named and typed first. A Cast whose input type is not known is left alone
+            by the rules that need it.
+        strict: only the rules that are exact.
+        fold_max_bytes: a larger constant keeps its Cast; None: every constant is folded.
+
+    Raises:
+        StageError: when a graph has a cycle.
+    """
+    normalize(model)
+    before = count_casts(model)
+    cleaning = _Cleaning(model, strict, fold_max_bytes)
+    cleaning.run()
+    return CastReport(before, count_casts(model), dict(sorted(cleaning.rules.items())))
+
+
+def count_casts(model: ir.Model) -> int:
+    """All Cast and CastLike nodes of a model."""
+    return sum(_is_cast(node) or _is_cast_like(node) for node in all_nodes(model))
+
+
+class _Cleaning:
+    def __init__(self, model: ir.Model, strict: bool, fold_max_bytes: int | None) -> None:
+        self.model, self.strict, self.fold_max_bytes = model, strict, fold_max_bytes
+        self.names = Names(model)
+        self.rules: Counter[str] = Counter()
+        self.constants: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+
+    def run(self) -> None:
+        applied = -1
+        while applied != sum(self.rules.values()):
+            applied = sum(self.rules.values())
+            for graph in list(self.model.graphs()):
+                self._graph(graph)
+            self._share_captured()
+            for graph in list(self.model.graphs()):
+                for region in regions(graph):
+                    self._through(region)
+
+    def _graph(self, graph: ir.Graph) -> None:
+        first: dict[tuple[ir.Value, str], ir.Value] = {}
+        for node in list(graph):
+            if _is_cast_like(node):
+                self._name_type(graph, node)
+        for cast in _casts(graph):
+            if not _same_type(cast):
+                self._shorten(cast)
+            source, result = _ends(cast)
+            if _same_type(cast):
+                self._bypass(graph, cast, source, "same_type")
+            elif folded := self._folded(cast):
+                self._bypass(graph, cast, folded, "constant")
+            elif (twin := first.setdefault((source, _signature(cast)), result)) is not result:
+                self._bypass(graph, cast, twin, "duplicate")
+        for cast in reversed(_casts(graph)):
+            source, result = _ends(cast)
+            for use in list(result.uses()):
+                if reads_no_values(use.node) and has_kernel(use.node, source.dtype):
+                    use.node.replace_input_with(use.idx, source)
+                    self.rules["unread"] += 1
+            if not result.uses() and not result.is_graph_output():
+                graph.remove(cast, safe=True)
+                self.rules["dead"] += 1
+
+    def _name_type(self, graph: ir.Graph, like: ir.Node) -> None:
+        target = like.inputs[1].dtype if like.inputs[1] is not None else None
+        if target is None:
+            return
+        attributes = [ir.AttrInt64("to", target.value), *like.attributes.values()]
+        cast = ir.Node("", "Cast", like.inputs[:1], attributes, outputs=[ir.Value()], name=like.name)
+        old, new = like.outputs[0], cast.outputs[0]
+        new.name, new.type, new.shape = old.name, ir.TensorType(target), old.shape
+        graph.insert_after(like, cast)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        graph.remove(like, safe=True)
+        self.rules["like"] += 1
+
+    def _share_captured(self) -> None:
+        """One Cast beside its input instead of several in other graphs that read it from there."""
+        alike: dict[tuple[ir.Value, str], list[ir.Node]] = {}
+        for cast in filter(_is_cast, all_nodes(self.model)):
+            alike.setdefault((_ends(cast)[0], _signature(cast)), []).append(cast)
+        for (source, _), casts in alike.items():
+            home = source.graph
+            if len(casts) == 1 or not isinstance(home, ir.Graph) or all(cast.graph is home for cast in casts):
+                continue
+            if source.dtype not in KNOWN and not any(cast.graph is home for cast in casts):
+                continue  # a string may hold no number: its Cast fails, where no branch that is taken asks for it
+            shared = self._new_cast(source, _ends(casts[0])[1].dtype, casts[0])
+            for cast in casts:
+                assert cast.graph is not None
+                self._bypass(cast.graph, cast, shared, "captured")
+
+    def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
+        """A Cast right behind its input, or before all nodes of its graph, with the attributes of another."""
+        home, producer = source.graph, source.producer()
+        assert isinstance(home, ir.Graph) and dtype is not None
+        result = ir.Value(name=self.names.fresh(f"{source.name}_{dtype.name.lower()}"))
+        result.type, result.shape = ir.TensorType(dtype), source.shape
+        attributes = [*(a for a in like.attributes.values() if a.name != "to"), ir.AttrInt64("to", dtype.value)]
+        cast = ir.Node("", "Cast", [source], attributes, outputs=[result], name=self.names.fresh(f"Cast_{result.name}"))
+        if producer is not None:
+            home.insert_after(producer, cast)
+        else:
+            home.insert_before(home[0], cast)
+        return result
+
+    # --- through data movement ----------------------------------------------------------------------------------------
+
+    def _through(self, region: Region) -> None:
+        """Let a region move values of the type that its readers want."""
+        casts = [node for node, _ in region.exits if not reads_no_values(node)]
+        targets = {_ends(cast)[1].dtype if _is_cast(cast) else None for cast in casts}
+        if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
+            return
+        (t,) = targets
+        typed = [*region.nodes, *(node for node, _ in region.exits if reads_no_values(node))]
+        if t is None or not all(has_kernel(node, t) for node in typed):
+            return
+        rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()
+        for _, _, value in region.entries:
+            cast = value.producer()
+            if cast is not None and _is_cast(cast):
+                source = _ends(cast)[0]
+                rule = self._chain_rule(source.dtype, value.dtype, t)
+                feeding[cast] = None
+                if source.dtype != t:
+                    sources[source] = cast
+            else:
+                rule = "constant" if self._foldable(value, t) else None
+            if rule is None:
+                return
+            rules.add(rule)
+        inside = {(node, index) for node, index, _ in region.entries}
+        freed = sum(self._only_read_by(_ends(cast)[1], inside) for cast in feeding)
+        if len(casts) + freed <= len(sources):
+            return
+        recast = {source: self._new_cast(source, t, cast) for source, cast in sources.items()}
+        for node, index, value in region.entries:
+            cast = value.producer()
+            if cast is not None and _is_cast(cast):
+                source = _ends(cast)[0]
+                node.replace_input_with(index, recast.get(source, source))
+            else:
+                node.replace_input_with(index, self._constant(value, t))
+                _remove_unread_constant(value)
+        for value in region.results:
+            value.type = ir.TensorType(t)
+        for cast in casts:
+            assert cast.graph is not None
+            self._bypass(cast.graph, cast, _ends(cast)[0], "moved_rounding" if "rounding" in rules else "moved")
+
+    def _only_read_by(self, value: ir.Value, users: set[tuple[ir.Node, int]]) -> bool:
+        return not value.is_graph_output() and all((use.node, use.idx) in users for use in value.uses())
+
+    # --- one Cast after another ---------------------------------------------------------------------------------------
+
+    def _shorten(self, cast: ir.Node) -> None:
+        """Read from before the Casts that come first, as far as the rules allow."""
+        while (inner := _ends(cast)[0].producer()) is not None and _is_cast(inner):
+            rule = self._chain_rule(_ends(inner)[0].dtype, _ends(inner)[1].dtype, _ends(cast)[1].dtype)
+            if rule is None:
+                return
+            cast.replace_input_with(0, _ends(inner)[0])
+            self.rules[rule] += 1
+
+    def _chain_rule(self, s: ir.DataType | None, m: ir.DataType | None, t: ir.DataType | None) -> str | None:
+        rule = chain_rule(s, m, t)
+        if rule is None or (rule == "rounding" and self.strict):
+            return None
+        return rule if s == t or _has_cast_kernel(s, t) else None
+
+    # --- constants ----------------------------------------------------------------------------------------------------
+
+    def _folded(self, cast: ir.Node) -> ir.Value | None:
+        """The Cast of a constant as a new constant; None when it is none, or when the result is left to the runtime."""
+        source, result = _ends(cast)
+        if result.dtype is None or result.is_graph_output() or not self._foldable(source, result.dtype):
+            return None
+        return self._constant(source, result.dtype)
+
+    def _foldable(self, value: ir.Value, dtype: ir.DataType) -> bool:
+        tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
+        if tensor is None or self.model.ir_version < 4:
+            return False
+        return (self.fold_max_bytes is None or tensor.nbytes <= self.fold_max_bytes) and has_cast(tensor, dtype)
+
+    def _constant(self, source: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A constant in another type, beside the first one, made once however often it is asked for."""
+        made = self.constants.get((source, dtype))
+        if made is None or not made.is_initializer():  # never, or gone since because nobody read it
+            tensor, home = ir.convenience.get_const_tensor(source), source.graph
+            assert tensor is not None and isinstance(home, ir.Graph)
+            name = self.names.fresh(f"{source.name}_{dtype.name.lower()}")
+            value = ir.Value(name=name, type=ir.TensorType(dtype), shape=source.shape)
+            value.const_value = cast_tensor(tensor, dtype, name)
+            home.register_initializer(value)
+            self.constants[source, dtype] = value
+        return self.constants[source, dtype]
+
+    # --- out of the graph ---------------------------------------------------------------------------------------------
+
+    def _bypass(self, graph: ir.Graph, cast: ir.Node, replacement: ir.Value, rule: str) -> None:
+        """Let everybody read `replacement` instead of a Cast's result, and remove the Cast."""
+        source, result = _ends(cast)
+        is_output, name = result.is_graph_output(), result.name
+        producer = replacement.producer()
+        if is_output and producer is not None and producer.graph is graph and not replacement.is_graph_output():
+            result.name, replacement.name = None, name
+            replacement.shape = result.shape or replacement.shape  # as the model states it
+        elif is_output:
+            self._stand_in(graph, cast, replacement)
+        result.replace_all_uses_with(replacement, replace_graph_outputs=True)
+        graph.remove(cast, safe=True)
+        _remove_unread_constant(source)
+        self.rules[rule] += 1
+
+    def _stand_in(self, graph: ir.Graph, cast: ir.Node, replacement: ir.Value) -> None:
+        """An Identity of `replacement` that writes the graph output which the Cast wrote."""
+        _, result = _ends(cast)
+        output = ir.Value(name=result.name, type=result.type, shape=result.shape)
+        identity = ir.Node(
+            "", "Identity", [replacement], outputs=[output], name=self.names.fresh(f"{result.name}_identity")
+        )
+        graph.insert_after(cast, identity)
+        result.name = None
+        for index, value in enumerate(graph.outputs):
+            if value is result:
+                graph.outputs[index] = output
+        self.rules["identity_for_output"] += 1
+
+
+def _has_cast_kernel(s: ir.DataType | None, t: ir.DataType | None) -> bool:
+    """Whether runtimes cast from s to t: TensorRT casts UINT8 from and to float32 and float16 alone (its DataType)."""
+    return ir.DataType.UINT8 not in (s, t) or not {ir.DataType.FLOAT, ir.DataType.FLOAT16}.isdisjoint((s, t))
+
+
+def _casts(graph: ir.Graph) -> list[ir.Node]:
+    return [node for node in graph if _is_cast(node)]
+
+
+def _is_cast(node: ir.Node) -> bool:
+    return node.op_type == "Cast" and node.domain == ""
+
+
+def _is_cast_like(node: ir.Node) -> bool:
+    return node.op_type == "CastLike" and node.domain == ""
+
+
+def _same_type(cast: ir.Node) -> bool:
+    source, result = _ends(cast)
+    return source.dtype is not None and source.dtype == result.dtype
+
+
+def _ends(cast: ir.Node) -> tuple[ir.Value, ir.Value]:
+    source = cast.inputs[0]
+    assert source is not None  # Cast has no optional input
+    return source, cast.outputs[0]
+
+
+def _signature(cast: ir.Node) -> str:
+    return " ".join(f"{name}={attribute.value}" for name, attribute in sorted(cast.attributes.items()))
+
+
+def _remove_unread_constant(value: ir.Value) -> None:
+    if value.uses() or value.is_graph_output() or value.is_graph_input():
+        return
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and producer.graph is not None:
+        producer.graph.remove(producer, safe=True)
+    elif value.is_initializer() and value.graph is not None and value.name is not None:
+        value.graph.initializers.pop(value.name)

@@ -1,0 +1,177 @@
+"""Which nodes must stay FP32, which are wanted in FP16, and why. What stands first decides:
+
+    no_fp16_kernel, quantized, subgraph, any_type    the graph itself settles it (truehalf.conversion.rules.structure)
+    shape_arithmetic                  it decides a shape, an index or a trip count
+    (truehalf.conversion.shape_arithmetic)
+    overflow                          a measured |x| that float16 cannot hold
+    op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
+    op_block_list, node_, scope_, pattern_           listed: FP32
+    declared, init_max, init_overflow, data_max,     candidate rules: FP32 (stages.graph.rules)
+    inner, integers, underflow, reduction_depth,
+    custom_rule, nonfinite, unmeasured
+    fp16_ops                          operator types that are wanted in FP16
+    none                              free: whatever is cheaper
+
+No list overrides the first three lines. With rules="autocast", overflow does not speak, and of the candidate rules only
+init_max and data_max do.
+
+A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
+float32 anyway. Attention masks that are proven to be such (truehalf.conversion.masks.masks) are judged by no range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from stages.io import StageError
+from truehalf.conversion.masks.masks import Masks, Path, find_masks
+from truehalf.conversion.rules import activations, constants
+from truehalf.conversion.rules.base import Decision, Evidence, Rules, Verdict
+from truehalf.conversion.rules.custom import custom, custom_rule_of
+from truehalf.conversion.rules.declared import declared
+from truehalf.conversion.rules.depth import depth
+from truehalf.conversion.rules.inner import inner
+from truehalf.conversion.rules.nonfinite import nonfinite
+from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
+from truehalf.conversion.rules.tiny import tiny
+from truehalf.conversion.rules.underflow import underflow
+from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
+
+__all__ = ["Decision", "Decisions", "Lists", "Rules", "Verdict", "custom_rule_of", "decide"]
+
+Rule = Callable[[ir.Node, Evidence], Decision | None]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided.
+
+    Attributes:
+        nodes: every node that has a float32 input or output, in graph order, bodies included.
+        unmatched: selectors that matched no node.
+        clamps: mask constants, and the float16 value that all elements below it become.
+        warnings: one line each.
+        masks: constants that are proven to mask, one line each.
+        paths: by mask constant, the nodes of which one must run in FP16 for the clamp to be needed.
+        exact: values that decide a shape, an index or a trip count.
+    """
+
+    nodes: dict[ir.Node, Decision]
+    unmatched: list[Selector] = field(default_factory=list)
+    clamps: dict[ir.Value, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    masks: list[str] = field(default_factory=list)
+    paths: dict[ir.Value, Path] = field(default_factory=dict)
+    exact: frozenset[ir.Value] = frozenset()
+
+
+def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> Decisions:
+    """Judge every node that has a float32 input or output.
+
+    Args:
+        model: normalized (names, types known). Nothing in it is changed.
+        ranges: content of ranges.json; None: no range rule speaks.
+        rules: thresholds and lists.
+
+    Raises:
+        StageError: a selector that cannot be read; with strict_selectors, one that matches nothing.
+    """
+    blocks, includes = selectors(rules.block, rules.include)
+    blocked, included = select(model, blocks), select(model, includes)
+    unmatched = [*blocked.unmatched, *included.unmatched]
+    warnings = [unmatched_message(selector, model) for selector in unmatched]
+    if warnings and rules.strict_selectors:
+        raise StageError(
+            "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings)
+        )
+    evidence = Evidence(model, ranges, rules)
+    masks = find_masks(model, ranges, evidence.constant) if rules.masks and rules.rules == "default" else Masks()
+    evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
+    region = shape_arithmetic(model)
+    judge = _Judge(evidence, blocked, included, region)
+    nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
+    warnings += _clamped(nodes, evidence)
+    warnings += masks.refused
+    exact = frozenset(region.values)
+    return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact)
+
+
+def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:
+    """Constants that include lists clamp against init_overflow: one line for each such node."""
+    if evidence.rules.init_overflow != "pin":
+        return []
+    listed = (node for node, decision in nodes.items() if decision.rule.endswith("include_list"))
+    found = ((node, constants.beyond_float16(node, evidence)) for node in listed)
+    return [
+        f"{nodes[node].reason.partition(';')[0]}: {node.op_type} {node.name!r} has constant {beyond[0]!r} in float16, "
+        f"where |w| = {beyond[1]:.4g} becomes 65504"
+        for node, beyond in found
+        if beyond is not None
+    ]
+
+
+class _Judge:
+    def __init__(self, evidence: Evidence, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
+        self._evidence, self._blocked, self._included, self._region = evidence, blocked, included, region
+        self._sealed = sealed_nodes(evidence.model)
+        self._candidate_rules = _candidate_rules(evidence)
+        self._wanted = [(text, op_matcher(text)) for text in evidence.rules.fp16_ops]
+
+    def decision(self, node: ir.Node) -> Decision:
+        include = self._included.nodes.get(node)
+        settled = structure(node, self._evidence, self._sealed.get(node), include is not None)
+        if settled is None and (decided := self._region.nodes.get(node)) is not None:
+            reason = f"it decides {decided}: shapes, indices and trip counts are computed in FP32"
+            settled = Decision(Verdict.fp32, "shape_arithmetic", reason)
+        if settled is None and self._evidence.rules.rules == "default":
+            settled = activations.overflow(node, self._evidence)
+        if settled is not None:
+            return settled
+        if include is not None:
+            return self._include(node, include)
+        return self._blocked_by(node) or self._candidate(node) or self._rest(node)
+
+    def _include(self, node: ir.Node, include: Selector) -> Decision:
+        beaten = [found for found in (self._blocked_by(node), self._candidate(node)) if found is not None]
+        against = "; against " + "; ".join(f"{found.rule} ({found.reason})" for found in beaten) if beaten else ""
+        return Decision(Verdict.fp16, include.list_name, f"listed in {include}{against}")
+
+    def _blocked_by(self, node: ir.Node) -> Decision | None:
+        block = self._blocked.nodes.get(node)
+        return None if block is None else Decision(Verdict.fp32, block.list_name, f"listed in {block}")
+
+    def _candidate(self, node: ir.Node) -> Decision | None:
+        findings = (rule(node, self._evidence) for rule in self._candidate_rules)
+        return next((found for found in findings if found is not None), None)
+
+    def _rest(self, node: ir.Node) -> Decision:
+        wanted = next((text for text, matches in self._wanted if matches(node)), None)
+        if wanted is not None:
+            return Decision(Verdict.fp16, "fp16_ops", f"{wanted} is wanted in FP16")
+        return Decision(Verdict.free, "none", "no rule keeps it FP32")
+
+
+def _candidate_rules(evidence: Evidence) -> list[Rule]:
+    if evidence.rules.rules == "autocast":
+        return [constants.init_max, activations.data_max]
+    return [
+        declared,
+        constants.init_max,
+        constants.init_overflow,
+        activations.data_max,
+        inner,
+        constants.integers,
+        activations.integers,
+        underflow(evidence),
+        tiny(evidence),
+        depth,
+        custom,
+        nonfinite(evidence),
+        activations.unmeasured,
+    ]

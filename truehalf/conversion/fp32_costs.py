@@ -1,0 +1,33 @@
+"""What each node would cost more in FP32 than in FP16, by the cost model of truehalf.conversion.place, casts left
+aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from truehalf.conversion.place import problem
+from truehalf.conversion.ports import ports
+from truehalf.conversion.rules.base import Decision, Verdict
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.ready import make_ready
+from truehalf.ir.sizes import concrete_shapes
+
+_FREE = Decision(Verdict.free, "none", "")
+
+
+def fp32_costs(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, int]:
+    """Bytes by name of node.
+
+    Args:
+        model: normalized (names, types known); it is left as it is.
+        input_shapes: by graph input, the shape at which costs are compared.
+    """
+    ready = model.clone()
+    make_ready(ready)
+    found = ports(ready, list(all_nodes(ready)))
+    free = dict.fromkeys(found.owners.values(), _FREE)
+    costs = problem(found, free, concrete_shapes(ready, input_shapes)).fp32
+    return {str(owner.name): bytes_ for owner, bytes_ in costs.items() if isinstance(owner, ir.Node)}

@@ -1,0 +1,95 @@
+"""FP32 graph -> mixed graph, in memory: decide, place, convert."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.conversion import place
+from truehalf.conversion.convert import ConversionReport, convert
+from truehalf.conversion.decide import Decisions, Rules, Verdict, decide
+from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
+from truehalf.conversion.rules.interface import interface_decides, interface_overflows
+from truehalf.ir.arithmetic import flops
+from truehalf.ir.sizes import concrete_shapes
+
+PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
+
+
+@dataclass(frozen=True)
+class Halved:
+    """What was done to a model.
+
+    Attributes:
+        decisions: verdict and reason of every judged node.
+        fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
+        fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
+        placed, naive: cost of the placement that was made, and of the naive one (truehalf.conversion.place).
+        conversion: counts of Casts and weights.
+    """
+
+    decisions: Decisions
+    fp16: frozenset[ir.Node]
+    fp16_arithmetic: float | None
+    placed: place.Cost
+    naive: place.Cost
+    conversion: ConversionReport
+
+
+def halve(
+    model: ir.Model,
+    ranges: Mapping[str, Any] | None,
+    rules: Rules,
+    *,
+    placement: str = "min_cut",
+    keep_io_types: bool | Collection[str] = True,
+    init_conversion_max_bytes: int | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Halved:
+    """Convert a model in place.
+
+    Args:
+        model: as truehalf.ir.ready leaves it.
+        ranges: content of ranges.json; None: no rule that needs ranges judges anything.
+        rules: what decides.
+        placement: "min_cut" or "eager".
+        keep_io_types: float32 graph inputs and outputs that stay float32: all, none, or those named; the others become
+            float16.
+        init_conversion_max_bytes: larger float32 weights stay float32 in the file and are cast at run time.
+        input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
+            count 1.
+
+    Raises:
+        StageError: when a selector is malformed, or matches nothing and rules are strict.
+    """
+    shapes = concrete_shapes(model, input_shapes)
+    decisions = decide(model, ranges, rules)
+    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep_io_types, decisions.exact)))
+    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep_io_types)))
+    movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
+    found = ports(model, movable, keep_io_types, init_conversion_max_bytes, decisions.exact)
+    problem = place.problem(found, decisions.nodes, shapes)
+    assignment = PLACEMENTS[placement](problem)
+    placed, naive = place.cost(problem, assignment), place.cost(problem, place.eager(problem))
+    fp16 = frozenset(place.nodes_in_fp16(found, assignment))
+    arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
+    total = sum(arithmetic.values())
+    share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
+    decisions = _needed_clamps(decisions, assignment)
+    conversion = convert(model, found, assignment, decisions.clamps)
+    return Halved(decisions, fp16, share, placed, naive, conversion)
+
+
+def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]) -> Decisions:
+    """Without the clamps of mask constants that meet FP32 nodes alone."""
+    idle = {
+        value: path
+        for value, path in decisions.paths.items()
+        if not any(assignment.get(node) == FP16 for node in path.nodes)
+    }
+    left = {path.clamped: path.left for path in idle.values()}
+    clamps = {value: floor for value, floor in decisions.clamps.items() if value not in idle}
+    return replace(decisions, clamps=clamps, masks=[left.get(line, line) for line in decisions.masks])

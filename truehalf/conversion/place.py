@@ -1,0 +1,226 @@
+"""Verdicts in, assignment out: which precision each owner (truehalf.conversion.ports) runs in.
+
+`min_cut` gives the free owners the assignment of least cost. In bytes of memory traffic at the given shapes, with n the
+elements of a tensor:
+
+    cast(t) = 6 n + LAUNCH       4n + 2n bytes read and written; once for a tensor and direction, however many read it
+    fp32(v) = 2 (n1 + n2 + ...)  what an owner reads and writes more in FP32, plus its arithmetic * BYTES_PER_FLOP
+                                 (nothing for a Reshape and its like, which move nothing)
+
+    cost = sum of cast(t) over tensors t whose producer's type differs from that of at least one reader
+         + sum of fp32(v) over the owners v in FP32
+
+This is a minimum s-t cut, and so is solved exactly. S, the side of the source, is FP32; T is FP16. Owners whose type is
+given are merged with the source or the sink; a free owner v has an edge v -> sink of capacity fp32(v). A tensor t with
+producer p and readers c1, c2, ... has two vertices of its own:
+
+    p -> a: cast(t)    a -> ci: infinite     p in S, some ci in T: the infinite edge puts a into T, so cast(t) is cut
+    b -> p: cast(t)    ci -> b: infinite     p in T, some ci in S: the infinite edge puts b into S, so cast(t) is cut
+
+In every other case a and b can stand on p's side, and a minimum cut puts them there. No p and ci can make both cuts, as
+p has one side. With one reader, p -> c and c -> p of capacity cast(t) say the same without a and b. Among the cuts of
+least cost the one with the fewest FP32 owners is taken: those that the residual graph reaches from the source.
+
+The solver counts in 32-bit integers. The cost U of the naive placement bounds every minimum, so capacities above U act
+as infinite. Where U is above 2^29 bytes, costs are divided by a unit, and the result is exact in that unit.
+
+`eager`: every owner that is not pinned runs in FP16. It is the naive placement, which reports show beside the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.conversion.decide import Decision, Verdict
+from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor
+from truehalf.ir.arithmetic import flops
+from truehalf.ir.sizes import elements
+
+# A launch costs 3 to 5 microseconds; a T4 moves 1 MB in 3 microseconds. Faster memory makes a launch dearer in bytes.
+LAUNCH = 1 << 20
+# FP32 without tensor cores against FP16 with them: on a T4 8 and 65 TFLOP/s beside 0.3 TB/s, on an H200 67 and 990
+# beside 4.8: between 0.03 and 0.07 bytes for each operation.
+BYTES_PER_FLOP = 0.05
+_VIEWS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
+_LIMIT = 2**29
+
+Assignment = dict[Owner, ir.DataType]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A tensor between owners as far as placing sees it: ends are owners, or fixed types."""
+
+    producer: End
+    readers: tuple[End, ...]
+    cast_bytes: int
+
+    @property
+    def cost(self) -> int:
+        return self.cast_bytes + LAUNCH
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What placing decides on.
+
+    Attributes:
+        fixed: owners whose type is given.
+        fp32: extra cost in bytes of every owner that is not fixed, were it FP32; in graph order.
+        links: tensors that a cast can stand on.
+    """
+
+    fixed: Assignment
+    fp32: dict[Owner, int]
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of an assignment: cost in bytes as above, casts and their bytes, owners in FP32."""
+
+    bytes: int
+    casts: int
+    cast_bytes: int
+    fp32_owners: int
+
+
+def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping[ir.Value, tuple[int, ...]]) -> Problem:
+    """The placing problem of a model; `shapes` as truehalf.ir.sizes finds them."""
+    fixed: Assignment = {}
+    fp32: dict[Owner, int] = {}
+    for owner, node in ports.owners.items():
+        verdict = decisions[node].verdict
+        if verdict is Verdict.free:
+            fp32[owner] = _fp32_cost(owner, ports, shapes)
+        else:
+            fixed[owner] = FP32 if verdict is Verdict.fp32 else FP16
+    links = (_link(tensor, shapes) for tensor in ports.tensors if not tensor.constant)
+    return Problem(fixed, fp32, tuple(link for link in links if link.readers))
+
+
+def eager(problem: Problem) -> Assignment:
+    """FP16 for whatever is not pinned."""
+    return problem.fixed | dict.fromkeys(problem.fp32, FP16)
+
+
+def min_cut(problem: Problem) -> Assignment:
+    """The assignment of least cost; among equals, the one with the fewest FP32 owners."""
+    if FP32 not in _given(problem):
+        return eager(problem)
+    network = _Network(problem)
+    return problem.fixed | network.solve(limit=cost(problem, eager(problem)).bytes)
+
+
+def cost(problem: Problem, assignment: Mapping[Owner, ir.DataType]) -> Cost:
+    """What an assignment costs."""
+    cast = [link for link in problem.links if _is_cast(link, assignment)]
+    extra = sum(bytes_ for owner, bytes_ in problem.fp32.items() if assignment[owner] == FP32)
+    return Cost(
+        bytes=sum(link.cost for link in cast) + extra,
+        casts=len(cast),
+        cast_bytes=sum(link.cast_bytes for link in cast),
+        fp32_owners=sum(dtype == FP32 for dtype in assignment.values()),
+    )
+
+
+def _is_cast(link: Link, assignment: Mapping[Owner, ir.DataType]) -> bool:
+    written = _type(link.producer, assignment)
+    return any(_type(reader, assignment) != written for reader in link.readers)
+
+
+def _type(end: End, assignment: Mapping[Owner, ir.DataType]) -> ir.DataType | None:
+    return end if end is None or isinstance(end, ir.DataType) else assignment[end]
+
+
+def _given(problem: Problem) -> set[ir.DataType]:
+    """Types that are fixed anywhere: without FP32 among them there is nothing to decide."""
+    ends = (end for link in problem.links for end in (link.producer, *link.readers))
+    return {*(end for end in ends if isinstance(end, ir.DataType)), *problem.fixed.values()}
+
+
+def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Link:
+    readers = tuple(dict.fromkeys(use.end for use in tensor.uses if use.end is not None and use.end != tensor.producer))
+    return Link(tensor.producer, readers, 6 * elements(shapes.get(tensor.value)))
+
+
+def _fp32_cost(owner: Owner, ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
+    if isinstance(owner, Slot) or (owner.domain == "" and owner.op_type in _VIEWS):
+        return 0
+    slots = ports.slots[owner]
+    values = [owner.inputs[i] for i in sorted(slots.inputs)] + [owner.outputs[i] for i in sorted(slots.outputs)]
+    moved = sum(elements(shapes.get(value)) for value in values if value is not None and value.name)
+    return 2 * moved + int(BYTES_PER_FLOP * flops(owner, shapes))
+
+
+class _Network:
+    """The flow network: vertex 0 is the source (FP32), vertex 1 the sink (FP16), then owners, then tensors."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.vertices: dict[End, int] = {FP32: 0, FP16: 1}
+        for owner, dtype in problem.fixed.items():
+            self.vertices[owner] = self.vertices[dtype]
+        for number, owner in enumerate(problem.fp32):
+            self.vertices[owner] = 2 + number
+        self.size = 2 + len(problem.fp32)
+        self.tails: list[int] = []
+        self.heads: list[int] = []
+        self.capacities: list[int | None] = []
+        for owner, bytes_ in problem.fp32.items():
+            self._edge(self.vertices[owner], 1, bytes_)
+        for link in problem.links:
+            self._link(link)
+
+    def _link(self, link: Link) -> None:
+        p = self.vertices[link.producer]
+        readers = [c for c in dict.fromkeys(self.vertices[reader] for reader in link.readers) if c != p]
+        if len(readers) == 1:
+            self._edge(p, readers[0], link.cost)
+            self._edge(readers[0], p, link.cost)
+        elif readers:
+            a, b = self.size, self.size + 1
+            self.size += 2
+            self._edge(p, a, link.cost)
+            self._edge(b, p, link.cost)
+            for c in readers:
+                self._edge(a, c, None)
+                self._edge(c, b, None)
+
+    def _edge(self, tail: int, head: int, capacity: int | None) -> None:
+        if tail != 1 and head != 0 and capacity != 0:  # nothing flows out of the sink or into the source
+            self.tails.append(tail)
+            self.heads.append(head)
+            self.capacities.append(capacity)
+
+    def solve(self, limit: int) -> Assignment:
+        """Types of the owners that are not fixed; `limit` bounds the cost of the minimum."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+        unit = max(1, ceil((limit + 1) / _LIMIT))
+        infinite = ceil((limit + 1) / unit) + (len(self.capacities) if unit > 1 else 0)  # roundings add up
+        scaled = [infinite if c is None else min(infinite, max(1, round(c / unit))) for c in self.capacities]
+        shape = (self.size, self.size)
+        network = csr_array((np.array(scaled, np.int64), (self.tails, self.heads)), shape=shape)
+        network.data = np.minimum(network.data, infinite).astype(np.int32)  # parallel edges have been added up
+        flow = maximum_flow(network, 0, 1, method="dinic").flow
+        residual = (network - flow).tocsr()
+        residual.data = np.maximum(residual.data, 0)
+        residual.eliminate_zeros()
+        reached = np.zeros(self.size, bool)
+        reached[breadth_first_order(residual, 0, return_predecessors=False)] = True
+        return {owner: FP32 if reached[self.vertices[owner]] else FP16 for owner in self.problem.fp32}
+
+
+def nodes_in_fp16(ports: Ports, assignment: Mapping[Owner, ir.DataType]) -> Iterable[ir.Node]:
+    """Judged nodes that run in FP16; control flow counts when all that it passes on is FP16."""
+    by_node: dict[ir.Node, list[ir.DataType]] = {}
+    for owner, node in ports.owners.items():
+        by_node.setdefault(node, []).append(assignment.get(owner, FP32))
+    return [node for node, types in by_node.items() if set(types) == {FP16}]

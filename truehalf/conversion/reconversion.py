@@ -1,0 +1,77 @@
+"""The conversion once more, in memory, with further pins: what fp16 and cast_cleanup would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truehalf.config.schema import Config, PrecisionConfig
+from truehalf.conversion.options import rules_of
+from truehalf.io_spec.profile_shapes import completed
+from truehalf.ir.model_file import load_model, save_model
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What the stages fp16 and cast_cleanup go by.
+
+    Attributes:
+        precision: with the pins of model and decoder in its lists.
+        ranges: content of ranges.json.
+        input_shapes: by graph input, the shape at which costs of casts are compared.
+    """
+
+    precision: PrecisionConfig
+    ranges: Mapping[str, Any] | None
+    input_shapes: Mapping[str, Sequence[int]] | None
+
+    @classmethod
+    def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Conversion:
+        """That of a run; `spec` is the I/O spec of its model."""
+        profiles = completed(config.engine.profiles, spec["inputs"])
+        return cls(
+            precision=replace(config.precision, **asdict(config.pins)),
+            ranges=ranges,
+            input_shapes={name: shapes["opt"] for name, shapes in profiles[0].items()},
+        )
+
+    def source(self, fp32_path: Path) -> ir.Model:
+        """The FP32 model at the opset that is converted."""
+        from truehalf.ir.opset import to_opset
+
+        return to_opset(load_model(fp32_path), self.precision.opset)[0]
+
+    def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str]) -> None:
+        """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.
+
+        Raises:
+            StageError: as the stages.
+        """
+        from truehalf.conversion.casts import clean
+        from truehalf.conversion.halve import halve
+        from truehalf.ir.ready import make_ready
+
+        p = self.precision
+        p = replace(
+            p,
+            node_block_list=[*p.node_block_list, *nodes],
+            scope_block_list=[*p.scope_block_list, *scopes],
+        )
+        model = self.source(fp32_path)
+        make_ready(model)
+        halve(
+            model,
+            self.ranges,
+            rules_of(p),
+            placement=p.placement.value,
+            keep_io_types=p.keep_io_types,
+            init_conversion_max_bytes=p.init_conversion_max_bytes,
+            input_shapes=self.input_shapes,
+        )
+        clean(model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
+        save_model(model, out_path)

@@ -1,0 +1,182 @@
+"""The report of the FP16 conversion: a row for each node, counts, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.ir.model_file import model_size_mb
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from truehalf.conversion.decide import Decision, Rules
+    from truehalf.conversion.halve import Halved
+
+_LISTED_NODES = 20
+_LISTED_FAULTS = 20
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How many of the float32 tensors that nodes write have a range, and how many have none.
+
+    `given`: whether there were ranges at all. `strange`: there were, and none is of a tensor of this model.
+    """
+
+    tensors: int
+    tensors_without: int
+    given: bool
+    strange: bool
+
+
+def float_outputs(model: ir.Model) -> tuple[set[str], set[str]]:
+    """Names of the float32 tensors that nodes write, bodies included, and of the float32 graph inputs."""
+    from truehalf.ir.facts import all_nodes
+
+    outputs = (value for node in all_nodes(model) for value in node.outputs)
+    return _names_of_floats(outputs), _names_of_floats(model.graph.inputs)
+
+
+def _names_of_floats(values: Iterable[ir.Value]) -> set[str]:
+    return {value.name for value in values if value.name and value.dtype is not None and value.dtype.name == "FLOAT"}
+
+
+def coverage(floats: tuple[set[str], set[str]], ranges: Mapping[str, Any] | None) -> Coverage:
+    """Hold ranges against the tensors of the FP32 model (see `float_outputs`)."""
+    written, inputs = floats
+    known = written & set(ranges["tensors"]) if ranges is not None else set()
+    strange = ranges is not None and bool(written) and not (written | inputs) & set(ranges["tensors"])
+    return Coverage(len(known), len(written) - len(known), ranges is not None, strange)
+
+
+def checked_ranges(content: Any) -> Mapping[str, Any]:
+    """The content of a ranges.json.
+
+    Raises:
+        StageError: naming every entry that is none, or that holds something else than numbers.
+    """
+    if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
+        raise StageError(
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it'
+        )
+    faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
+    inner = content.get("inner", {})
+    if not isinstance(inner, Mapping):
+        faults.append(f"inner: expected a mapping by node name, got {inner!r}")
+    else:
+        faults += [
+            f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
+            for name, entry in inner.items()
+            if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
+        ]
+    if faults:
+        more = len(faults) - _LISTED_FAULTS
+        lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
+        raise StageError(
+            "file-unreadable", "bad ranges; stages.calibrate writes good ones:\n" + "\n".join(f"  - {x}" for x in lines)
+        )
+    return content
+
+
+def _fault(entry: Any) -> str | None:
+    if not isinstance(entry, Mapping) or "absmax" not in entry:
+        return f"expected {{'absmax': a number}}, got {entry!r}"
+    absmax = entry["absmax"]
+    if absmax is not None and not (_is_number(absmax) and absmax >= 0):
+        return f"absmax: expected a number, 0 or more, or null, got {absmax!r}"
+    for key in ("min", "max"):
+        if entry.get(key) is not None and not _is_number(entry[key]):
+            return f"{key}: expected a number or null, got {entry[key]!r}"
+    for key in ("above", "small"):
+        if entry.get(key) is not None and not isinstance(entry[key], Mapping):
+            return f"{key}: expected a mapping, got {entry[key]!r}"
+    above = entry.get("above") or {}
+    if not all(_is_number(share) for share in above.values()) or not all(_reads_as_number(rung) for rung in above):
+        return f"above: expected shares by magnitude, got {above!r}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _reads_as_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def row(node: ir.Node, decision: Decision, halved: Halved) -> dict[str, Any]:
+    """One entry of decisions.json."""
+    name, fp16 = node.name or "", node in halved.fp16
+    dearer = decision.verdict.value == "free" and not fp16 and decision.rule != "any_type"
+    return {
+        "node": name,
+        "op": node.op_type,
+        "scope": ".".join(part for part in name.split("/")[:-1] if part),
+        "precision": "any" if decision.rule == "any_type" else "fp16" if fp16 else "fp32",
+        "rule": "placement" if dearer else decision.rule,
+        "value": decision.value,
+        "threshold": decision.threshold,
+        "tensor": decision.tensor,
+        "sample": decision.sample,
+        "reason": "its neighbours are FP32, and casts would cost more than FP32 does" if dearer else decision.reason,
+    }
+
+
+def conversion_report(rows: list[dict[str, Any]], halved: Halved, rules: Rules, measured: Coverage) -> dict[str, Any]:
+    """What stages.fp16.to_fp16 returns, except for what only the written file and the model's source can say."""
+    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
+    return {
+        "status": "done",
+        "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
+        "fp32_nodes_total": len(in_fp32),
+        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
+        "fp16_arithmetic": halved.fp16_arithmetic,
+        "costs": {"placed": asdict(halved.placed), "naive": asdict(halved.naive)},
+        "masks": halved.decisions.masks,
+        "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
+        **halved.conversion.as_dict(),
+        "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
+        "not_done": _not_done(rules, measured),
+    }
+
+
+def _not_done(rules: Rules, measured: Coverage) -> list[str]:
+    """Rules that are on and could judge nothing."""
+    if measured.given and not measured.strange:
+        return []
+    asked = ["data_max"] if rules.data_max is not None else []
+    if rules.rules == "default":
+        asked = ["safety_factor", *asked, *(name for name in ("inner", "integers", "masks") if getattr(rules, name))]
+        asked += ["underflow_share_max"] if rules.underflow_share_max is not None else []
+    code, why = (
+        ("wrong-file", "the ranges are of another model (none is of a tensor of this one)")
+        if measured.strange
+        else ("needs-value", "no calibration was given")
+    )
+    said = f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"
+    return [coded(code, said)] if asked else []
+
+
+def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:
+    """Counts of a model, and the size of its file in 10^6 bytes (size_mb)."""
+    from truehalf.ir.facts import model_facts
+
+    return model_facts(model) | {"size_mb": model_size_mb(path)}

@@ -1,0 +1,118 @@
+"""What calibration says about the tensors that a node reads or writes, where they would become float16 with it.
+
+    overflow     finite |x| * safety_factor > 65504: whoever writes it, and whoever reads it (a cast overflows as well)
+    data_max     finite |x| > data_max, in more than data_max_share of the elements
+    nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
+    integers     whole numbers above 2048, of which float16 holds not all
+    unmeasured   a node in a body of If, Loop or Scan that reads or writes a tensor of which nothing is known: no range,
+                 no constant, and not moved from such (what a body captures has a range, what it computes has none); a
+                 Loop or Scan with a state of which that holds, as only its last value is measured
+
+The share of elements above data_max is read at the nearest rung of the ladder at or below it, so it is never too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, finite, on_sample
+from truehalf.float16 import MAX
+from truehalf.ir.moves import moved_inputs
+from truehalf.ir.slots import is_float32
+
+_INTEGERS_BELOW = 2048.0
+
+
+def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
+    found = _largest(evidence.measured(node))
+    factor = evidence.rules.safety_factor
+    if found is None or found[0] * factor <= MAX:
+        return None
+    value, name, sample = found
+    scaled = f" * safety_factor {factor:g}" if factor != 1 else ""
+    reason = f"{name!r} reaches |x| = {value:.4g}{scaled} > 65504, float16's largest{on_sample(sample)}"
+    return Decision(Verdict.fp32, "overflow", reason, value=value, threshold=MAX, tensor=name, sample=sample)
+
+
+def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
+    limit = evidence.rules.data_max
+    if limit is None:
+        return None
+    share = evidence.rules.data_max_share
+    measured = evidence.measured(node, left_out=evidence.tolerated)
+    found = _largest((value, entry) for value, entry in measured if share == 0 or _share_above(entry, limit) > share)
+    if found is None or found[0] <= limit:
+        return None
+    value, name, sample = found
+    often = f" in more than {share:g} of its elements" if share else ""
+    reason = f"{name!r} reaches |x| = {value:.4g} > data_max {limit:g}{often}{on_sample(sample)}"
+    return Decision(Verdict.fp32, "data_max", reason, value=value, threshold=limit, tensor=name, sample=sample)
+
+
+def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
+    if not evidence.rules.integers:
+        return None
+    for value, entry in evidence.measured(node):
+        absmax = finite(entry.get("absmax"))
+        if entry.get("integral") is True and absmax is not None and absmax > _INTEGERS_BELOW:
+            reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
+            sample = entry.get("sample")
+            return Decision(
+                Verdict.fp32, "integers", reason + on_sample(sample), absmax, _INTEGERS_BELOW, value.name, sample
+            )
+    return None
+
+
+def unmeasured(node: ir.Node, evidence: Evidence) -> Decision | None:
+    if evidence.ranges is None:
+        return None
+    judged = _states(node) if node.graph is evidence.model.graph else evidence.moving(node)
+    unknown = next((value for value in judged if not _is_known(value, evidence)), None)
+    if unknown is None:
+        return None
+    reason = f"{unknown.name!r} has no range: it is inside a body, where calibration measures nothing"
+    return Decision(Verdict.fp32, "unmeasured", reason, tensor=unknown.name)
+
+
+def _states(node: ir.Node) -> list[ir.Value]:
+    """What a Loop or Scan hands from one turn to the next as float32."""
+    if node.domain != "" or node.op_type not in ("Loop", "Scan"):
+        return []
+    body = node.attributes["body"].as_graph()
+    count = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
+    states = body.outputs[1 : len(body.inputs) - 1] if node.op_type == "Loop" else body.outputs[:count]
+    return [value for value in states if is_float32(value)]
+
+
+def _is_known(value: ir.Value, evidence: Evidence) -> bool:
+    """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if evidence.absmax(value) is not None or value.name in evidence.exempt or evidence.constant(value) is not None:
+            continue
+        producer = value.producer()
+        moved = [producer.inputs[index] for index in moved_inputs(producer)] if producer is not None else []
+        if not moved:
+            return False
+        waiting += [source for source in moved if source is not None]
+    return True
+
+
+def _largest(measured: Iterable[tuple[ir.Value, Mapping[str, Any]]]) -> tuple[float, str, str | None] | None:
+    """Largest finite |x| with its tensor and sample."""
+    found = None
+    for value, entry in measured:
+        absmax = finite(entry.get("absmax"))
+        if absmax is not None and (found is None or absmax > found[0]):
+            found = absmax, value.name or "", entry.get("sample")
+    return found
+
+
+def _share_above(entry: Mapping[str, Any], limit: float) -> float:
+    """Share of elements above the nearest rung at or below `limit`; 1 where nothing was counted there."""
+    rungs = {float(rung): share for rung, share in (entry.get("above") or {}).items() if float(rung) <= limit}
+    return float(rungs[max(rungs)]) if rungs else 1.0

@@ -1,0 +1,226 @@
+"""What every rule works with: the rules' numbers, the verdict, and the evidence about tensors and constants.
+
+A rule is a function `(node, evidence) -> Decision | None`: fp32 with its reason and numbers, or nothing to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.ir.selectors import Lists
+from truehalf.ir.slots import half_slots, is_float32, schema_of
+
+
+class Verdict(Enum):
+    """fp32: pinned. fp16: wanted. free: whatever is cheaper."""
+
+    fp32 = "fp32"
+    fp16 = "fp16"
+    free = "free"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict and its evidence.
+
+    Attributes:
+        rule: the rule or list that decided (truehalf.conversion.decide lists them); "none" where none speaks of the
+            node.
+        value, threshold: the numbers that were compared, where the rule compares.
+        tensor: name of the tensor or constant that `value` is of.
+        sample: calibration sample that `value` comes from.
+        reason: one line.
+    """
+
+    verdict: Verdict
+    rule: str
+    reason: str
+    value: float | None = None
+    threshold: float | None = None
+    tensor: str | None = None
+    sample: str | None = None
+
+
+CustomRule = Callable[[ir.Node, Mapping[str, Any]], str | None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides over a node. Names are the keys of conf/precision; what is left out is off.
+
+    Attributes:
+        block, include: selectors of nodes that stay FP32, and of nodes that no candidate rule keeps there.
+        fp16_ops: operator types that are wanted in FP16, where nothing keeps them FP32.
+        strict_selectors: a selector that matches nothing is an error.
+        rules: default, or autocast: only data_max, init_max and the lists.
+        safety_factor: measured |x| are multiplied by it before they are held against 65504; at least 1.
+        data_max: largest finite |x| that a node may read or write in FP16; None: off.
+        data_max_share: share of elements that may be larger, in 0..1.
+        init_max: largest finite |w|; None: off.
+        init_overflow: pin: nodes with a constant beyond 65504 stay FP32, whatever init_max is; clamp: it is judged as
+            the 65504 that it will become.
+        inner: judge sums and mean squares inside nodes.
+        integers: judge whole numbers above 2048.
+        masks: find attention masks and let them be.
+        underflow_share_max: share of nonzero elements that may be lost below FP16's range, in 0..1; None: off.
+        reduction_depth_max: how many terms an output may add up; None: off.
+        custom_rule: (node, ranges) -> reason to stay FP32, or None.
+    """
+
+    block: Lists = field(default_factory=Lists)
+    include: Lists = field(default_factory=Lists)
+    fp16_ops: tuple[str, ...] = ()
+    strict_selectors: bool = False
+    rules: str = "default"
+    safety_factor: float = 1.0
+    data_max: float | None = None
+    data_max_share: float = 0.0
+    init_max: float | None = None
+    init_overflow: str = "pin"
+    inner: bool = False
+    integers: bool = False
+    masks: bool = False
+    underflow_share_max: float | None = None
+    reduction_depth_max: int | None = None
+    custom_rule: CustomRule | None = None
+
+
+@dataclass
+class Evidence:
+    """What is known about a model: measured ranges, constants, and which tensors a rule leaves out.
+
+    Attributes:
+        ranges: content of ranges.json; None: nothing was measured.
+        exempt: names of tensors on the path of a mask that is clamped, which no range rule judges
+            (truehalf.conversion.masks.masks).
+        tolerated: names of those on the path of another mask, which data_max and init_max do not judge.
+    """
+
+    model: ir.Model
+    ranges: Mapping[str, Any] | None
+    rules: Rules
+    exempt: Set[str] = frozenset()
+    tolerated: Set[str] = frozenset()
+    _constants: dict[ir.Value, ConstantFacts | None] = field(default_factory=dict)
+    _seen: _Seen | None = None
+
+    def entry(self, value: ir.Value) -> Mapping[str, Any] | None:
+        """What was measured of a tensor; None: nothing."""
+        tensors = self.ranges["tensors"] if self.ranges is not None else {}
+        entry = tensors.get(value.name)
+        return entry if isinstance(entry, Mapping) else None
+
+    def absmax(self, value: ir.Value) -> float | None:
+        """Largest finite |x| that was measured of a tensor."""
+        return finite((self.entry(value) or {}).get("absmax"))
+
+    def moving(self, node: ir.Node) -> list[ir.Value]:
+        """The float32 inputs and outputs that become float16 with a node (control flow, custom operators: all)."""
+        return self._at(node).moving
+
+    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[ir.Value, Mapping[str, Any]]]:
+        """Those of them that have a range and are judged by it; names `left_out` are not."""
+        seen = self._at(node)
+        if seen.measured is None:
+            judged = ((value, self.entry(value)) for value in seen.moving if value.name not in self.exempt)
+            seen.measured = [(value, entry) for value, entry in judged if entry is not None]
+        return [pair for pair in seen.measured if pair[0].name not in left_out] if left_out else seen.measured
+
+    def constants(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[str, ConstantFacts]]:
+        """Name and facts of each float32 constant that a node reads or holds, and would have as float16.
+
+        What an operator makes of one constant alone, by filling or moving, is that constant still. So a node with
+        bodies has those that its bodies return.
+        """
+        seen = self._at(node)
+        if seen.constants is None:
+            read = [value for value in seen.moving if value not in node.outputs] + list(_returned(node))
+            judged = ((value, self._origin(value)) for value in read if value.name not in self.exempt)
+            seen.constants = [(value.name or "", facts) for value, facts in judged if facts is not None]
+            seen.constants += _held(node)
+        return [pair for pair in seen.constants if pair[0] not in left_out] if left_out else seen.constants
+
+    def constant(self, value: ir.Value) -> ConstantFacts | None:
+        """Facts of a float32 constant, read once; None for other values."""
+        if value not in self._constants:
+            tensor = ir.convenience.get_const_tensor(value) if is_float32(value) else None
+            self._constants[value] = None if tensor is None else constant_facts(tensor)
+        return self._constants[value]
+
+    def _origin(self, value: ir.Value) -> ConstantFacts | None:
+        """Facts of the constant, read or filled in, that is all that a value holds; None where it is computed."""
+        producer = value.producer()
+        while producer is not None and producer.domain == "" and producer.op_type in _KEEP_ALL:
+            source = producer.inputs[0]
+            if source is None or source.name in self.exempt:
+                return None
+            value, producer = source, source.producer()
+        if producer is not None and producer.op_type == "ConstantOfShape" and producer.domain == "":
+            return next((facts for _, facts in _held(producer)), None)
+        return self.constant(value)
+
+    def _at(self, node: ir.Node) -> _Seen:
+        """What is known of one node: all rules ask of it in a row, then never again."""
+        if self._seen is None or self._seen.node is not node:
+            self._seen = _Seen(node, list(dict.fromkeys(_moving(node))))
+        return self._seen
+
+
+# Moves whose outputs hold every element of the input, and nothing else.
+_KEEP_ALL = {"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+
+
+@dataclass
+class _Seen:
+    node: ir.Node
+    moving: list[ir.Value]
+    measured: list[tuple[ir.Value, Mapping[str, Any]]] | None = None
+    constants: list[tuple[str, ConstantFacts]] | None = None
+
+
+def finite(number: object) -> float | None:
+    """A finite number of a range, as a float; None for anything else."""
+    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
+
+
+def on_sample(sample: object) -> str:
+    """End of a reason that names the calibration sample, where one is known."""
+    return f" on sample {sample}" if sample else ""
+
+
+def _moving(node: ir.Node) -> Iterator[ir.Value]:
+    known = schema_of(node) is not None and not has_bodies(node)
+    slots = half_slots(node) if known else None
+    for index, value in enumerate(node.inputs):
+        if value is not None and value.name and is_float32(value) and (slots is None or index in slots.inputs):
+            yield value
+    for index, value in enumerate(node.outputs):
+        if value.name and is_float32(value) and (slots is None or index in slots.outputs):
+            yield value
+
+
+def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
+    """Constants in a node's attributes."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
+            yield f"{node.name}.{attribute.name}", constant_facts(attribute.as_tensor())
+
+
+def _returned(node: ir.Node) -> Iterator[ir.Value]:
+    """What the bodies of a node return as float32."""
+    for attribute in node.attributes.values() if has_bodies(node) else ():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from (value for value in attribute.as_graph().outputs if is_float32(value))
+
+
+def has_bodies(node: ir.Node) -> bool:
+    """Whether a node holds graphs."""
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attribute.type in graphs for attribute in node.attributes.values())

@@ -1,0 +1,53 @@
+"""What constants say: weights beyond a bound, whole numbers that round.
+
+init_max        a finite |w| > init_max (Inf is exact in float16)
+init_overflow   a finite |w| > 65504, which float16 could only hold as 65504; with init_overflow="clamp" it shall
+integers        more than one element, all of them whole numbers, and float16 holds not all of them (from 2049 on)
+underflow       more than underflow_share_max of the nonzero elements are 0 in float16 (|w| <= 2^-25)
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict
+from truehalf.float16 import MAX
+
+
+def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
+    limit = evidence.rules.init_max
+    if limit is None:
+        return None
+    ceiling = MAX if evidence.rules.init_overflow == "clamp" else float("inf")
+    constants = evidence.constants(node, left_out=evidence.tolerated)
+    largest = max(((min(facts.absmax, ceiling), name) for name, facts in constants), default=(0.0, ""))
+    if largest[0] <= limit:
+        return None
+    value, name = largest
+    reason = f"constant {name!r} holds |w| = {value:.4g} > init_max {limit:g}"
+    return Decision(Verdict.fp32, "init_max", reason, value=value, threshold=limit, tensor=name)
+
+
+def init_overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
+    found = beyond_float16(node, evidence) if evidence.rules.init_overflow == "pin" else None
+    if found is None:
+        return None
+    name, value = found
+    reason = f"constant {name!r} holds |w| = {value:.4g} > 65504, float16's largest"
+    return Decision(Verdict.fp32, "init_overflow", reason, value=value, threshold=MAX, tensor=name)
+
+
+def beyond_float16(node: ir.Node, evidence: Evidence) -> tuple[str, float] | None:
+    """The constant of a node that would be clamped the most as float16, with its |w|; None: none would be."""
+    largest = max(((facts.absmax, name) for name, facts in evidence.constants(node)), default=(0.0, ""))
+    return (largest[1], largest[0]) if largest[0] > MAX else None
+
+
+def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
+    if not evidence.rules.integers:
+        return None
+    for name, facts in evidence.constants(node):
+        if facts.integers_changed and facts.elements > 1:
+            reason = f"constant {name!r} holds whole numbers up to {facts.absmax:g}; float16 holds not all above 2048"
+            return Decision(Verdict.fp32, "integers", reason, value=facts.absmax, threshold=2048.0, tensor=name)
+    return None

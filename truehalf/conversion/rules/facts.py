@@ -1,0 +1,82 @@
+"""What the rules need to know of a float32 constant, from one reading in blocks that stay in the processor's cache."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.float16 import LOST
+
+_LOST = np.float32(LOST)
+_BLOCK = 1 << 16  # elements
+_INTEGERS_BELOW = 2048.0  # float16 holds every integer up to here
+_LOOK = 64  # elements; most constants that are no integers show it among these
+
+
+@dataclass
+class ConstantFacts:
+    """Counts and extremes over the elements of a constant.
+
+    Attributes:
+        elements, nonzero: numbers; nonzero counts NaN and Inf, too.
+        lost: nonzero elements with |w| <= 2^-25, which are 0 in float16.
+        absmax, lowest: largest |w|, smallest w, over the finite elements; 0 when there are none.
+        neginf: whether -Inf is there.
+        integers_changed: all elements are integers, and float16 holds not all of them.
+    """
+
+    elements: int = 0
+    nonzero: int = 0
+    lost: int = 0
+    absmax: float = 0.0
+    lowest: float = 0.0
+    neginf: bool = False
+    integers_changed: bool = False
+
+
+def constant_facts(tensor: ir.TensorProtocol) -> ConstantFacts:
+    """Facts of a float32 tensor. A mapped file is let go again afterwards, so that weights do not pile up."""
+    array = tensor.numpy().reshape(-1)
+    try:
+        return _facts(array)
+    finally:
+        del array
+        if isinstance(tensor, ir.ExternalTensor):
+            with contextlib.suppress(BufferError):  # somebody else still holds the mapped array
+                tensor.release()
+
+
+def _facts(array: np.ndarray[Any, Any]) -> ConstantFacts:
+    facts = ConstantFacts(elements=array.size, lowest=np.inf)
+    integers = changed = array.size > 0
+    changed = False
+    magnitudes = np.empty(min(_BLOCK, array.size), np.float32)
+    for start in range(0, array.size, _BLOCK):
+        block = array[start : start + _BLOCK]
+        nonzero = int(np.count_nonzero(block))
+        facts.nonzero += nonzero
+        size = np.abs(block, out=magnitudes[: block.size])
+        facts.lost += int(np.count_nonzero(size <= _LOST)) - (block.size - nonzero)
+        largest, smallest = float(size.max()), float(block.min())
+        if not np.isfinite(largest):
+            facts.neginf |= bool(np.isneginf(block).any())
+            kept = block[np.isfinite(block)]
+            largest = float(np.abs(kept).max()) if kept.size else 0.0
+            smallest = float(kept.min()) if kept.size else np.inf
+            integers = False
+        facts.absmax, facts.lowest = max(facts.absmax, largest), min(facts.lowest, smallest)
+        integers = integers and _are_integers(block)
+        if integers and largest > _INTEGERS_BELOW and not changed:
+            with np.errstate(over="ignore"):
+                changed = bool((block.astype(np.float16) != block).any())
+    facts.lowest = facts.lowest if np.isfinite(facts.lowest) else 0.0
+    facts.integers_changed = integers and changed
+    return facts
+
+
+def _are_integers(block: np.ndarray[Any, Any]) -> bool:
+    return all(bool((part == np.rint(part)).all()) for part in (block[:_LOOK], block) if part.size)

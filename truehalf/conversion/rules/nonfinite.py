@@ -1,0 +1,83 @@
+"""NaN and Inf that were measured: the tensor's producer and consumers are candidates, but for Inf that only masks.
+
+    harmless(x)     x is no graph output, and every use of it is harmless
+    harmless use    a comparison, IsInf, IsNaN, ArgMax: it writes no floats
+                    Softmax, Min, Max, Clip, Where, TopK, ReduceMax, ...: they choose, and what they wrote was finite
+                    Add, Sub, Mul, Neg, Where, moves: all that they write is harmless
+
+float16 holds NaN and Inf exactly. But where FP32 divides by zero or overflows, FP16 does so for more of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
+from truehalf.ir.arithmetic import MOVES
+from truehalf.ir.facts import all_nodes
+
+_KINDS = ("nan", "posinf", "neginf")
+_CHOOSES = {
+    *("Softmax", "LogSoftmax", "Hardmax", "Min", "Max", "Clip", "Where"),
+    *("TopK", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
+}
+_PASSES = (MOVES - {"Cast", "Where"}) | {"Add", "Sub", "Mul", "Neg", "Where", "Cast"}
+
+
+def nonfinite(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
+    """The rule for one model."""
+    tensors: Mapping[str, Any] = evidence.ranges["tensors"] if evidence.ranges is not None else {}
+    spoiled = {name for name, entry in tensors.items() if isinstance(entry, Mapping) and _count(entry)}
+    harmless = _harmless(evidence, spoiled) if spoiled else set[ir.Value]()
+
+    def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
+        for value, entry in evidence.measured(node) if spoiled else ():
+            if value.name in spoiled and value not in harmless:
+                return _decision(value, entry)
+        return None
+
+    return rule
+
+
+def _decision(value: ir.Value, entry: Mapping[str, Any]) -> Decision:
+    counted = ", ".join(f"{entry[kind]} {label}" for kind, label in _LABELS.items() if entry.get(kind))
+    sample = entry.get("sample")
+    reason = f"{value.name!r} holds {counted}, and not only to mask{on_sample(sample)}"
+    return Decision(Verdict.fp32, "nonfinite", reason, float(_count(entry)), 0.0, value.name, sample)
+
+
+_LABELS = {"nan": "NaN", "posinf": "+Inf", "neginf": "-Inf"}
+
+
+def _count(entry: Mapping[str, Any]) -> int:
+    return sum(int(entry.get(kind) or 0) for kind in _KINDS)
+
+
+def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
+    """Values whose Inf and NaN reach nothing but masks and choices; uses come before what they use, backwards."""
+    nodes = list(all_nodes(evidence.model))
+    outputs = {value for graph in evidence.model.graphs() for value in graph.outputs}
+    found: set[ir.Value] = set()
+
+    def is_harmless(node: ir.Node) -> bool:
+        if node.domain != "" or has_bodies(node):
+            return False
+        if all(value.dtype is not None and not value.dtype.is_floating_point() for value in node.outputs):
+            return True
+        if node.op_type in _CHOOSES and not any(value.name in spoiled for value in node.outputs):
+            return True
+        return node.op_type in _PASSES and all(value in found for value in node.outputs)
+
+    verdicts: dict[ir.Node, bool] = {}
+    for node in reversed(nodes):
+        for value in node.outputs:
+            if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
+                found.add(value)
+        verdicts[node] = is_harmless(node)
+    for value in [*evidence.model.graph.inputs, *evidence.model.graph.initializers.values()]:
+        if value not in outputs and all(verdicts.get(user, False) for user in value.consumers()):
+            found.add(value)
+    return found

@@ -1,0 +1,94 @@
+"""What the graph itself settles, whatever was measured or listed.
+
+    no_fp16_kernel   no float slot of the operator can be float16 (truehalf.ir.slots)
+    quantized        operators that write, read or compute quantized tensors: their scales stay as they are
+    subgraph         an operator with bodies other than If, Loop and Scan, Scan before opset 9, and all inside them
+    any_type         Shape, Size, a Cast of float32: it reads either type as it stands
+
+A custom operator has no FP16 kernel that onnx knows of; an include list may say that it has. Then its types must be
+known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies
+from truehalf.ir.facts import bodies
+from truehalf.ir.slots import is_float32, schema_of, takes_any_type
+
+_QUANTIZED = {
+    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+}
+_CONTROL_FLOW = {"If", "Loop", "Scan"}
+_SCAN_WITHOUT_BATCH = 9
+
+
+def sealed_nodes(model: ir.Model) -> dict[ir.Node, ir.Node]:
+    """Nodes that stay FP32 because of the node with bodies that they are, or that they lie in."""
+    found: dict[ir.Node, ir.Node] = {}
+    waiting: list[tuple[ir.Graph, ir.Node | None]] = [(model.graph, None)]
+    while waiting:
+        graph, seal = waiting.pop()
+        for node in graph:
+            inner = node if seal is None and has_bodies(node) and not _is_open(node) else seal
+            if inner is not None:
+                found[node] = inner
+            waiting += [(body, inner) for body in bodies(node)]
+    return found
+
+
+def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included: bool) -> Decision | None:
+    """The verdict that the graph settles, if it does.
+
+    Args:
+        seal: the node with bodies that keeps this one FP32.
+        included: whether an include list names the node; a custom operator may then be float16.
+    """
+    if seal is not None:
+        inside = f"inside {seal.op_type} {seal.name!r}, whose bodies stay FP32" if seal is not node else ""
+        return Decision(Verdict.fp32, "subgraph", inside or f"{node.op_type} holds subgraphs, which stay FP32")
+    if takes_any_type(node) and not any(is_float32(value) for value in node.outputs):
+        return Decision(Verdict.free, "any_type", f"{node.op_type} takes either type without a cast")
+    custom = schema_of(node) is None
+    if custom and not (included and node.domain != ""):
+        reason = f"operator {node.domain or 'ai.onnx'}::{node.op_type} is not known to onnx"
+        return Decision(Verdict.fp32, "no_fp16_kernel", reason)
+    if node.op_type in _QUANTIZED:
+        return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
+    if odd := next((value for value in values_of(node) if is_odd(value)), None):
+        reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
+        return Decision(Verdict.fp32, "no_fp16_kernel", reason, tensor=odd.name)
+    if not custom and not has_bodies(node) and not evidence.moving(node):
+        return Decision(Verdict.fp32, "no_fp16_kernel", f"{node.op_type} has no float16 kernel")
+    return None
+
+
+def is_judged(node: ir.Node) -> bool:
+    """Whether a node has a float32 input or output, or one that may be such."""
+    if node.op_type == "Constant" and node.domain == "":
+        return False
+    return any(is_float32(value) or is_odd(value) for value in values_of(node))
+
+
+def values_of(node: ir.Node) -> Iterator[ir.Value]:
+    """Inputs and outputs that are there (an omitted one is None or has an empty name)."""
+    slots: Iterable[ir.Value | None] = itertools.chain(node.inputs, node.outputs)
+    yield from (value for value in slots if value is not None and value.name)
+
+
+def is_odd(value: ir.Value) -> bool:
+    """Of unknown type, or a sequence or optional of float32."""
+    return value.dtype is None or (value.dtype == ir.DataType.FLOAT and not is_float32(value))
+
+
+def _is_open(node: ir.Node) -> bool:
+    """Whether the bodies of a node can be converted."""
+    if node.domain != "" or node.op_type not in _CONTROL_FLOW:
+        return False
+    schema = schema_of(node)
+    return schema is not None and (node.op_type != "Scan" or schema.since_version >= _SCAN_WITHOUT_BATCH)

@@ -1,0 +1,208 @@
+"""Float arithmetic whose result becomes a shape, an index, a trip count or a branch.
+
+300 * 2/3 is 200. With 2/3 as float16 it is 199.95, and where that becomes a size, an axis has 199 elements or 200,
+depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a size of 4097 is none, and TensorRT has
+no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
+
+    sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
+             graph outputs of integers that are computed from sizes and constants alone
+    region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
+             If, Loop and Scan. It ends at
+               Shape and Size           they read no values
+               TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
+               MaxPool, NonMaxSuppression
+               a layer                  products, convolutions, normalizations, pools, samplers, custom operators with
+                                        more than SMALL elements a sample: what a network predicts is rounded like any
+                                        activation. A product of at most COORDINATES_DEEP terms is none: positions go
+                                        through a matrix, however many they are
+               declared nodes           the pass that made them says what must be FP32
+               (truehalf.conversion.rules.declared)
+
+An integer that ends as data (a label, a quantized value) is no sink: nothing behind it is kept FP32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from truehalf.conversion.ports import passed_on
+from truehalf.conversion.rules.declared import FLOAT32
+from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.moves import reads_no_values
+from truehalf.ir.slots import COORDINATES, half_slots, schema_of
+
+SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
+COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions adds up four
+
+# Inputs that may be floats, and yet say where or how many.
+_FLOATS_TOO = COORDINATES | {
+    *(("Range", name) for name in ("start", "limit", "delta")),
+    *(("Resize", "scales"), ("Upsample", "scales"), ("NonZero", "X"), ("Unique", "X")),
+    *(("NonMaxSuppression", "iou_threshold"), ("NonMaxSuppression", "score_threshold")),
+}
+# Operators with inputs that no float can be, and that are data all the same.
+_DATA = {
+    *("And", "Or", "Xor", "Not", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Where"),
+    *("DequantizeLinear", "QLinearConv", "TfIdfVectorizer", "CategoryMapper"),
+}
+_INTEGERS = {"tensor(int32)", "tensor(int64)", "tensor(bool)"}
+_FLOAT = "tensor(float)"
+# By operator the output that is a choice.
+_CHOICES = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "MaxPool": 1, "NonMaxSuppression": 0}
+_LAYERS = {
+    *("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "MatMul", "MatMulInteger"),
+    *("QLinearConv", "QLinearMatMul", "Attention", "GRU", "LSTM", "RNN", "Softmax", "LogSoftmax"),
+    *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization"),
+    *("LRN", "MeanVarianceNormalization", "RMSNormalization"),
+    *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool", "MaxUnpool"),
+    *("Col2Im", "DFT", "GridSample", "MaxRoiPool", "Resize", "RoiAlign", "STFT", "Upsample"),
+}
+
+
+@dataclass(frozen=True)
+class ShapeArithmetic:
+    """The region of a model.
+
+    Attributes:
+        nodes: each with the sink that it is behind, in words; nodes that compute integers among them.
+        values: what they write and read, constants and graph inputs among them; of any type.
+    """
+
+    nodes: dict[ir.Node, str] = field(default_factory=dict)
+    values: set[ir.Value] = field(default_factory=set)
+
+
+def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
+    """Find the region.
+
+    Args:
+        model: normalized, without functions. Types and shapes need not be known; then no custom operator has a sink,
+            and every layer ends the region.
+    """
+    found, sources = ShapeArithmetic(), _sources(model)
+    for node in all_nodes(model):
+        for index, value in enumerate(node.inputs):
+            if value is not None and (name := deciding_input(node, index)) is not None:
+                what = f"{name} of {node.op_type} {node.name!r}"
+                _walk_back(value, what, sources, found)
+                if index in half_slots(node).inputs:
+                    found.nodes.setdefault(node, what)
+        if is_op(node, "Loop"):
+            condition = node.attributes["body"].as_graph().outputs[0]
+            _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
+    for value in model.graph.outputs:
+        if value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and _is_size(value):
+            _walk_back(value, f"output {value.name!r}, a size", sources, found)
+    return found
+
+
+def deciding_input(node: ir.Node, index: int) -> str | None:
+    """The name of an input that says where or how many; None for data.
+
+    It is one that the operator's schema allows to be an integer or bool, and not to be a float. Of an operator that
+    onnx does not know, every integer may be one.
+    """
+    schema = schema_of(node)
+    if schema is None:
+        value = node.inputs[index]
+        dtype = value.dtype if value is not None else None
+        return f"input {index}" if dtype in (ir.DataType.INT32, ir.DataType.INT64) else None
+    if not schema.inputs:
+        return None
+    parameter = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last one repeats when it is variadic
+    if (node.op_type, parameter.name) in _FLOATS_TOO:
+        return parameter.name
+    types = set(parameter.types)
+    decides = node.op_type not in _DATA and _FLOAT not in types and bool(types & _INTEGERS)
+    return parameter.name if decides else None
+
+
+def _walk_back(
+    value: ir.Value, sink: str, sources: dict[ir.Value, list[ir.Value | None]], found: ShapeArithmetic
+) -> None:
+    waiting: list[ir.Value | None] = [value]
+    while waiting:
+        value_or_none = waiting.pop()
+        if value_or_none is None or value_or_none in found.values:
+            continue
+        value, node = value_or_none, value_or_none.producer()
+        if node is None or bodies(node):
+            found.values.add(value)
+            waiting += sources.get(value, [])
+        elif not _is_end(node, value):
+            found.values.add(value)
+            found.nodes.setdefault(node, sink)
+            waiting += node.inputs
+
+
+def _is_end(node: ir.Node, value: ir.Value) -> bool:
+    if reads_no_values(node) or FLOAT32 in node.metadata_props:
+        return True
+    if node.domain == "" and _CHOICES.get(node.op_type) == value.index():
+        return True
+    is_layer = schema_of(node) is None or node.op_type in _LAYERS
+    return is_layer and not _is_small(node) and not _is_of_coordinates(node)
+
+
+def _is_small(node: ir.Node) -> bool:
+    """Whether every tensor of a node has few elements; those of a first axis without a number are samples."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+    return all(value.shape is not None and _elements(value.shape) <= SMALL for value in values)
+
+
+def _elements(shape: ir.Shape) -> float:
+    sides = list(shape)
+    if sides and not isinstance(sides[0], int):
+        sides = sides[1:]
+    return math.prod(side if isinstance(side, int) else math.inf for side in sides)
+
+
+def _is_of_coordinates(node: ir.Node) -> bool:
+    """Whether a product is known to add up few terms."""
+    if node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
+        return False
+    left, right = (value.shape if value is not None else None for value in node.inputs[:2])
+    sides = [
+        None if left is None or not len(left) else left[0 if node.attributes.get_int("transA", 0) else -1],
+        None
+        if right is None or not len(right)
+        else right[-1 if node.attributes.get_int("transB", 0) else max(-2, -len(right))],
+    ]
+    return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
+
+
+def _is_size(value: ir.Value) -> bool:
+    """Whether a value is computed from sizes, one at least, and constants alone."""
+    waiting, seen, sizes = [value], {value}, 0
+    while waiting:
+        value = waiting.pop()
+        node = value.producer()
+        if node is None:
+            if value.const_value is None:
+                return False
+        elif reads_no_values(node):
+            sizes += 1
+        elif bodies(node) or schema_of(node) is None:
+            return False
+        else:
+            read = [each for each in node.inputs if each is not None and each not in seen]
+            seen |= set(read)
+            waiting += read
+    return sizes > 0
+
+
+def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:
+    """What an output of If, Loop or Scan, or an input of their bodies, may hold."""
+    found: dict[ir.Value, list[ir.Value | None]] = {}
+    for node in all_nodes(model):
+        for _, places in passed_on(node, bodies(node)) if bodies(node) else ():
+            held: list[ir.Value | None] = [body.outputs[index] for body, index in places.body_outputs]
+            if places.input is not None:
+                held.append(node.inputs[places.input])
+            outputs = [node.outputs[places.output]] if places.output is not None else []
+            for value in (*outputs, *places.body_inputs):
+                found[value] = held
+    return found

@@ -1,0 +1,228 @@
+"""Pictures with COCO's annotations: boxes as labels, so that average precision is measured against the truth.
+
+A category of the annotations is the model's class of the same name; its id means nothing. In a crowd (iscrowd)
+detections are not judged, as COCO does it. Boxes without an area are no labels; a picture without annotations is one on
+which nothing is to be found.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import Config
+from truehalf.data.images import left_out, open_picture, same_content, take
+from truehalf.data.picture import Drawn, Picture
+
+EMPTY = "boxes without an area"
+STRAY = "annotations of pictures that the file does not list"
+_SHOWN = 10
+
+
+@dataclass
+class _Entry:
+    """A picture of the annotations: width and height where they tell them, boxes xyxy, and of each its category's name
+    and whether it holds a crowd.
+    """
+
+    size: tuple[int, int] | None
+    boxes: list[list[float]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    crowds: list[bool] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Annotations:
+    """What is in the file: pictures by their place in the folder, the categories that boxes have, what is left out."""
+
+    pictures: dict[str, _Entry]
+    categories: list[str]
+    left_out: dict[str, list[str]]
+
+
+class CocoPictures(Drawn):
+    """Annotated pictures."""
+
+    def __init__(
+        self, paths: Sequence[Path], folder: Path, found: _Annotations, left_out: Mapping[str, Sequence[str]]
+    ) -> None:
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        super().__init__(names, paths, found.categories, left_out)
+        self._entries = [found.pictures[name] for name in names]
+
+    def item(self, position: int) -> Picture:
+        entry, path = self._entries[position], self.paths[position]
+        image = open_picture(path)
+        if entry.size is not None and entry.size != image.size:
+            raise StageError(
+                "wrong-file",
+                f"{path}: annotated as {_pixels(entry.size)}, but the picture is {_pixels(image.size)} as it is shown "
+                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the pictures that were annotated",
+            )
+        boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
+        assert self.categories is not None
+        labels = np.array([self.categories.index(name) for name in entry.names], np.int64)
+        return Picture(self.names[position], image, boxes, labels, np.array(entry.crowds, bool))
+
+
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> CocoPictures:
+    """Annotated pictures `first` to `first + count - 1`, in an order fixed by the seed.
+
+    Raises:
+        StageError: when the annotations cannot be read or contradict themselves, a picture is not in the folder, or
+            there are fewer pictures.
+    """
+    data = config.data
+    assert data.annotations is not None and data.folder is not None, "validated: data.source=coco has both"
+    folder = root / data.folder
+    found = read_annotations(root / data.annotations)
+    listed = [folder / name for name in sorted(found.pictures)]
+    missing = [path for path in listed if not path.is_file()]
+    if missing:
+        raise StageError(
+            "file-missing",
+            f"data.folder: {folder} lacks {len(missing)} of {len(listed)} annotated pictures: "
+            f"{_some(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the file_name "
+            "of data.annotations starts in",
+        )
+    same = same_content(listed)
+    kept = [path for path in listed if path not in same]
+    order = np.random.default_rng(data.seed).permutation(len(kept))
+    chosen = take([kept[i] for i in order], first, count, folder, purpose)
+    return CocoPictures(chosen, folder, found, found.left_out | left_out(same, folder))
+
+
+def read_annotations(path: Path) -> _Annotations:
+    """COCO's JSON, without what is no label.
+
+    Raises:
+        StageError: listing everything that is wrong: entries that lack a key, ids that are neither integer nor text,
+            ids or file names that are there twice, file names outside the folder, categories that nothing defines,
+            boxes that are no four numbers, an iscrowd that is no truth value.
+    """
+    content = _read(path)
+    faults: list[str] = []
+    categories = _by_id(content, "categories", "name", faults)
+    images = _by_id(content, "images", "file_name", faults)
+    places = {key: _place(str(image["file_name"]), faults) for key, image in images.items()}
+    for place, times in Counter(places.values()).items():
+        if times > 1:
+            said = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
+            faults.append(coded("given-twice", said))
+    pictures = {places[key]: _Entry(_size(image)) for key, image in images.items()}
+    unused: dict[str, list[str]] = {}
+    for number, annotation in enumerate(content["annotations"]):
+        where = f"annotations[{number}]"
+        if fault := _fault(annotation, categories):
+            faults.append(f"{where}: {fault}")
+            continue
+        picture = places.get(annotation["image_id"])
+        x, y, width, height = map(float, annotation["bbox"])
+        if picture is None:
+            unused.setdefault(STRAY, []).append(where)
+        elif width <= 0 or height <= 0:
+            unused.setdefault(EMPTY, []).append(f"{where} of {picture}")
+        else:
+            pictures[picture].boxes.append([x, y, x + width, y + height])
+            pictures[picture].names.append(str(categories[annotation["category_id"]]["name"]))
+            pictures[picture].crowds.append(bool(annotation.get("iscrowd")))
+    if faults:
+        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+        lines = "\n".join(f"  - {fault}" for fault in faults[:_SHOWN] + more)
+        raise StageError("file-unreadable", f"data.annotations: {path}:\n{lines}")
+    used = {name for entry in pictures.values() for name in entry.names}
+    return _Annotations(pictures, sorted(used), unused)
+
+
+def _by_id(content: Mapping[str, Any], kind: str, key: str, faults: list[str]) -> dict[Any, Mapping[str, Any]]:
+    """The entries of `images` or `categories` by their id."""
+    found: dict[Any, Mapping[str, Any]] = {}
+    for number, entry in enumerate(content[kind]):
+        lacks = [each for each in ("id", key) if not isinstance(entry, dict) or entry.get(each) is None]
+        if lacks:
+            faults.append(coded("missing-key", f"{kind}[{number}]: lacks {' and '.join(lacks)}"))
+        elif not _is_id(entry["id"]):
+            said = f"{kind}[{number}]: id: expected an integer or text, got {entry['id']!r}"
+            faults.append(coded("wrong-type", said))
+        elif entry["id"] in found:
+            faults.append(coded("given-twice", f"{kind}[{number}]: id {entry['id']} is there twice"))
+        else:
+            found[entry["id"]] = entry
+    return found
+
+
+def _place(file_name: str, faults: list[str]) -> str:
+    """A file name within the folder, in one way of writing it."""
+    path = PurePosixPath(file_name)
+    if path.is_absolute() or ".." in path.parts:
+        faults.append(coded("wrong-name", f"images: file_name {file_name!r}: expected a path within data.folder"))
+    return path.as_posix()
+
+
+def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    width, height = image.get("width"), image.get("height")
+    return (width, height) if isinstance(width, int) and isinstance(height, int) and width and height else None
+
+
+def _fault(annotation: Any, categories: Mapping[Any, Any]) -> str | None:
+    if not isinstance(annotation, dict) or not {"image_id", "category_id", "bbox"} <= set(annotation):
+        return coded("missing-key", "expected image_id, category_id and bbox")
+    for key in ("image_id", "category_id"):
+        if not _is_id(annotation[key]):
+            return coded("wrong-type", f"{key}: expected an integer or text, got {annotation[key]!r}")
+    if annotation["category_id"] not in categories:
+        return coded("wrong-name", f"category_id {annotation['category_id']} is no id of categories")
+    box = annotation["bbox"]
+    if not isinstance(box, list) or len(box) != 4 or not all(_is_number(value) for value in box):
+        return coded("wrong-type", f"bbox: expected [x, y, width, height] in pixels, got {box}")
+    crowd = annotation.get("iscrowd", 0)
+    if not isinstance(crowd, int) or crowd not in (0, 1):  # true and false are 1 and 0
+        return coded("unknown-choice", f"iscrowd: expected 0, 1, true or false, got {crowd!r}")
+    return None
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StageError(
+            "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+            f"data.annotations: {path}: expected COCO's JSON with the boxes, but {error}",
+        ) from error
+    except ValueError as error:
+        raise StageError("file-unreadable", f"data.annotations: {path} is no JSON ({error})") from error
+    keys = ("images", "annotations", "categories")
+    missing = [key for key in keys if not isinstance(content, dict) or not isinstance(content.get(key), list)]
+    if missing:
+        raise StageError(
+            "wrong-file", f"data.annotations: {path} lacks {', '.join(missing)}; expected COCO's JSON with the boxes"
+        )
+    assert isinstance(content, dict)
+    return content
+
+
+def _pixels(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"
+
+
+def _some(names: Iterator[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more

@@ -1,0 +1,88 @@
+"""Samples of the user's own making: `data.function: module:function`, called as function(purpose, number, seed).
+
+    purpose   "trace", "calibration" or "verification"
+    number    from 0, below the number of samples of that purpose
+    seed      data.seed
+
+It returns arrays by input name, without the batch axis; or a picture, uint8 [height, width, 3] in RGB, alone or as a
+tuple with boxes (float [n, 4], xyxy in pixels of the picture) and labels (int [n], positions among the model's
+classes). The same arguments must give the same sample: stages make each anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.config.schema import Config
+from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.user_code import imported, said
+
+
+class MadeSamples(Drawn):
+    """What the function returns."""
+
+    def __init__(self, name: str, function: Callable[..., Any], purpose: str, count: int, seed: int) -> None:
+        super().__init__([f"{name}/{purpose}/{number}" for number in range(count)])
+        self._function, self._purpose, self._seed = function, purpose, seed
+
+    def item(self, position: int) -> Picture | Arrays:
+        name = self.names[position]
+        try:
+            made = self._function(self._purpose, position, self._seed)
+        except Exception as error:  # whatever the user's code raises
+            raise StageError("function-fails", f"data.function: sample {name}: {said(error)}") from error
+        return _read(name, made)
+
+
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> MadeSamples:
+    """Samples of a purpose, numbered from 0: the function keeps the purposes apart.
+
+    Raises:
+        StageError: when there is no such module or function.
+    """
+    assert config.data.function is not None, "validated: data.source=function has one"
+    function = imported("data.function", config.data.function, root)
+    return MadeSamples(config.data.function, function, purpose, count, config.data.seed)
+
+
+def _read(name: str, made: Any) -> Picture | Arrays:
+    if isinstance(made, Mapping):
+        return Arrays(name, {str(key): np.asarray(array) for key, array in made.items()})
+    image, boxes, labels = made if isinstance(made, tuple) and len(made) == 3 else (made, None, None)
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise StageError(
+            "wrong-return",
+            f"data.function: sample {name}: expected arrays by input name, or a picture as uint8 [height, width, 3], "
+            "alone or as (picture, boxes, labels), "
+            f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}",
+        )
+    if boxes is None and labels is None:
+        return Picture.of_array(name, pixels)
+    return Picture.of_array(name, pixels, *_labelled(name, boxes, labels))
+
+
+def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    if boxes is None or labels is None:
+        raise StageError(
+            "needs-value", f"data.function: sample {name}: expected boxes and labels, or neither, got one of them"
+        )
+    corners, numbers = np.asarray(boxes), np.asarray(labels)
+    if not corners.size and not numbers.size:
+        return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or corners.shape != (len(numbers), 4):
+        raise StageError(
+            "wrong-return",
+            f"data.function: sample {name}: expected boxes [n, 4] and integer labels [n], got boxes "
+            f"{corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}",
+        )
+    if not np.isfinite(corners).all() or (corners[:, 2:] <= corners[:, :2]).any():
+        raise StageError(
+            "wrong-return", f"data.function: sample {name}: expected boxes as x0, y0, x1, y1 with x0 < x1 and y0 < y1"
+        )
+    return corners.astype(np.float32), numbers.astype(np.int64)

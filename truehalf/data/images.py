@@ -1,0 +1,173 @@
+"""A folder of pictures: every file that Pillow reads, recursively; as samples, in an order fixed by a seed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.config.schema import Config
+from truehalf.data.picture import Drawn, Picture, TooFew
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV")
+# Formats that Pillow knows by name alone and does not decode; and EPS, a program that Ghostscript would have to run.
+_UNREAD = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF", "EPS")
+_COMMON = (".jpg", ".png", ".webp", ".bmp", ".tiff")
+SAME = "byte for byte the same as another picture, which is used"
+
+
+@lru_cache(maxsize=1)
+def formats() -> tuple[str, ...]:
+    """The formats that this installation of Pillow decodes by itself, as Pillow calls them."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in sorted(Image.OPEN) if name not in _UNREAD)
+
+
+@lru_cache(maxsize=1)
+def suffixes() -> frozenset[str]:
+    """The endings of their files, in lower case, with the dot."""
+    from PIL import Image
+
+    known = formats()
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in known)
+
+
+def expected_files() -> str:
+    """Words for messages."""
+    return f"files that Pillow reads ({', '.join(_COMMON)} and {len(suffixes()) - len(_COMMON)} other endings)"
+
+
+def is_picture(path: Path) -> bool:
+    """Whether this is a file with a picture's suffix."""
+    return path.suffix.lower() in suffixes() and path.is_file()
+
+
+def pictures_under(folder: Path) -> list[Path]:
+    """The files with a picture's suffix in a folder and below, in the order of their names; none that is hidden."""
+    named = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_picture(path))
+    seen = ((name.as_posix(), path) for name, path in named if not any(part.startswith(".") for part in name.parts))
+    return [path for _, path in sorted(seen)]
+
+
+def list_images(folder: Path, seed: int) -> list[Path]:
+    """The pictures under a folder, each content once, shuffled by the seed (file systems differ in their order, the
+    result does not).
+
+    Raises:
+        StageError: when the folder does not exist or holds no picture.
+    """
+    return _listed(folder, seed)[0]
+
+
+def _listed(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
+    """The pictures, and those left out as the same as another one."""
+    if not folder.is_dir():
+        raise StageError("file-missing", f"data.folder: no such folder: {folder}")
+    found = pictures_under(folder)
+    if not found:
+        raise StageError("file-missing", f"data.folder: {folder} holds no picture; expected {expected_files()}")
+    same = same_content(found)
+    kept = [path for path in found if path not in same]
+    return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))], same
+
+
+def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
+    """The files that hold what an earlier one holds, byte for byte: else one picture could be both calibrated and
+    verified with. Only files of equal size are read.
+    """
+    by_size: dict[int, list[Path]] = {}
+    for path in paths:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    same: dict[Path, Path] = {}
+    for group in by_size.values():
+        first: dict[str, Path] = {}
+        for path in group if len(group) > 1 else ():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            earlier = first.setdefault(digest, path)
+            if earlier is not path:
+                same[path] = earlier
+    return same
+
+
+def left_out(same: Mapping[Path, Path], folder: Path) -> dict[str, list[str]]:
+    """For reports, see truehalf.data.picture.Drawn."""
+    names = sorted(
+        f"{path.relative_to(folder).as_posix()} (as {other.relative_to(folder).as_posix()})"
+        for path, other in same.items()
+    )
+    return {SAME: names} if names else {}
+
+
+def open_picture(path: Path) -> Image.Image:
+    """A picture in RGB, whole in memory, turned as its EXIF says; of several frames the first. Alpha is dropped.
+
+    Raises:
+        StageError: naming the file when Pillow cannot read it, or when it has more than 8 bits a channel, which Pillow
+            would cut off at white.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path, formats=formats()) as opened:
+            if opened.mode not in _EIGHT_BITS:
+                raise ValueError(f"its mode is {opened.mode}; expected 8 bits a channel")
+            return ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise StageError(
+            "file-unreadable", f"{path} cannot be read as a picture ({error}); repair it or take it out of the folder"
+        ) from error
+
+
+def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
+    """The files that cannot be read as pictures, each with the reason; every file is decoded once."""
+    faults = {}
+    for path in paths:
+        try:
+            open_picture(path)
+        except StageError as error:
+            faults[path] = str(error)
+    return faults
+
+
+def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: str) -> list[Path]:
+    """Pictures `first` to `first + count - 1`.
+
+    Raises:
+        TooFew: when the folder holds fewer.
+    """
+    if len(images) < first + count:
+        held = f"data.folder: {folder} holds {len(images)} different pictures"
+        raise TooFew(held, len(images), purpose, first + count)
+    return list(images[first : first + count])
+
+
+class FolderPictures(Drawn):
+    """Pictures from files, without labels."""
+
+    def __init__(
+        self, paths: Sequence[Path], folder: Path, left_out: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        super().__init__(names, paths, left_out=left_out)
+
+    def item(self, position: int) -> Picture:
+        return Picture(self.names[position], open_picture(self.paths[position]))
+
+
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> FolderPictures:
+    """Pictures of `data.folder` for a purpose."""
+    assert config.data.folder is not None, "validated: data.source=images has a folder"
+    folder = root / config.data.folder
+    images, same = _listed(folder, config.data.seed)
+    return FolderPictures(take(images, first, count, folder, purpose), folder, left_out(same, folder))

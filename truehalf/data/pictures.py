@@ -1,0 +1,134 @@
+"""A folder of pictures, or one picture, as inputs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.data.images import expected_files, is_picture, pictures_under, unreadable
+from truehalf.data.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "UINT8": "uint8"}
+_SHOWN = 20
+
+
+class PictureFeeds:
+    """Pictures as inputs of a model, `batch` of them a run; may be iterated over again and again.
+
+    Attributes:
+        names: of the pictures, relative to their folder.
+        left_out: those that cannot be read, each with the reason.
+        preprocessing: as it is applied.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], folder: Path, value: ir.Value, preprocessing: Preprocessing, batch: int
+    ) -> None:
+        self._paths, self._value, self._batch = list(paths), value, batch
+        self.preprocessing = preprocessing
+        self.names = [path.relative_to(folder).as_posix() for path in paths]
+        self.left_out: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return -(-len(self._paths) // self._batch)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        assert self._value.dtype is not None, "checked"
+        dtype = _DTYPES[self._value.dtype.name]
+        for start in range(0, len(self._paths), self._batch):
+            group = [self.preprocessing.read(path, dtype) for path in self._paths[start : start + self._batch]]
+            yield {str(self._value.name): np.stack(group)}
+
+
+def load_pictures(
+    source: Path, model: ir.Model, preprocessing: Preprocessing, batch: int, skip_corrupt: bool = False
+) -> PictureFeeds:
+    """Every picture of a folder and below as feeds for a model with one picture input.
+
+    Args:
+        source: the folder; or a picture, which is a folder of one.
+        batch: pictures in a feed.
+        skip_corrupt: use the rest where pictures cannot be read (see PictureFeeds.left_out), instead of stopping.
+
+    Raises:
+        StageError: listing what does not fit the model's input, or every picture that cannot be read; no picture.
+    """
+    value = _picture_input(model)
+    preprocessing = _resolved(preprocessing, value)
+    alone = is_picture(source)
+    folder, paths = (source.parent, [source]) if alone else (source, pictures_under(source))
+    if not paths:
+        raise StageError("file-missing", f"{folder} holds no picture; expected {expected_files()}")
+    broken = unreadable(paths)
+    if broken and not skip_corrupt:
+        listed = list(broken.values())
+        more = [f"and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
+        raise StageError(
+            "file-unreadable",
+            f"{len(broken)} of {len(paths)} pictures cannot be read (skip_corrupt leaves them out):\n"
+            + "\n".join(f"  - {fault}" for fault in listed[:_SHOWN] + more),
+        )
+    feeds = PictureFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
+    if not feeds.names:
+        raise StageError(
+            "file-unreadable",
+            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} pictures can be read",
+        )
+    feeds.left_out = {path.relative_to(folder).as_posix(): why for path, why in broken.items()}
+    return feeds
+
+
+def _picture_input(model: ir.Model) -> ir.Value:
+    needed = [value for value in model.graph.inputs if not value.is_initializer()]
+    if len(needed) != 1:
+        names = ", ".join(repr(value.name) for value in needed) or "none"
+        raise StageError(
+            "not-supported",
+            f"a folder of pictures feeds a model with one input, this one has {names}; give arrays (.npz)",
+        )
+    (value,) = needed
+    if value.dtype is None or value.dtype.name not in _DTYPES:
+        known = ", ".join(_DTYPES.values())
+        raise StageError(
+            "wrong-dtype", f"input {value.name!r}: expected pictures in {known}, got {value.dtype}; give arrays (.npz)"
+        )
+    if value.shape is not None and len(value.shape) != 4:
+        raise StageError(
+            "wrong-shape",
+            f"input {value.name!r}: expected 4 axes for pictures, got {len(value.shape)}; give arrays (.npz)",
+        )
+    return value
+
+
+def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
+    """The preprocessing with its size, held against the input."""
+    axes = (1, 2, 3) if preprocessing.layout == "NHWC" else (2, 3, 1)
+    shape = [value.shape[axis] if value.shape is not None else None for axis in axes]
+    height, width, channels = (side if isinstance(side, int) else None for side in shape)
+    if preprocessing.size is None and (height is None or width is None):
+        raise StageError(
+            "needs-value",
+            f"preprocessing: size is missing, and input {value.name!r} does not fix it; give size: [height, width]",
+        )
+    size = preprocessing.size or [int(height or 0), int(width or 0)]
+    for what, wanted, got in (("height", height, size[0]), ("width", width, size[1]), ("channels", channels, 3)):
+        if wanted is not None and wanted != got:
+            raise StageError(
+                "wrong-shape",
+                f"preprocessing, layout {preprocessing.layout}: input {value.name!r} wants {what} {wanted}, got {got}",
+            )
+    if value.dtype is not None and value.dtype.name == "UINT8":
+        plain = Preprocessing()
+        if preprocessing.range != (0, 255) or (preprocessing.mean, preprocessing.std) != (plain.mean, plain.std):
+            raise StageError(
+                "in-conflict", f"preprocessing: input {value.name!r} is uint8; expected range [0, 255], no mean, no std"
+            )
+    return replace(preprocessing, size=size)

@@ -1,0 +1,190 @@
+"""From a picture to the array that a model wants, as a few keys declare it.
+
+    size      [height, width] in pixels         default: that of the model's input, where it is fixed
+    resize    stretch | letterbox               stretch: the aspect is given up; letterbox: kept, centred on grey 114
+    channels  RGB | BGR
+    range     [0, 1] | [0, 255]                 of a pixel before mean and std
+    mean, std three numbers each                (pixel - mean) / std, in the order of `channels`; default: 0 and 1
+    layout    NCHW | NHWC
+    resample  bilinear | bicubic | lanczos | box | hamming | nearest
+
+Resampling is Pillow's, all but nearest with antialiasing, and EXIF's orientation is honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.data.images import open_picture
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_PADDING = 114  # of a letterbox, of 255
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "channels": ("RGB", "BGR"),
+    "range": ([0, 1], [0, 255]),
+    "resize": ("stretch", "letterbox"),
+    "layout": ("NCHW", "NHWC"),
+    "resample": ("bilinear", "bicubic", "lanczos", "box", "hamming", "nearest"),
+}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """See the top of this module."""
+
+    size: list[int] | None = None
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    channels: str = "RGB"
+    range: tuple[int, int] = (0, 1)
+    resize: str = "stretch"
+    layout: str = "NCHW"
+    resample: str = "bilinear"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    def read(self, path: Path, dtype: str = "float32") -> np.ndarray:
+        """A picture as one sample, [3, height, width] or [height, width, 3] by `layout`, without the batch axis.
+
+        Raises:
+            StageError: naming the file when it cannot be read.
+        """
+        return self.apply(open_picture(path), dtype)
+
+    def apply(self, picture: Image.Image, dtype: str = "float32") -> np.ndarray:
+        """A picture in RGB as one sample, as `read`."""
+        pixels = self._resized(picture)
+        if self.channels == "BGR":
+            pixels = pixels[..., ::-1]
+        if self.range == (0, 1):
+            pixels = pixels / np.float32(255)
+        values = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        if self.layout == "NCHW":
+            values = values.transpose(2, 0, 1)
+        if dtype == "uint8":
+            values = np.clip(np.rint(values), 0, 255)
+        return np.ascontiguousarray(values, dtype)
+
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """What `apply` has made, as a picture again: float32 [3, height, width], RGB in 0..1."""
+        pixels = values if self.layout == "NHWC" else values.transpose(1, 2, 0)
+        pixels = pixels * np.array(self.std, np.float32) + np.array(self.mean, np.float32)
+        rgb = pixels[..., ::-1] if self.channels == "BGR" else pixels
+        return np.asarray(rgb.transpose(2, 0, 1) / np.float32(self.range[1]), np.float32)
+
+    def boxes(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+        """Boxes of a picture as boxes of the sample that `apply` makes of it.
+
+        Args:
+            boxes: [n, 4] xyxy in pixels of the picture.
+            size: width and height of the picture.
+        """
+        (width, height), (left, top) = self._place(size)
+        scale = np.array([width / size[0], height / size[1]] * 2, np.float32)
+        return np.asarray(boxes * scale + np.array([left, top] * 2, np.float32), np.float32)
+
+    def _place(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Width and height of a picture once resized, and where its left upper corner is in the sample."""
+        assert self.size is not None, "resolved"
+        height, width = self.size
+        if self.resize == "stretch":
+            return (width, height), (0, 0)
+        scale = min(width / size[0], height / size[1])
+        small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
+        return small, ((width - small[0]) // 2, (height - small[1]) // 2)
+
+    def _resized(self, picture: Image.Image) -> np.ndarray:
+        """float32 [height, width, 3], 0..255."""
+        from PIL import Image
+
+        assert self.size is not None, "resolved"
+        height, width = self.size
+        box, (left, top) = self._place(picture.size)
+        small = np.asarray(picture.resize(box, Image.Resampling[self.resample.upper()]), np.float32)
+        if small.shape[:2] == (height, width):
+            return small
+        canvas = np.full((height, width, 3), _PADDING, np.float32)
+        canvas[top : top + small.shape[0], left : left + small.shape[1]] = small
+        return canvas
+
+
+def preprocessing_of(source: Mapping[str, Any] | Path | str) -> Preprocessing:
+    """A preprocessing from a mapping or from a YAML or JSON file that holds one.
+
+    Raises:
+        StageError: listing every fault: unknown keys, values that are none of those at the top of this module.
+    """
+    content: Any = source
+    named = "preprocessing"
+    if isinstance(source, (str, Path)):
+        named = f"preprocessing {source}"
+        try:
+            content = yaml.safe_load(Path(source).read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise StageError(
+                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                f"{named}: expected a YAML or JSON file, but {error}",
+            ) from error
+    if not isinstance(content, Mapping):
+        raise StageError(
+            "wrong-type", f"{named}: expected a mapping of {', '.join(_keys())}, got {type(content).__name__}"
+        )
+    faults = list(_faults(content))
+    if faults:
+        raise StageError("wrong-preprocessing", f"{named}:\n" + "\n".join(f"  - {fault}" for fault in faults))
+    given = {key: value for key, value in content.items() if value is not None}
+    tuples = {key: tuple(given[key]) for key in ("mean", "std", "range") if key in given}
+    if "size" in given:
+        given["size"] = [int(side) for side in given["size"]]
+    return Preprocessing(**given | tuples)
+
+
+def declared_by(entry: Mapping[str, Any]) -> Preprocessing | None:
+    """What the entry of an input in an I/O spec says of it: size, layout, channels, range, resize, resample and
+    normalization (unless it takes place inside the graph); None where it says nothing of pixels.
+    """
+    if not {"channels", "range"} & set(entry):
+        return None
+    normalization = entry.get("normalization") or {}
+    outside = {} if normalization.get("where") == "inside the graph" else normalization
+    values = {key: entry.get(key) for key in ("size", "channels", "range", "resize", "layout", "resample")}
+    return preprocessing_of(values | {key: outside.get(key) for key in ("mean", "std")})
+
+
+def _keys() -> list[str]:
+    return list(Preprocessing.__dataclass_fields__)
+
+
+def _faults(content: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in content.items():
+        if key not in _keys():
+            yield coded("unknown-key", f"{key}: unknown; expected {', '.join(_keys())}")
+        elif value is None:
+            continue
+        elif key in _CHOICES:
+            choices = _CHOICES[key]
+            if (list(value) if isinstance(value, (list, tuple)) else value) not in choices:
+                yield coded("unknown-choice", f"{key}: expected {' or '.join(map(str, choices))}, got {value!r}")
+        elif key == "size":
+            if not _are_numbers(value, 2) or any(side != int(side) or side < 1 for side in value):
+                yield coded("wrong-shape", f"size: expected [height, width] in pixels, got {value!r}")
+        elif not _are_numbers(value, 3):
+            yield coded("wrong-type", f"{key}: expected three numbers, got {value!r}")
+        elif key == "std" and not all(value):
+            yield coded("out-of-range", f"std: expected no zero, got {value!r}")
+
+
+def _are_numbers(value: Any, count: int) -> bool:
+    fits = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == count
+    return fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) and np.isfinite(v) for v in value)

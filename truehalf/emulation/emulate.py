@@ -1,0 +1,284 @@
+"""FP16 graph -> FP32 graph that rounds where FP16 hardware rounds.
+
+With r(x) = Cast(Cast(x, FLOAT16), FLOAT), which ONNX Runtime honours at every optimisation level:
+
+    y = op(a, b)            in FP16  ->  y = r(op(a, b))   in FP32, a and b being rounded already
+    y = move(a)             in FP16  ->  y = move(a)       (Reshape, Gather, Max, ...: no new value arises)
+    y = Cast(x, FLOAT16)             ->  y = r(x)
+    y = Cast(a, FLOAT)    of FP16 a  ->  y = Identity(a)
+    y = Cast(a, INT64)    of FP16 a  ->  y = Cast(a, INT64)
+    FP16 graph input x               ->  FP32 input x, read through r(x)
+    FP16 constants                   ->  the same numbers in FP32
+
+One rounding per node: what a node adds up inside (matrix products, convolutions, Softmax, LayerNormalization,
+reductions) is added up in FP32, as tensor cores and FP32-accumulating kernels do. A kernel that accumulates in FP16 can
+overflow where this does not: truehalf.emulation.pessimistic makes such sums nodes of their own. +, -, *, / and Sqrt
+    give the
+bits of correctly rounded FP16: FP32 has the 2 * 11 + 2 bits that make rounding twice harmless.
+
+FP32, BF16 and FP64 parts stay as they are. A Cast from FP64 to FP16 is rounded twice, for ONNX Runtime's goes by way of
+FP32: 1 + 2^-11 + 2^-40 becomes 1, and not the next number, which is nearer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from stages.io import StageError
+
+_HALF = ir.DataType.FLOAT16
+_FLOAT = ir.DataType.FLOAT
+
+# fmt: off
+_SEQUENCES = (
+    "ConcatFromSequence", "Optional", "OptionalGetElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+    "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence",
+)
+# Every element of the output is an element of an input, its negation, an integer next to it or a bound: FP16 holds it.
+_EXACT = frozenset({
+    "CenterCropPad", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Flatten", "Gather",
+    "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
+    "Abs", "Ceil", "Clip", "Floor", "Max", "Min", "Neg", "Relu", "Round", "Sign",
+    "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin",
+    "If", "Loop", "Scan",
+    *_SEQUENCES,
+})
+# fmt: on
+_TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
+_DOMAINS = ("", "ai.onnx")
+
+
+def emulate(model: ir.Model) -> ir.Model:
+    """The FP32 graph that computes what FP16 hardware computes for `model`; `model` itself is left as it is.
+
+    Values keep their names, so that inner tensors of both graphs compare by name; graph inputs and outputs keep name,
+    order and shape, and those of type FLOAT16 become FLOAT. Functions are inlined.
+
+    Raises:
+        StageError: when the type of a value cannot be inferred, or a node depends on the bits of FP16.
+    """
+    emulated = model.clone()
+    if emulated.functions:
+        common_passes.InlinePass()(emulated)
+    emulated = _with_types(emulated)
+    graphs = list(emulated.graphs())
+    nodes = [node for graph in graphs for node in graph]
+    names = _Names(graphs)
+    half = _half_values(graphs, nodes)
+    for node in nodes:
+        if any(value in half for value in (*node.inputs, *node.outputs)):
+            _emulate_node(node, half, names)
+    for value in emulated.graph.inputs:
+        if value in half:
+            _round_input(value, emulated.graph, names)
+    for graph in graphs:
+        for value in graph.initializers.values():
+            if value in half and value.const_value is not None:
+                value.const_value = _as_float(value.const_value)
+    for value in half:
+        value.type = _float_type(value.type)
+    return emulated
+
+
+def before_rounding(value: ir.Value) -> ir.Value:
+    """The FP32 value that `value` of an emulated graph was rounded from, or `value` itself where nothing is rounded."""
+    to_float = value.producer()
+    to_half = _producer_of_input(to_float)
+    if to_float is None or to_half is None or (to_float.op_type, to_half.op_type) != ("Cast", "Cast"):
+        return value
+    if to_half.outputs[0].dtype != _HALF or to_half.inputs[0] is None:
+        return value
+    return to_half.inputs[0]
+
+
+def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
+    if node is None or not node.inputs or node.inputs[0] is None:
+        return None
+    return node.inputs[0].producer()
+
+
+def _with_types(model: ir.Model) -> ir.Model:
+    nodes = [node for graph in model.graphs() for node in graph]
+    if all(output.type is not None for node in nodes for output in node.outputs if output.name):
+        return model
+    if any(node.op_type in _SEQUENCES for node in nodes):  # onnx_ir's pass takes a sequence for a tensor
+        model = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model)))
+    else:
+        common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+    values = [output for graph in model.graphs() for node in graph for output in node.outputs]
+    for value in values:
+        if value.type is None and (value.uses() or value.is_graph_output()):
+            node = value.producer()
+            assert node is not None
+            raise StageError(
+                "type-unknown",
+                f"emulation: the type of {value.name!r} is unknown, an output of node {node.name!r} "
+                f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
+                "add value_info for it, or replace the node by standard operators",
+            )
+    return model
+
+
+def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:
+    values = [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]
+    values += [output for node in nodes for output in node.outputs]
+    for value in values:
+        if value.type is None and value.const_value is not None:
+            value.type = ir.TensorType(value.const_value.dtype)
+    return {value for value in values if value.type is not None and value.dtype == _HALF}
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _emulate_node(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
+    if node.domain in _DOMAINS and node.op_type in ("Cast", "CastLike"):
+        _emulate_cast(node, half, names)
+        return
+    if node.op_type == "BitCast":
+        raise StageError(
+            "not-supported",
+            f"emulation: node {node.name!r} (BitCast) reads or writes the bits of FP16, which FP32 does not have; "
+            "keep it and its neighbours out of FP16",
+        )
+    _widen_attributes(node)
+    if not _is_exact(node):
+        for output in node.outputs:
+            if output in half and isinstance(output.type, ir.TensorType):
+                _round_output(output, half, names)
+
+
+def _is_exact(node: ir.Node) -> bool:
+    """Float attributes (the bounds of Clip-6, the fill value of Pad-2) are no FP16 numbers: rounded, to be safe."""
+    if node.op_type == "Constant":
+        return True
+    floats = any(attribute.type == ir.AttributeType.FLOAT for attribute in node.attributes.values())
+    return node.domain in _DOMAINS and node.op_type in _EXACT and not floats
+
+
+def _emulate_cast(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
+    source, output = node.inputs[0], node.outputs[0]
+    if output in half and source not in half:
+        _become(node, "Cast", {"to": int(_HALF)})
+        half.discard(output)
+        half.add(_hand_over(output, (_FLOAT,), "half", names))
+    elif source in half and output.dtype in (_HALF, _FLOAT):
+        _become(node, "Identity", {})
+
+
+def _become(node: ir.Node, op_type: str, attributes: dict[str, int]) -> None:
+    node.op_type = op_type
+    node.resize_inputs(1)
+    node.attributes.clear()
+    for name, value in attributes.items():
+        node.attributes[name] = ir.AttrInt64(name, value)
+
+
+def _widen_attributes(node: ir.Node) -> None:
+    for name, attribute in list(node.attributes.items()):
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
+            node.attributes[name] = ir.AttrTensor(name, _as_float(attribute.as_tensor()))
+        elif attribute.type == ir.AttributeType.SPARSE_TENSOR:
+            raise StageError(
+                "not-supported",
+                f"emulation: node {node.name!r} ({node.op_type}) holds a sparse FP16 tensor; expected a dense one",
+            )
+        elif name in _TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
+            node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
+
+
+def _round_output(value: ir.Value, half: set[ir.Value], names: _Names) -> None:
+    """value = op(...)  ->  value/unrounded = op(...), value = r(value/unrounded)."""
+    if value.uses() or value.is_graph_output():
+        half.add(_hand_over(value, (_HALF, _FLOAT), "unrounded", names))
+
+
+def _round_input(value: ir.Value, graph: ir.Graph, names: _Names) -> None:
+    """Readers of the graph input `value` read value/rounded = r(value)."""
+    readers = list(value.uses())
+    casts = _casts(value, (_HALF, _FLOAT), names)
+    rounded = casts[-1].outputs[0]
+    rounded.name = names.new(f"{value.name}/rounded")
+    _redirect(readers, rounded)
+    first = next(iter(graph), None)
+    if first is None:
+        graph.extend(casts)
+    else:
+        graph.insert_before(first, casts)
+
+
+def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: _Names) -> ir.Value:
+    """Cast `value` along `dtypes`; the result gets its name and its readers, `value` is renamed to value/suffix."""
+    node, readers = value.producer(), list(value.uses())
+    assert node is not None and node.graph is not None
+    casts = _casts(value, dtypes, names)
+    successor = casts[-1].outputs[0]
+    for i, output in enumerate(node.graph.outputs):
+        if output is value:
+            node.graph.outputs[i] = successor
+    _redirect(readers, successor)
+    name, value.name = value.name, names.new(f"{value.name}/{suffix}")
+    successor.name = name
+    node.graph.insert_after(node, casts)
+    return successor
+
+
+def _casts(value: ir.Value, dtypes: tuple[ir.DataType, ...], names: _Names) -> list[ir.Node]:
+    casts = []
+    source = value
+    for dtype in dtypes:
+        suffix = {_HALF: "half", _FLOAT: "float"}[dtype]
+        cast = ir.node("Cast", [source], {"to": int(dtype)}, name=names.new(f"{value.name}/to_{suffix}"))
+        source = cast.outputs[0]
+        source.name, source.type, source.shape = names.new(f"{value.name}/{suffix}"), ir.TensorType(dtype), value.shape
+        casts.append(cast)
+    return casts
+
+
+def _redirect(readers: Iterable[tuple[ir.Node, int]], successor: ir.Value) -> None:
+    for node, index in readers:
+        node.replace_input_with(index, successor)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _as_float(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    def widened() -> ir.TensorProtocol:
+        return ir.tensor(tensor.numpy().astype(np.float32), name=tensor.name)
+
+    return ir.LazyTensor(widened, dtype=_FLOAT, shape=ir.Shape(tensor.shape.numpy()), name=tensor.name)
+
+
+def _float_type(type_: ir.TypeProtocol | None) -> ir.TypeProtocol:
+    if isinstance(type_, ir.SequenceType):
+        return ir.SequenceType(_float_type(type_.elem_type))
+    if isinstance(type_, ir.OptionalType):
+        return ir.OptionalType(_float_type(type_.elem_type))
+    return ir.TensorType(_FLOAT)
+
+
+class _Names:
+    """Names of values and nodes that are taken, in all graphs of a model."""
+
+    def __init__(self, graphs: Iterable[ir.Graph]) -> None:
+        self._taken: set[str | None] = set()
+        for graph in graphs:
+            self._taken.update(value.name for value in (*graph.inputs, *graph.initializers.values()))
+            for node in graph:
+                self._taken.add(node.name)
+                self._taken.update(output.name for output in node.outputs)
+
+    def new(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,232 @@
+"""The nodes that take a FLOAT16 node's place when its sum is made explicit, and the one way in which sums are cut.
+
+A sum of n terms becomes blocks of at most BLOCK terms, each rounded, which are added up one after the other:
+
+    s = 0;  s = r(s + r(x[0] + ... + x[127]));  s = r(s + r(x[128] + ... + x[255]));  ...
+
+over several axes, the last axes that fit a block together first, then what is before them. Where a length is known
+only in a run, the blocks are filled up with 0 and a Scan adds them up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.codes import coded
+from truehalf.ir.normalize import Names
+
+BLOCK = 128  # terms that are added up before a rounding
+
+HALF = ir.DataType.FLOAT16
+_FLOAT = ir.DataType.FLOAT
+_INT64 = ir.DataType.INT64
+
+
+_Step = Callable[[ir.Value, list[ir.Value]], list[ir.Value]]
+
+
+class NotSplitError(Exception):
+    """The node stays as it is; says why."""
+
+
+class HalfNodes:
+    """Collects nodes that are to replace `node`; every value that they make is FLOAT16 unless said otherwise.
+
+    Attributes:
+        node: what is replaced.
+        opset: 13 or more.
+        nodes: in order.
+        notes: what could not be cut into blocks, in words.
+    """
+
+    def __init__(self, node: ir.Node, opset: int, names: Names) -> None:
+        self.node = node
+        self.opset = opset
+        self.nodes: list[ir.Node] = []
+        self.notes: list[str] = []
+        self._names = names
+        self._stem = str(node.outputs[0].name)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def op(
+        self, op_type: str, *inputs: ir.Value | None, dtype: ir.DataType = HALF, count: int = 1, **attributes: Any
+    ) -> Any:
+        """Outputs of a new node: its value, or a list of `count` values."""
+        node = ir.node(op_type, list(inputs), attributes, num_outputs=count)
+        node.name = self.fresh(op_type)
+        for output in node.outputs:
+            output.name, output.type = self.fresh(f"{op_type}/out"), ir.TensorType(dtype)
+        self.nodes.append(node)
+        return node.outputs[0] if count == 1 else list(node.outputs)
+
+    def constant(self, numbers: Any, dtype: ir.DataType) -> ir.Value:
+        with np.errstate(over="ignore"):
+            tensor = ir.tensor(np.asarray(numbers).astype(dtype.numpy()))
+        value: ir.Value = self.op("Constant", dtype=dtype, value=tensor)
+        return value
+
+    def half(self, number: float) -> ir.Value:
+        return self.constant(number, HALF)
+
+    def ints(self, numbers: Sequence[int]) -> ir.Value:
+        return self.constant(list(numbers), _INT64)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        result: ir.Value = self.op("Cast", value, dtype=dtype, to=int(dtype))
+        return result
+
+    def reduced(self, op_type: str, value: ir.Value, axes: Sequence[int], keepdims: int = 1) -> ir.Value:
+        """A Reduce operator over `axes`, which stay with length 1 unless `keepdims` is 0."""
+        if op_type == "ReduceSum" or self.opset >= 18:
+            result: ir.Value = self.op(op_type, value, self.ints(axes), keepdims=keepdims)
+        else:
+            result = self.op(op_type, value, axes=list(axes), keepdims=keepdims)
+        return result
+
+    def shape(self, value: ir.Value) -> ir.Value:
+        result: ir.Value = self.op("Shape", value, dtype=_INT64)
+        return result
+
+    def fresh(self, wanted: str) -> str:
+        """A name that nothing has, for parts of a body."""
+        return self._names.fresh(f"{self._stem}/{wanted}")
+
+    def pieces(self, value: ir.Value, axis: int, length: int, block: int) -> list[ir.Value]:
+        """`value` cut along `axis`, which has `length` > `block` elements."""
+        sizes = [min(block, length - start) for start in range(0, length, block)]
+        found: list[ir.Value] = self.op("Split", value, self.ints(sizes), count=len(sizes), axis=axis)
+        return found
+
+    def scan(
+        self, start: ir.Value, sources: Sequence[ir.Value], axes: Sequence[int], step: _Step, **attributes: Any
+    ) -> list[ir.Value]:
+        """A Scan along `axes` of `sources`; `step` maps a state and the slices to the next state and what is put out.
+
+        Returns:
+            the last state, and what was put out, stacked.
+        """
+        state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(HALF)) for _ in range(len(axes) + 1))
+        outside, self.nodes = self.nodes, []
+        results = step(state, terms)
+        inside, self.nodes = self.nodes, outside
+        body = ir.Graph([state, *terms], results, nodes=inside, name=self.fresh("step"))
+        body.opset_imports.update({"": self.opset})
+        attributes |= {"body": body, "num_scan_inputs": len(axes), "scan_input_axes": list(axes)}
+        outputs = self.op("Scan", start, *sources, count=len(results), **attributes)
+        return [outputs] if len(results) == 1 else list(outputs)
+
+    def zeros_like(self, value: ir.Value) -> ir.Value:
+        result: ir.Value = self.op("Expand", self.half(0), self.shape(value))
+        return result
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def added(self, values: Sequence[ir.Value]) -> ir.Value:
+        """values[0] + values[1] + ..., from left to right."""
+        total = values[0]
+        for value in values[1:]:
+            total = self.op("Add", total, value)
+        return total
+
+    def total(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
+        """The sum over `axes` (not negative) of a value of shape `dims`; the axes stay with length 1."""
+        for group in _groups(dims, axes):
+            length = dims[group[0]]
+            if length is None:
+                value = self._total_of_unknown_length(value, len(dims), group[0])
+            elif len(group) == 1 and length > BLOCK:
+                pieces = self.pieces(value, group[0], length, BLOCK)
+                value = self.added([self.reduced("ReduceSum", piece, group) for piece in pieces])
+            else:
+                value = self.reduced("ReduceSum", value, group)
+        return value
+
+    def _total_of_unknown_length(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
+        def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+            return [self.op("Add", state, self.reduced("ReduceSum", terms[0], [axis]))]
+
+        start = self.zeros_like(self.reduced("ReduceMax", value, [axis]))
+        return self.scan(start, [self.in_blocks(value, rank, axis)], [axis], step)[0]
+
+    def in_blocks(self, value: ir.Value, rank: int, axis: int) -> ir.Value:
+        """[..., n, ...] -> [..., blocks, BLOCK, ...], filled up with zeros."""
+        shape = self.shape(value)
+        before, length, behind = (
+            self.op("Slice", shape, self.ints([start]), self.ints([end]), dtype=_INT64)
+            for start, end in ((0, axis), (axis, axis + 1), (axis + 1, rank))
+        )
+        missing = self.op("Mod", self.op("Neg", length, dtype=_INT64), self.ints([BLOCK]), dtype=_INT64)
+        zeros = self.ints([0] * (rank + axis)), self.ints([0] * (rank - axis - 1))
+        pads = self.op("Concat", zeros[0], missing, zeros[1], dtype=_INT64, axis=0)
+        parted = self.op("Concat", before, self.ints([-1, BLOCK]), behind, dtype=_INT64, axis=0)
+        result: ir.Value = self.op("Reshape", self.op("Pad", value, pads), parted)
+        return result
+
+    def mean(self, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
+        """The sum over `axes`, divided by the number of terms."""
+        total = self.total(value, dims, axes)
+        lengths = [dims[axis] for axis in axes]
+        known = [length for length in lengths if length is not None]
+        if len(known) < len(lengths):
+            terms = self.op("Gather", self.shape(value), self.ints(axes), dtype=_INT64, axis=0)
+            product = self.op("ReduceProd", terms, dtype=_INT64, keepdims=0)
+            return self.cast(self.op("Div", self.cast(total, _FLOAT), self.cast(product, _FLOAT), dtype=_FLOAT), HALF)
+        return self.divided(total, math.prod(known))
+
+    def divided(self, value: ir.Value, terms: int) -> ir.Value:
+        """value / terms, rounded once, also where FP16 does not hold `terms`."""
+        if terms <= 2048:
+            result: ir.Value = self.op("Div", value, self.half(terms))
+            return result
+        wide = self.op("Div", self.cast(value, _FLOAT), self.constant(terms, _FLOAT), dtype=_FLOAT)
+        return self.cast(wide, HALF)
+
+
+def _groups(dims: Sequence[int | None], axes: Sequence[int]) -> Iterator[list[int]]:
+    """Axes that are summed at once, last ones first: as many as fit a block, or one that does not."""
+    group: list[int] = []
+    size = 1
+    for axis in sorted(axes, reverse=True):
+        length = dims[axis]
+        if group and (length is None or size * length > BLOCK):
+            yield group
+            group, size = [], 1
+        group = [axis, *group]
+        size *= BLOCK + 1 if length is None else max(length, 1)
+    if group:
+        yield group
+
+
+def dims_of(value: ir.Value) -> list[int | None]:
+    """Lengths of the axes, None where a length is not known.
+
+    Raises:
+        NotSplitError: when not even the rank is known.
+    """
+    if value.shape is None:
+        raise NotSplitError(coded("sizes-unknown", "the rank of its input is unknown"))
+    return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+
+def known(length: int | None, what: str) -> int:
+    """`length`, if it is known.
+
+    Raises:
+        NotSplitError: else.
+    """
+    if length is None:
+        raise NotSplitError(coded("sizes-unknown", f"{what} is unknown"))
+    return length
+
+
+def source_of(build: HalfNodes) -> tuple[ir.Value, list[int | None]]:
+    """The first input of the node that is replaced, and its shape."""
+    value = build.node.inputs[0]
+    assert value is not None, "a node that computes in FLOAT16 reads it"
+    return value, dims_of(value)

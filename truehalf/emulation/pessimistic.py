@@ -1,0 +1,193 @@
+"""FP16 graph -> FP16 graph whose FP16 sums are explicit: what an engine does that accumulates in FP16.
+
+`emulate` rounds once per node. On the result of `split_sums` it rounds inside nodes, too, with s(x) = the sum of x in
+blocks of 128 terms, each block rounded, and added up in FP16 one after the other (truehalf.emulation.half_nodes):
+
+    Sum, Mean                        a + b + c + ..., divided by the number of inputs
+    ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum, ReduceL1    s(x), s(|x|)
+    ReduceSumSquare, ReduceL2        s(x * x), its Sqrt        ReduceLogSum(Exp)      Log(s(x)), Log(s(Exp(x)))
+    AveragePool                      sum of the window (one rounding), divided by its number of terms
+    CumSum                           a Scan that rounds after each term
+    Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
+    Layer-, Instance-, Group-,       d = x - s(x) / n, v = s(d * d) / n:  d * (1 / Sqrt(v + epsilon)) * scale + bias
+      MeanVariance-, RMS-,           (RMS: d = x; MeanVariance: no scale, d / (Sqrt(v) + 1e-9);
+      BatchNormalization             Batch: mean and v are given)
+    MatMul, Gemm, Conv,              blocks along the axis that is added up (truehalf.emulation.split_products)
+      ConvTranspose, Einsum
+
+each operation above being a node, so rounded. Types that a node states for its inside (stash_type) are overruled:
+engines have overruled them.
+
+What this bounds, and what it does not:
+
+    a sum without negative terms     (|x|, Exp, squares as in a variance) no partial sum exceeds the whole in exact
+                                     arithmetic, so in whatever order and blocks an engine adds, it can overflow only
+                                     where this does, but for sums so near 65504 that roundings decide: those of n terms
+                                     along an axis move the sum by at most n / 8 + 32 here, those of an engine by what
+                                     it rounds.
+    a sum of terms of both signs     (products, convolutions, mean) it is Inf here when a block, or a partial sum of
+                                     blocks from first to last, exceeds 65504. An engine that adds in another order can
+                                     have a larger partial sum: no bound on every order.
+    rounding                         an estimate: blocks of 128 in this order lose about what an FP16 accumulator behind
+                                     FP32 dot products loses. Adding every single term in FP16 loses more, a tree less.
+
+A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
+FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else adds up or multiplies elements inside
+(interpolation and scattering with a reduction included), and what nobody has judged, stays, too, and is listed.
+Functions of one element (Gelu, Softplus, ...) are computed inside as `emulate` does: they add up no elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError
+from truehalf.emulation.split_normalizations import (
+    batch_normalization,
+    group_normalization,
+    instance_normalization,
+    layer_normalization,
+    mean_variance_normalization,
+)
+from truehalf.emulation.split_products import conv, einsum, gemm, matmul
+from truehalf.emulation.split_reductions import add, average_pool, cumulative_sum, global_average_pool, reduce, softmax
+from truehalf.ir.normalize import Names, infer_types
+
+NOT_SPLIT = "not_split"  # key of ir.Model.meta
+
+_RULES: dict[str, Callable[[HalfNodes], list[ir.Value] | None]] = {
+    "Sum": add,
+    "Mean": add,
+    **dict.fromkeys(
+        ("ReduceMean", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+        reduce,
+    ),
+    "GlobalAveragePool": global_average_pool,
+    "AveragePool": average_pool,
+    "CumSum": cumulative_sum,
+    "Softmax": softmax,
+    "LogSoftmax": softmax,
+    "LayerNormalization": layer_normalization,
+    "RMSNormalization": layer_normalization,
+    "InstanceNormalization": instance_normalization,
+    "GroupNormalization": group_normalization,
+    "BatchNormalization": batch_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "MatMul": matmul,
+    "Gemm": gemm,
+    "Conv": conv,
+    "ConvTranspose": conv,
+    "Einsum": einsum,
+}
+# fmt: off
+_OTHER_SUMS = frozenset({
+    "AffineGrid", "Attention", "CausalConvWithState", "Col2Im", "CumProd", "DFT", "DeformConv", "Det", "GRU",
+    "GlobalLpPool", "GridSample", "LRN", "LSTM", "LinearAttention", "LpNormalization", "LpPool", "MelWeightMatrix",
+    "NegativeLogLikelihoodLoss", "RNN", "Range", "ReduceProd", "Resize", "RoiAlign", "RotaryEmbedding", "STFT",
+    "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "Upsample",
+})
+# Of these, nodes whose attribute has the value (or, where it is the default, lacks the attribute) only move elements.
+_MOVES_WITH = {
+    "GridSample": ("mode", "nearest", "linear"),
+    "Resize": ("mode", "nearest", "nearest"),
+    "ScatterElements": ("reduction", "none", "none"),
+    "ScatterND": ("reduction", "none", "none"),
+    "Upsample": ("mode", "nearest", "nearest"),
+}
+# One element of each input, or none at all, makes an element of the output; or nothing is FLOAT16 both in and out.
+_NO_SUMS = frozenset({
+    # functions of one element of each input
+    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Bernoulli", "BitCast", "Cast", "CastLike", "Ceil",
+    "Celu", "Clip", "Cos", "Cosh", "DequantizeLinear", "Div", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu",
+    "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Mod", "Mul", "Neg", "PRelu", "Pow",
+    "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
+    "Softsign", "Sqrt", "Sub", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    # largest and smallest elements
+    "ArgMax", "ArgMin", "GlobalMaxPool", "Hardmax", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "ReduceMax",
+    "ReduceMin", "TopK",
+    # moves, and bodies, whose nodes are looked at by themselves
+    "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "Constant", "ConstantOfShape", "DepthToSpace",
+    "Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "If", "Loop", "NonZero",
+    "OneHot", "Optional", "OptionalGetElement", "OptionalHasElement", "Pad", "Reshape", "ReverseSequence", "Scan",
+    "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+    "SequenceMap", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "TensorScatter",
+    "Tile", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
+    # comparisons, booleans, integers and strings
+    "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ConvInteger", "DynamicQuantizeLinear",
+    "Equal", "Greater", "GreaterOrEqual", "ImageDecoder", "Less", "LessOrEqual", "MatMulInteger", "Multinomial",
+    "NonMaxSuppression", "Not", "Or", "QLinearConv", "QLinearMatMul", "RegexFullMatch", "StringConcat",
+    "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Xor",
+    # made of an integer or of nothing
+    "BlackmanWindow", "HammingWindow", "HannWindow", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+})
+# fmt: on
+_DOMAINS = ("", "ai.onnx")
+
+
+def split_sums(model: ir.Model) -> ir.Model:
+    """The graph with explicit sums; `model` itself is left as it is.
+
+    Values keep their names, inputs and outputs their types and order. Functions are inlined.
+
+    Returns:
+        The new graph. Its `meta["not_split"]` maps the FP16 nodes with sums that were left as they are, or were not cut
+        into blocks everywhere, to the reason, in graph order; nodes without a name go by "<OpType> -> <first output>".
+    """
+    split = model.clone()
+    if split.functions:
+        common_passes.InlinePass()(split)
+    infer_types(split)
+    names = Names(split)
+    opset = split.graph.opset_imports.get("", split.graph.opset_imports.get("ai.onnx", 0))
+    left: dict[str, str] = {}
+    for graph in list(split.graphs()):
+        for node in list(graph):
+            label = node.name or f"{node.op_type} -> {node.outputs[0].name if node.outputs else ''}"
+            if reasons := _split(node, graph, opset, names):
+                left[label] = reasons
+    split.meta[NOT_SPLIT] = left
+    return split
+
+
+def _split(node: ir.Node, graph: ir.Graph, opset: int, names: Names) -> str:
+    """Replace `node`; what could not be done, or nothing."""
+    rule = _RULES.get(node.op_type) if node.domain in _DOMAINS else None
+    if rule is None:
+        return _unruled(node)
+    if not _is_half(node.inputs[:1]) or not _is_half(node.outputs[:1]):
+        return ""
+    if opset < 13:
+        return f"opset {opset}: expected 13 or more; raise it first"
+    build = HalfNodes(node, opset, names)
+    try:
+        results = rule(build)
+    except NotSplitError as error:
+        return str(error)
+    if results is not None:
+        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
+        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
+        ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
+    return "; ".join(build.notes)
+
+
+def _unruled(node: ir.Node) -> str:
+    """What is to be said of a node that has no rule, or nothing."""
+    if not _is_half(node.inputs) or not _is_half(node.outputs):
+        return ""
+    if node.domain not in _DOMAINS:
+        return f"{node.domain}:{node.op_type} is no standard operator: what it adds up is unknown"
+    if node.op_type in _NO_SUMS:
+        return ""
+    if node.op_type in _MOVES_WITH:
+        name, moving, default = _MOVES_WITH[node.op_type]
+        if node.attributes.get_string(name, default) == moving:
+            return ""
+    return f"{node.op_type}: there is no rule for it"
+
+
+def _is_half(values: Iterable[ir.Value | None]) -> bool:
+    return any(value is not None and value.dtype == HALF for value in values)

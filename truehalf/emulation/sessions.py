@@ -1,0 +1,69 @@
+"""Run a mixed FP32/FP16 file with honest rounding, on the CPU (see truehalf.emulation.emulate)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.emulation.emulate import emulate
+from truehalf.emulation.pessimistic import NOT_SPLIT, split_sums
+from truehalf.ir.model_file import load_model
+from truehalf.runtime.ort.session import Session
+
+EVALUATION = "emulated-fp16"
+PESSIMISTIC = "emulated-fp16-pessimistic"
+
+
+class EmulatedSession:
+    """Like truehalf.runtime.ort.session.Session; FP16 inputs and outputs appear as float32 that hold FP16 numbers.
+
+    Attributes:
+        provider: the execution provider that runs the emulation, read back from ONNX Runtime.
+        input_names, output_names: in the model's order.
+        evaluation: "emulated-fp16", or "emulated-fp16-pessimistic".
+        not_split: of a pessimistic session, the FP16 nodes whose inner sums are not rounded, or not everywhere, each
+            with the reason (truehalf.emulation.pessimistic); else empty.
+    """
+
+    def __init__(self, model: Path | str | ir.Model, *, pessimistic: bool = False, **options: Any) -> None:
+        """Load a model and emulate it.
+
+        Args:
+            model: path or loaded model; FP32 copies of all its weights must fit in memory.
+            pessimistic: round the sums inside FP16 nodes, too, as an engine may that accumulates in FP16.
+            options: further attributes of onnxruntime.SessionOptions.
+
+        Raises:
+            StageError: when the file cannot be loaded or emulated.
+        """
+        loaded = _loaded(model)
+        self.evaluation = PESSIMISTIC if pessimistic else EVALUATION
+        self.not_split: dict[str, str] = {}
+        if pessimistic:
+            loaded = split_sums(loaded)
+            self.not_split = loaded.meta[NOT_SPLIT]
+        self._session = Session(emulate(loaded), **options)
+        self.provider = self._session.provider
+        self.input_names = self._session.input_names
+        self.output_names = self._session.output_names
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name; floating-point ones are float32.
+
+        Raises:
+            StageError: when the run fails.
+        """
+        return self._session.run(_widened(feeds), outputs)
+
+
+def _loaded(model: Path | str | ir.Model) -> ir.Model:
+    return model if isinstance(model, ir.Model) else load_model(model)
+
+
+def _widened(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """float16 arrays as float32."""
+    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in feeds.items()}

@@ -1,0 +1,179 @@
+"""Products that add up along an axis K, cut into blocks along it: FLOAT16 nodes -> smaller FLOAT16 nodes.
+
+    MatMul(A, B)               ->  MatMul(A[:, 0:128], B[0:128]) + MatMul(A[:, 128:256], B[128:256]) + ...
+    Gemm(A, B, C)              ->  the same, + beta * C
+    Conv(X, W, B)              ->  Conv(X[:, 0:k], W[:, 0:k]) + Conv(X[:, k:2k], W[:, k:2k]) + ... + B,
+    ConvTranspose(X, W, B)         k channels of each group so that k * kernel is at most 128, but at least one
+    Einsum                     ->  cut along the letters that are summed, where there are at most two operands; the
+                                   shortest stay whole as far as they fit a block, the next is cut to fit, others to 1
+
+A node whose sum is no longer than a block is left as it is. A MatMul whose inner axis has a length that only a run
+knows becomes a Scan over blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.emulation.half_nodes import BLOCK, HalfNodes, NotSplitError, dims_of, known
+
+_MOST_BLOCKS = 4096  # of an Einsum: more would make a graph that nobody can load
+
+
+def matmul(build: HalfNodes) -> list[ir.Value] | None:
+    left, right = _operands(build.node)
+    rows, columns = dims_of(left), dims_of(right)
+    axis = len(columns) - 2 if len(columns) > 1 else 0
+    length = rows[-1] if rows[-1] is not None else columns[axis]
+    if length is None:
+        return [_matmul_of_unknown_length(build, left, len(rows), right, len(columns), axis)]
+    if length <= BLOCK:
+        return None
+    pairs = _pairs(build, left, len(rows) - 1, right, axis, length, BLOCK)
+    return [build.added([build.op("MatMul", a, b) for a, b in pairs])]
+
+
+def _matmul_of_unknown_length(
+    build: HalfNodes, left: ir.Value, left_rank: int, right: ir.Value, right_rank: int, axis: int
+) -> ir.Value:
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        return [build.op("Add", state, build.op("MatMul", *terms))]
+
+    sides = (left, left_rank, left_rank - 1), (right, right_rank, axis)
+    first = [build.op("Slice", value, *(build.ints([n]) for n in (0, 1, at))) for value, _, at in sides]
+    start = build.zeros_like(build.op("MatMul", *first))
+    blocks = [build.in_blocks(value, rank, at) for value, rank, at in sides]
+    return build.scan(start, blocks, [at for _, _, at in sides], step)[0]
+
+
+def gemm(build: HalfNodes) -> list[ir.Value] | None:
+    node = build.node
+    left, right = _operands(node)
+    flags: dict[str, Any] = {name: node.attributes.get_int(name, 0) for name in ("transA", "transB")}
+    rows, columns = 0 if flags["transA"] else 1, 1 if flags["transB"] else 0
+    length = dims_of(left)[rows]
+    length = known(length if length is not None else dims_of(right)[columns], "the length of its inner axis")
+    if length <= BLOCK:
+        return None
+    attributes: dict[str, Any] = flags | {"alpha": node.attributes.get_float("alpha", 1.0)}
+    pairs = _pairs(build, left, rows, right, columns, length, BLOCK)
+    total = build.added([build.op("Gemm", a, b, **attributes) for a, b in pairs])
+    shift = node.inputs[2] if len(node.inputs) > 2 else None
+    if shift is not None:
+        beta = node.attributes.get_float("beta", 1.0)
+        scaled = shift if beta == 1 else build.op("Mul", shift, build.half(beta))
+        total = build.op("Add", total, scaled)
+    return [total]
+
+
+def conv(build: HalfNodes) -> list[ir.Value] | None:
+    """Conv and ConvTranspose."""
+    node = build.node
+    source, weights = _operands(node)
+    transposed = node.op_type == "ConvTranspose"
+    dims = dims_of(weights)
+    kernel = math.prod(known(dim, "the shape of its weights") for dim in dims[2:])
+    groups = node.attributes.get_int("group", 1)
+    channels = known(dims[0 if transposed else 1], "the shape of its weights")
+    channels = channels // groups if transposed else channels  # of one group
+    block = max(1, BLOCK // kernel)
+    if channels <= block:
+        if kernel > BLOCK:
+            build.notes.append(f"a kernel of {kernel} terms is one block")
+        return None
+    if kernel > BLOCK:
+        build.notes.append(f"a kernel of {kernel} terms is added up in blocks of that size")
+    if groups == 1:
+        pairs = _pairs(build, source, 1, weights, 0 if transposed else 1, channels, block)
+    else:
+        pairs = _grouped_pairs(build, source, weights, groups, channels, block, transposed)
+    attributes: dict[str, Any] = dict(node.attributes)
+    total = build.added([build.op(node.op_type, a, b, **attributes) for a, b in pairs])
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None:
+        axes = build.ints(range(1, len(dims) - 1))
+        total = build.op("Add", total, build.op("Unsqueeze", bias, axes))
+    return [total]
+
+
+def einsum(build: HalfNodes) -> list[ir.Value] | None:
+    equation = build.node.attributes["equation"].as_string().replace(" ", "")
+    if "." in equation:
+        raise NotSplitError("an Einsum with an ellipsis")
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) > 2 or any(len(set(term)) < len(term) for term in terms):
+        raise NotSplitError("an Einsum of more than two operands, or with a letter repeated in one")
+    if not arrow:
+        result = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
+    operands = [value for value in build.node.inputs if value is not None]
+    lengths: dict[str, int | None] = {}
+    for term, value in zip(terms, operands, strict=True):
+        for letter, length in zip(term, dims_of(value), strict=True):
+            lengths[letter] = length if lengths.get(letter) is None else lengths[letter]
+    summed = {letter: known(lengths[letter], f"the length of {letter!r}") for letter in lengths if letter not in result}
+    if math.prod(summed.values()) <= BLOCK:
+        return None
+    cuts = _cuts(summed)
+    blocks = math.prod(math.ceil(length / block) for _, length, block in cuts)
+    if blocks > _MOST_BLOCKS:
+        count = math.prod(summed.values())
+        raise NotSplitError(f"an Einsum that adds up {count} terms: {blocks} blocks; at most {_MOST_BLOCKS} are made")
+    parted = [_parted(build, term, value, cuts) for term, value in zip(terms, operands, strict=True)]
+    return [build.added([build.op("Einsum", *part, equation=equation) for part in zip(*parted, strict=True)])]
+
+
+def _cuts(summed: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """Letters to cut, with their lengths and into pieces of how many, so that a block has at most BLOCK terms."""
+    cuts, fitting = [], BLOCK
+    for letter in sorted(summed, key=lambda one: summed[one]):
+        block = max(1, min(fitting, summed[letter]))
+        if block < summed[letter]:
+            cuts.append((letter, summed[letter], block))
+        fitting //= block
+    return cuts
+
+
+def _parted(build: HalfNodes, term: str, value: ir.Value, cuts: Sequence[tuple[str, int, int]]) -> list[ir.Value]:
+    """The piece of an operand that each block reads, the last cut running fastest."""
+    found = [value]
+    for letter, length, block in cuts:
+        if letter in term:
+            found = [piece for one in found for piece in build.pieces(one, term.index(letter), length, block)]
+        else:
+            found = [one for one in found for _ in range(math.ceil(length / block))]
+    return found
+
+
+def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value]:
+    first, second = node.inputs[:2]
+    assert first is not None and second is not None
+    return first, second
+
+
+def _pairs(
+    build: HalfNodes, left: ir.Value, left_axis: int, right: ir.Value, right_axis: int, length: int, block: int
+) -> list[tuple[ir.Value, ir.Value]]:
+    cut = build.pieces(left, left_axis, length, block), build.pieces(right, right_axis, length, block)
+    return list(zip(*cut, strict=True))
+
+
+def _grouped_pairs(
+    build: HalfNodes, source: ir.Value, weights: ir.Value, groups: int, channels: int, block: int, transposed: bool
+) -> list[tuple[ir.Value, ir.Value]]:
+    """The same channels of each group, and their weights."""
+
+    def picked(value: ir.Value, axis: int, chosen: Sequence[int]) -> Any:
+        return build.op(
+            "Gather", value, build.ints([g * channels + c for g in range(groups) for c in chosen]), axis=axis
+        )
+
+    blocks = [range(start, min(start + block, channels)) for start in range(0, channels, block)]
+    sources = [picked(source, 1, chosen) for chosen in blocks]
+    if transposed:
+        return list(zip(sources, [picked(weights, 0, chosen) for chosen in blocks], strict=True))
+    return list(zip(sources, build.pieces(weights, 1, channels, block), strict=True))

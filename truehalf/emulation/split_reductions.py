@@ -1,0 +1,118 @@
+"""Sums, reductions, pools, running sums and Softmax, in smaller FLOAT16 nodes (the table is in pessimistic.py)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx_ir as ir
+
+from truehalf.emulation.half_nodes import HalfNodes, NotSplitError, known, source_of
+
+
+def add(build: HalfNodes) -> list[ir.Value] | None:
+    """Sum and Mean: their inputs one after the other."""
+    values = [value for value in build.node.inputs if value is not None]
+    if len(values) < 2:
+        return None
+    total = build.added(values)
+    return [build.divided(total, len(values)) if build.node.op_type == "Mean" else total]
+
+
+def reduce(build: HalfNodes) -> list[ir.Value] | None:
+    node = build.node
+    source, dims = source_of(build)
+    axes = _reduced_axes(node, len(dims))
+    if not axes:
+        return None
+    match node.op_type:
+        case "ReduceMean":
+            result = build.mean(source, dims, axes)
+        case "ReduceSum":
+            result = build.total(source, dims, axes)
+        case "ReduceL1":
+            result = build.total(build.op("Abs", source), dims, axes)
+        case "ReduceLogSum":
+            result = build.op("Log", build.total(source, dims, axes))
+        case "ReduceLogSumExp":
+            result = build.op("Log", build.total(build.op("Exp", source), dims, axes))
+        case _:
+            result = build.total(build.op("Mul", source, source), dims, axes)
+            result = build.op("Sqrt", result) if node.op_type == "ReduceL2" else result
+    if not node.attributes.get_int("keepdims", 1):
+        result = build.op("Squeeze", result, build.ints(axes))
+    return [result]
+
+
+def _reduced_axes(node: ir.Node, rank: int) -> list[int]:
+    """Not negative; none when the node reduces nothing."""
+    given = node.attributes.get_ints("axes")
+    if given is None and len(node.inputs) > 1 and node.inputs[1] is not None:
+        tensor = ir.convenience.get_const_tensor(node.inputs[1])
+        if tensor is None:
+            raise NotSplitError("its axes are no constant")
+        given = tensor.numpy().tolist()
+    if not given:
+        return [] if node.attributes.get_int("noop_with_empty_axes", 0) else list(range(rank))
+    return sorted(axis % rank for axis in given)
+
+
+def global_average_pool(build: HalfNodes) -> list[ir.Value]:
+    source, dims = source_of(build)
+    return [build.mean(source, dims, range(2, len(dims)))]
+
+
+def average_pool(build: HalfNodes) -> list[ir.Value]:
+    """The sum of a window is a convolution with ones; so is its number of terms where padding does not count."""
+    node = build.node
+    source, dims = source_of(build)
+    channels = known(dims[1], "the number of its channels")
+    if node.attributes.get_int("ceil_mode", 0):
+        raise NotSplitError("AveragePool with ceil_mode")
+    kernel = list(node.attributes["kernel_shape"].as_ints())
+    attributes: dict[str, Any] = {
+        name: attribute
+        for name, attribute in node.attributes.items()
+        if name in ("auto_pad", "dilations", "pads", "strides", "kernel_shape")
+    }
+    ones = build.op("Expand", build.half(1), build.ints([channels, 1, *kernel]))
+    total = build.op("Conv", source, ones, group=channels, **attributes)
+    same = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    padded = same or any(node.attributes.get_ints("pads", ()))
+    counted: int = node.attributes.get_int("count_include_pad", 0)
+    if not padded or counted:
+        return [build.divided(total, math.prod(kernel))]
+    present = build.op("Expand", build.half(1), build.shape(source))
+    return [build.op("Div", total, build.op("Conv", present, ones, group=channels, **attributes))]
+
+
+def cumulative_sum(build: HalfNodes) -> list[ir.Value]:
+    """A Scan along the axis; a step puts out its state behind the addition, or before it (exclusive)."""
+    node = build.node
+    source, dims = source_of(build)
+    tensor = ir.convenience.get_const_tensor(node.inputs[1]) if node.inputs[1] is not None else None
+    if tensor is None:
+        raise NotSplitError("its axis is no constant")
+    axis = int(tensor.numpy().reshape(-1)[0]) % len(dims)
+    exclusive = node.attributes.get_int("exclusive", 0)
+
+    def step(state: ir.Value, terms: list[ir.Value]) -> list[ir.Value]:
+        added = build.op("Add", state, terms[0])
+        return [added, build.op("Identity", state if exclusive else added)]
+
+    start = build.zeros_like(build.reduced("ReduceMax", source, [axis], keepdims=0))
+    way = [int(node.attributes.get_int("reverse", 0))]
+    ways: dict[str, Any] = {"scan_input_directions": way, "scan_output_directions": way, "scan_output_axes": [axis]}
+    return [build.scan(start, [source], [axis], step, **ways)[1]]
+
+
+def softmax(build: HalfNodes) -> list[ir.Value]:
+    node = build.node
+    source, dims = source_of(build)
+    axis = node.attributes.get_int("axis", -1) % len(dims)
+    shifted = build.op("Sub", source, build.reduced("ReduceMax", source, [axis]))
+    powers = build.op("Exp", shifted)
+    total = build.total(powers, dims, [axis])
+    if node.op_type == "LogSoftmax":
+        return [build.op("Sub", shifted, build.op("Log", total))]
+    return [build.op("Div", powers, total)]

@@ -1,0 +1,318 @@
+"""A plan carried out: the engine, its precision, its outputs against the reference, and its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import Backend, WhenUnavailable
+from truehalf.engines import ort_deploy as deploy
+from truehalf.engines.parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
+from truehalf.engines.precision import precision_facts, typed_model
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.selectors import scope_of
+from truehalf.linting import Finding, lint
+from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
+from truehalf.linting.report import failing, failure
+from truehalf.runtime.alone import CPU, alone_on
+from truehalf.runtime.ort.session import runtime_version
+from truehalf.runtime.tensorrt.build import BuildError, build, unavailable_reason
+from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
+from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_UNREAD = "the engine was not read"
+CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
+
+
+@dataclass(frozen=True)
+class _Built:
+    """An engine that runs.
+
+    Attributes:
+        facts: of the engine, for the report.
+        run: outputs for feeds, at a profile.
+        time: latency for feeds, at a profile, with samples, warm_up, runs and rounds.
+        evaluation: what computes the outputs, as the hop table calls it.
+        computes_half: whether FP16 is computed as such; False where it is known that it is not.
+        precision_unknown: why nobody can say what precision its layers have, or None.
+        unknown: what else nobody can say of it, each with the reason.
+        stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
+    """
+
+    facts: dict[str, Any]
+    run: Callable[[Feeds, int], Mapping[str, Any]]
+    time: Callable[..., dict[str, Any]]
+    evaluation: str
+    computes_half: bool
+    precision_unknown: str | None
+    unknown: list[str]
+    stopped: tuple[str, str] | None = None
+
+
+def carry_out(
+    plan: Mapping[str, Any],
+    model_path: Path,
+    out_dir: Path,
+    evidence: Callable[[], Evidence | str],
+    probe: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Build what a plan says, or say why that is not done on this machine; see stages.engine.build_engine.
+
+    Args:
+        plan: that truehalf.engines.plan.check_plan lets pass.
+        model_path: where the plan's model lies.
+        out_dir: where the engine goes.
+        evidence: gives what its outputs are held against, or why there is nothing.
+        probe: facts of the machine.
+    """
+    model = typed_model(model_path)
+    on_tensorrt = plan["backend"] == Backend.tensorrt.value
+    by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
+    findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
+    declared, graph = plan["declared"], plan["graph"]
+    common = {"backend": plan["backend"], "declared": declared, "plan": plan}
+    common["lint"] = [finding.as_dict() for finding in findings]
+    gate, reason = failing(findings, plan["lint"]["fail_on"]), None
+    if gate:
+        said = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
+        reason = coded("lint-fails", said)
+    elif found := unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"]):
+        demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
+        reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
+    if reason:
+        failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
+        return {
+            **({"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}),
+            "reason": reason,
+            "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
+            "not_verified": [f"the engine: none was built: {reason}", *assumed],
+        } | common
+    points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
+    given = evidence()  # before the build, which takes long: it may not be there
+    with alone_on(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
+        if on_tensorrt:
+            built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
+        else:
+            built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
+        parity = _parity(built, model, points, given)
+        latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
+    reasons, unknown = [], []
+    precision = precision_facts(graph, declared, *_precision(built, declared, graph))
+    if precision["state"] == FAILED:
+        reasons.append(precision["reason"])
+    if precision["state"] == NOT_VERIFIED:
+        unknown.append(f"{declared}: {precision['reason']}")
+    if parity["state"] == FAILED:
+        reasons.append(f"the engine's outputs: {parity['reason']}")
+    unknown += [*built.unknown, *untimed, *assumed]
+    if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
+        unknown.append(f"the engine's outputs: {parity['reason']}")
+    return (
+        {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons} if reasons else {"status": "built"}
+    ) | (common | built.facts | {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown})
+
+
+def _precision(built: _Built, declared: str, graph: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether the engine's layers bear out the declared precision, and why not."""
+    if not built.computes_half:
+        return NOT_VERIFIED, CPU_FP16
+    if fault := precision_fault(built.facts, declared, graph):
+        return FAILED, fault
+    open_ = built.precision_unknown or precision_doubt(built.facts, declared, graph)
+    return (NOT_VERIFIED, open_) if open_ else (VERIFIED, "")
+
+
+def _usual(model: ir.Model, points: Sequence[Point]) -> Point:
+    """The point to run first: an opt point that has samples, or another that has, for an empty run shows nothing."""
+    with_samples = [point for point in points if batch_of(model, point)]
+    return next((point for point in with_samples if "opt" in point.names), (*with_samples, points[0])[0])
+
+
+def _only_point(model: ir.Model) -> Point:
+    """Of a model whose shapes are all fixed, and which therefore needs no profile."""
+    sides = {str(value.name): list(value.shape or ()) for value in model.graph.inputs}
+    shapes = {name: [side for side in shape if isinstance(side, int)] for name, shape in sides.items()}
+    return Point(0, ("min", "opt", "max"), shapes)
+
+
+def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Finding], list[str]]:
+    """What TensorRT will not like about the file, and what had to be assumed of its plugins."""
+    plugins = [plugin["path"] for plugin in plan["plugins"]]
+    ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"], probe.get("plugin_ops"))
+    findings = lint(
+        model,
+        tensorrt=".".join(probe["tensorrt"].split(".")[:2]) if probe["tensorrt"] else None,
+        ignore=plan["lint"]["ignore"],
+        plugin_ops=ops,
+    )
+    return findings, [ASSUMED] if assumed else []
+
+
+def _built_by_tensorrt(
+    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, findings: Sequence[Finding]
+) -> _Built:
+    from truehalf.runtime.tensorrt.latency import measure
+    from truehalf.runtime.tensorrt.run import Engine
+
+    stopped: tuple[str, str] | None = None
+    try:
+        facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
+    except BuildError as error:
+        if error.facts is None:
+            raise StageError(error.code, explained(error, model, findings)) from error
+        facts, stopped = error.facts, (FAILED, str(error))
+    except RuntimeError as error:  # as the bindings call much of what the library refuses
+        raise StageError("runtime-refuses", f"{model_path}: TensorRT refuses: {error}") from error
+    options = plan["builder"]
+    engine: Any = None
+    try:
+        if not stopped:
+            engine = Engine(
+                out_dir / Path(plan["engine"]).name,
+                [plugin["path"] for plugin in plan["plugins"]],
+                weights=model_path if options["strip_weights"] else None,
+                version_compatible=options["version_compatible"],
+            )
+    except (StageError, RuntimeError) as error:  # the engine stays, for inspection or for another machine
+        stopped = (FAILED if _torch_sees_a_gpu() else NOT_VERIFIED, f"the engine does not load here: {error}")
+    return _Built(
+        facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
+        run=lambda feeds, profile: engine.run(feeds, profile),
+        time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
+        evaluation="tensorrt",
+        computes_half=True,
+        precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
+        unknown=[],
+        stopped=stopped,
+    )
+
+
+def _torch_sees_a_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -> str:
+    """Why TensorRT refuses the file, with the module of each node at fault and the finding of lint that explains it."""
+    nodes = {node.name: node for node in all_nodes(model)}
+    lines = [str(error)]
+    for name in dict.fromkeys(fault["node"] for fault in error.faults):
+        if name not in nodes:
+            continue
+        scope = scope_of(nodes[name])
+        lines.append(f"  {name}: {f'of the module {scope}' if scope else 'of no module that its name tells'}")
+        for finding in findings:
+            if finding.node == name:
+                lines.append(f"    {finding.rule}: {finding.message} {finding.remedy} ({finding.link})")
+    return "\n".join(lines)
+
+
+def _built_by_onnxruntime(
+    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, first: Point
+) -> _Built:
+    file = out_dir / Path(plan["engine"]).name
+    before = _identity(file)  # of an earlier time
+    try:
+        deployed = deploy.Deployed(plan, model_path, out_dir)
+        deployed.run(feeds_of(model, first, None))  # what ran where is read from the first run
+        facts = deployed.facts()
+    except Exception as error:  # whatever stops it is a verdict on the file, where one was written
+        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        if _identity(file) in (None, before):
+            raise StageError("runtime-refuses", said) from error
+        return _stopped(plan, file, said)
+    half, provider = plan["declared"] == "fp16", plan["provider"]
+    unknown = []
+    hidden = (
+        "ONNX Runtime's TensorRT provider lets TensorRT choose the precision of each layer (trt_fp16_enable) and does "
+        "not show it; engine=tensorrt builds what the graph says"
+    )
+    if plan["environment"]:
+        named = " ".join(f"{name}={value}" for name, value in plan["environment"].items())
+        unknown.append(
+            f"TF32: ONNX Runtime's TensorRT provider has no option for it; {named} was set here, must be set where it "
+            "is served, and nothing shows what TensorRT made of it"
+        )
+    if nodes := deployed.cpu_nodes:
+        named = ", ".join(nodes[:10]) + (f" and {len(nodes) - 10} more" if len(nodes) > 10 else "")
+        unknown.append(f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {named}")
+    return _Built(
+        facts=facts | {"engine": plan["engine"]},
+        run=lambda feeds, profile: deployed.run(feeds),
+        time=lambda feeds, profile, **options: deployed.latency(feeds, **options),
+        evaluation=f"onnxruntime-{provider}",
+        computes_half=not (half and provider == "cpu"),
+        precision_unknown=hidden if half and provider == "tensorrt" else None,
+        unknown=unknown,
+    )
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Which file lies there: another one, moved into place, has another."""
+    return (found.st_ino, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else None
+
+
+def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:
+    """An optimised file that does not run: it is kept, for inspection."""
+    unread = {"engine": plan["engine"], "provider": deploy.PROVIDERS[plan["provider"]], **NO_LAYERS}
+    return _Built(
+        facts=unread | {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6},
+        run=lambda feeds, profile: {},
+        time=lambda feeds, profile, **options: {},
+        evaluation=f"onnxruntime-{plan['provider']}",
+        computes_half=True,
+        precision_unknown=_UNREAD,
+        unknown=[],
+        stopped=(FAILED, f"the optimised file does not run: {why}"),
+    )
+
+
+def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> dict[str, Any]:
+    ran = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
+    if built.stopped:
+        return {"state": built.stopped[0], "reason": built.stopped[1], **ran}
+    if isinstance(evidence, str):
+        return {"state": NOT_VERIFIED, "reason": evidence, **ran}
+    parity = measure_engine(built.run, model, points, evidence) | ran
+    if built.computes_half or parity["state"] != VERIFIED:
+        return parity
+    open_ = {"state": NOT_VERIFIED, "reason": CPU_FP16}
+    return parity | open_ | {"points": [row | open_ for row in parity["points"]]}
+
+
+def _latency(
+    built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str, options: Mapping[str, int]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Latency by point, and what could not be timed."""
+    rows, untimed = [], []
+    for point in points:
+        samples = batch_of(model, point)
+        try:
+            feeds = _feeds(model, point, evidence)
+            rows.append(point.facts | built.time(feeds, point.profile, samples=samples, **options))
+        except Exception as error:  # what stops a timing must not lose the engine
+            said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+            untimed.append(f"latency at {point.label}: {said}")
+    return rows, untimed
+
+
+def _feeds(model: ir.Model, point: Point, evidence: Evidence | str) -> Feeds:
+    """Samples where they fit the point, and numbers drawn at random where they do not."""
+    drawn = feeds_of(model, point, None)
+    if isinstance(evidence, str):
+        return drawn
+    samples = evidence.reference.samples
+    batch = batch_of(model, point)
+    if not batch:
+        return drawn
+    taken = feeds_of(model, point, [samples[i % len(samples)] for i in range(batch)])
+    fits = {name: value.shape for name, value in taken.items()} == {name: value.shape for name, value in drawn.items()}
+    return taken if fits else drawn

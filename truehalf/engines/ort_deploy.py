@@ -1,0 +1,373 @@
+"""For hosts that serve with ONNX Runtime: the file optimised ahead of time for one execution provider, and its latency.
+
+    provider   file                                          what runs
+    cpu        graph optimised, for this kind of processor   kernels that compute FP16 in FP32
+    cuda       graph optimised, for this kind of GPU         kernels of the file's own types
+    tensorrt   the engines of TensorRT inside (EP context)   TensorRT 10, which chooses layer types by itself
+
+The provider asked for is the one that runs, or nothing does: what a session falls back to is read back from it, and
+where each node ran from a profile of its first run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError, write_json
+from truehalf.config.schema import ASKS_NOTHING, PROVIDER_TAKES
+from truehalf.engines.precision import float_facts, typed_model
+from truehalf.engines.profiles import KINDS, check_profiles, shape_inputs
+from truehalf.files import destination, write_text, written_whole
+from truehalf.ir.model_file import external_files, load_model, model_size_mb
+from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
+from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
+from truehalf.runtime.tensorrt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
+
+PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
+PLAN_FILE = "plan.json"
+README_FILE = "README.txt"
+COMMAND = "python -m stages.engine --plan plan.json"
+_EXTERNAL_FROM_MB = 1000.0  # protobuf files end at 2 GiB, and fusion may fold more weights into the file
+_FLOATS = {"float": "Float", "float16": "Half", "double": "Double", "bfloat16": "BFloat16"}
+
+
+def make_plan(
+    model_path: Path | str,
+    *,
+    names: tuple[str, str],
+    options: Mapping[str, Any],
+    profiles: Sequence[Mapping[str, Any]],
+    declared: str,
+) -> dict[str, Any]:
+    """Everything that deploying takes, as plain data.
+
+    Args:
+        model_path: the final ONNX file.
+        names: the model and the optimised file as the plan should call them.
+        options: keys of conf/engine/onnxruntime.yaml.
+        profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
+        declared: "fp16" or "fp32".
+
+    Raises:
+        StageError: listing every profile that does not fit the graph, and every plugin that is missing.
+    """
+    model_path = Path(model_path)
+    model = load_model(model_path)
+    plugins = [Path(file) for file in options["plugins"]]
+    faults = check_profiles(model.graph, profiles)
+    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
+    if faults:
+        raise StageError(
+            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
+        )
+    data = external_files(model)
+    return {
+        "format": PLAN_FORMAT,
+        "onnx": names[0],
+        "onnx_data": data,
+        "onnx_sha256": sha256(model_path, *(model_path.parent / name for name in data)),
+        "engine": names[1],
+        "declared": declared,
+        "graph": float_facts(typed_model(model_path)),
+        "provider": options["provider"],
+        "provider_options": provider_options(options, profiles, declared),
+        "provider_lacks": provider_lacks(options),
+        "environment": environment(options),
+        "session": {"graph_optimization_level": "ORT_ENABLE_ALL"},
+        "profiles": [dict(profile) for profile in profiles],
+        "plugins": [{"path": str(file), "sha256": sha256(file)} for file in plugins],
+        "shape_inputs": sorted(shape_inputs(model.graph)),
+        "command": COMMAND,
+    }
+
+
+def provider_options(
+    options: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], declared: str
+) -> dict[str, str]:
+    """The options of the engine section as the provider names them; `provider_lacks` are those that it has no name for,
+    and truehalf.config.rules refuses them where they ask for something.
+    """
+    tf32 = str(int(options["tf32"]))
+    if options["provider"] == "cpu":
+        return {}
+    if options["provider"] == "cuda":
+        return {"use_tf32": tf32}
+    found = {"trt_fp16_enable": str(int(declared == "fp16"))}
+    if "workspace" in options["memory_pools_gb"]:
+        found["trt_max_workspace_size"] = str(int(options["memory_pools_gb"]["workspace"] * 2**30))
+    if options["builder_optimization_level"] is not None:
+        found["trt_builder_optimization_level"] = str(options["builder_optimization_level"])
+    if options["max_aux_streams"] is not None:
+        found["trt_auxiliary_streams"] = str(options["max_aux_streams"])
+    if options["timing_cache"] is not None:
+        found |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(options["timing_cache"])}
+    if options["hardware_compatibility"] == "ampere_plus":
+        found["trt_engine_hw_compatible"] = "1"
+    if options["plugins"]:
+        found["trt_extra_plugin_lib_paths"] = ";".join(map(str, options["plugins"]))
+    for kind in KINDS:
+        shapes = [f"{name}:{'x'.join(map(str, one[kind]))}" for profile in profiles for name, one in profile.items()]
+        found |= {f"trt_profile_{kind}_shapes": ",".join(shapes)} if shapes else {}
+    return found
+
+
+def provider_lacks(options: Mapping[str, Any]) -> list[str]:
+    """Options of TensorRT's builder that the provider has no name for: they have no effect."""
+    names = [*ASKS_NOTHING, "timing_cache", "profiling_verbosity"]
+    names += [f"memory_pools_gb.{pool}" for pool in options["memory_pools_gb"]]
+    return sorted(set(names) - set(PROVIDER_TAKES[options["provider"]]))
+
+
+def environment(options: Mapping[str, Any]) -> dict[str, str]:
+    """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
+    return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
+
+
+def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
+    """Write plan.json and README.txt into a folder."""
+    folder = Path(folder)
+    write_json(folder / PLAN_FILE, plan)
+    lacks = ", ".join(plan["provider_lacks"])
+    without = f"The provider has no option for: {lacks}. These keys have no effect.\n" if lacks else ""
+    variables = "".join(f"Serve it with {name}={value}.\n" for name, value in plan["environment"].items())
+    model, weights = Path(plan["onnx"]).name, "".join(f", {name}" for name in plan["onnx_data"])
+    text = f"""ONNX Runtime with the provider {plan["provider"]!r} for {model}, declared {plan["declared"]}: the plan,
+not the optimised file.
+
+On the host that will serve, with truehalf and the packages of that provider installed, put these files into one folder:
+{model}{weights}, plan.json. Then, from a workspace that has artifacts/reference (or without, unverified):
+
+    {plan["command"]}
+
+It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, holds the outputs against
+the FP32 reference, and measures latency.
+{without}{variables}"""
+    write_text(folder / README_FILE, text)
+
+
+def unavailable_reason(probe: Mapping[str, Any], provider: str) -> str | None:
+    """Why the provider cannot run on the machine that `probe` describes, or None when it can."""
+    name = PROVIDERS[provider]
+    if name == CPU or name in probe["onnxruntime_providers"]:
+        return None
+    missing = [] if probe["gpus"] else ["no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"]
+    if name not in probe["onnxruntime_providers_built"]:
+        missing.append(f"the installed ONNX Runtime has no {name} (pip install onnxruntime-gpu)")
+    elif probe["gpus"]:
+        missing.append(f"ONNX Runtime's {name} does not load (its CUDA, cuDNN or TensorRT libraries are missing)")
+    return " and ".join(missing)
+
+
+def cache_folder(folder: str) -> Path:
+    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a folder of each folder's own,
+    for the provider names its file by the compute capability alone.
+    """
+    versions = f"onnxruntime-{runtime_version()}-tensorrt-{tensorrt_version() or 'unknown'}"
+    found = Path(folder).resolve() / "-".join([gpu_key(), versions])
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+class Deployed:
+    """The optimised file, loaded as it will be served.
+
+    Attributes:
+        provider: the execution provider, read back from the session.
+        path: the optimised file.
+        build_seconds: what optimising took.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], model_path: Path, folder: Path) -> None:
+        """Optimise the model at `model_path` as the plan says, write it to `folder`, and load what was written.
+
+        The variables of plan["environment"] must be set before a provider has loaded, so that is the caller's to do.
+
+        Raises:
+            StageError: when ONNX Runtime refuses the model, or falls back to another provider than the plan's.
+        """
+        self._name = PROVIDERS[plan["provider"]]
+        options = dict(plan["provider_options"])
+        if folder_of_caches := options.get("trt_timing_cache_path"):
+            options["trt_timing_cache_path"] = str(cache_folder(folder_of_caches))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = destination(folder / Path(plan["engine"]).name)
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".optimised") as temporary:
+            written = Path(temporary) / self.path.name  # the file of weights is called by this name inside the model
+            self._optimise(model_path, written, options)
+            self.build_seconds = time.perf_counter() - started
+            if not written.is_file():
+                raise StageError(
+                    "runtime-refuses", f"ONNX Runtime wrote no optimised model to {self.path}, and did not say why"
+                )
+            weights = written.with_name(f"{written.name}.data")
+            if not weights.is_file():
+                destination(self.path.with_name(weights.name)).unlink(missing_ok=True)  # of an earlier, larger model
+            with written_whole(self.path) as building:
+                for file in filter(Path.is_file, (weights, written)):
+                    file.replace(building.with_name(file.name))
+        self._options = options
+        # TensorRT's layers are not shown; the CPU provider moves FP16 values, and computes with none
+        self._precision_known = self._name == CUDA or (self._name == CPU and plan["declared"] == "fp32")
+        self._observed = Session(self.path, self._name, optimize=False, provider_options=options, profiled=True)
+        self._timed: Session | None = None
+        self.provider = self._observed.provider
+
+    def _optimise(self, model_path: Path, written: Path, options: Mapping[str, str]) -> None:
+        if self._name == TENSORRT:  # a graph with compiled nodes is written as an EP context, not as an optimised model
+            context: dict[str, Any] = {
+                "ep.context_enable": "1",
+                "ep.context_file_path": str(written),
+                "ep.context_embed_mode": "1",
+            }
+            Session(model_path, self._name, provider_options=options, profiled=False, **context)
+            return
+        outside: dict[str, Any] = {"session.optimized_model_external_initializers_file_name": f"{written.name}.data"}
+        Session(
+            model_path,
+            self._name,
+            provider_options=options,
+            profiled=False,
+            optimized_model_filepath=str(written),
+            **(outside if model_size_mb(model_path) > _EXTERNAL_FROM_MB else {}),
+        )
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name."""
+        return self._observed.run(feeds)
+
+    @property
+    def cpu_nodes(self) -> list[str]:
+        """Nodes of a GPU session that computed floats on the CPU provider in the first run, as `name (operator)`."""
+        return [] if self._name == CPU else self._observed.cpu_nodes or []
+
+    def facts(self) -> dict[str, Any]:
+        """What ran, in the shape of truehalf.runtime.tensorrt.proof.engine_facts; of the first run.
+
+        Raises:
+            StageError: when nothing has run yet, or no node ran on the provider.
+        """
+        if self._observed.kernels is None:
+            raise StageError("not-run", "the session has not run yet; run it once before asking what ran")
+        table = self._observed.kernels
+        if not any(row["provider"] == self._name for row in table):
+            raise StageError("no-device", f"{self.provider} was asked for and none of the {len(table)} nodes ran on it")
+        return {
+            "onnxruntime": runtime_version(),
+            "provider": self.provider,
+            "engine_mb": sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*")) / 1e6,
+            "build_seconds": round(self.build_seconds, 3),
+            **kernel_facts(table, known=self._precision_known),
+            "nodes_by_provider": dict(sorted(Counter(row["provider"] for row in table).items())),
+            "cpu_nodes": self.cpu_nodes,
+            "device_memory_mb": None,
+            "timing_cache": None,
+            "io": io_of(self.path),
+        }
+
+    def latency(
+        self, feeds: Mapping[str, np.ndarray], *, samples: int, warm_up: int, runs: int, rounds: int
+    ) -> dict[str, Any]:
+        """Time the session by itself, without a profile; on a GPU inputs and outputs stay there.
+
+        Args:
+            feeds: inputs of one call.
+            samples: how many samples that call takes, for the throughput.
+            warm_up: runs before each round that are not measured.
+            runs: measured runs of a round.
+            rounds: two or more show the noise.
+
+        Returns:
+            as truehalf.runtime.tensorrt.latency.measure: p50_ms, p95_ms, p99_ms, rounds (the p50 of each), spread,
+            samples, throughput_per_s (of runs one after the other), clocks (of a GPU: {before, after: with runs going
+            on}; else None).
+        """
+        if self._timed is None:
+            self._timed = Session(
+                self.path,
+                self._name,
+                optimize=False,
+                provider_options=self._options,
+                profiled=False,
+                enable_mem_pattern=True,  # as it is served
+            )
+        once = self._timed.prepared(feeds)
+        on_gpu = self._name != CPU
+        before = gpu_clocks() if on_gpu else None
+        each = []
+        for _ in range(rounds):
+            for _ in range(warm_up):
+                once()
+            each.append(np.array([_seconds(once) for _ in range(runs)]))
+        after = clocks_during(once) if on_gpu else None
+        p50, p95, p99 = (1e3 * float(np.percentile(np.concatenate(each), q)) for q in (50, 95, 99))
+        medians = [1e3 * float(np.median(times)) for times in each]
+        return {
+            "p50_ms": p50,
+            "p95_ms": p95,
+            "p99_ms": p99,
+            "rounds": medians,
+            "spread": (max(medians) - min(medians)) / min(medians),
+            "samples": samples,
+            "throughput_per_s": float(np.median([samples * runs / times.sum() for times in each])),
+            "clocks": {"before": before, "after": after} if on_gpu else None,
+        }
+
+
+def _seconds(once: Any) -> float:
+    started = time.perf_counter()
+    once()
+    return time.perf_counter() - started
+
+
+def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> dict[str, Any]:
+    """Layers, the share of Half among those that put out floats (Casts aside: they compute nothing), and the table
+    itself, with TensorRT's names of types.
+
+    Args:
+        table: kernels that ran (truehalf.runtime.ort.session.kernels_of).
+        known: whether the types in the table tell the precision of what was computed; else the shares are None.
+    """
+    rows = [
+        {
+            "name": row["name"],
+            "type": row["type"],
+            "inputs": [_FLOATS.get(name, name) for name in row["inputs"]],
+            "outputs": [_FLOATS.get(name, name) for name in row["outputs"]],
+            "provider": row["provider"],
+        }
+        for row in table
+    ]
+    computing = [row for row in rows if row["type"] != "Cast" and set(row["outputs"]) & set(_FLOATS.values())]
+    slots = [name for row in computing for name in row["inputs"] + row["outputs"] if name in _FLOATS.values()]
+    half = sum("Half" in row["outputs"] for row in computing)
+    return {
+        "layers": len(rows),
+        "half_layers": half if known else None,
+        "half_layers_fraction": half / len(computing) if known and computing else None,
+        "half_io_fraction": slots.count("Half") / len(slots) if known and slots else None,
+        "untyped_layers": 0,  # a kernel always tells its types
+        "layer_table": rows,
+    }
+
+
+def io_of(path: Path) -> list[dict[str, Any]]:
+    """Inputs and outputs of a file: {name, mode, dtype, shape}, -1 where an axis is free."""
+    graph = load_model(path).graph
+    return [
+        {
+            "name": value.name,
+            "mode": mode,
+            "dtype": value.dtype.name if value.dtype else None,
+            "shape": [side if isinstance(side, int) else -1 for side in value.shape or ()],
+        }
+        for mode, values in (("INPUT", graph.inputs), ("OUTPUT", graph.outputs))
+        for value in values
+    ]

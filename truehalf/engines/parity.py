@@ -1,0 +1,255 @@
+"""An engine against the frozen FP32 reference, at every point of its optimization profiles.
+
+With P the points (min, opt and max of each profile), R the reference on all samples and E_p the engine's outputs in
+runs of just p's batch, the last run filled up with its last sample:
+
+    E_p ~ R   for every p in P, by the metrics and gates of verify (truehalf.verification.chain.judge)
+    E_opt ~ R on the adversarial samples, too
+
+An engine is another program than the file that it was built from: fusion, kernels and accumulation are its own, and a
+wrong one gives wrong numbers without a word. So what counts is what it puts out, at the shapes that it will meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError, typed_line
+from truehalf.codes import coded
+from truehalf.config.schema import VerifyConfig
+from truehalf.data.samples import Sample, batches, stacked
+from truehalf.progress import track
+from truehalf.verification import gates
+from truehalf.verification.chain.adversarial import judged
+from truehalf.verification.chain.hops import filled, headline, max_abs, measure
+from truehalf.verification.chain.judge import gates_of, reactions_of
+from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
+from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Feeds = dict[str, np.ndarray]
+Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name
+Profile = Mapping[str, Mapping[str, Sequence[int]]]  # input -> {"min" | "opt" | "max": numbers}
+_STATES = {gates.PASSED: VERIFIED, gates.FAILED: FAILED, gates.NOT_VERIFIED: NOT_VERIFIED}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an engine is held against.
+
+    Attributes:
+        reference: the frozen outputs on the verification samples.
+        adversarial: those on the adversarial samples, or why there are none.
+        options: thresholds and gates.
+    """
+
+    reference: Reference
+    adversarial: Reference | str
+    options: VerifyConfig
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of an optimization profile.
+
+    Attributes:
+        profile: its number, from 0.
+        names: "min", "opt", "max": those that are this point.
+        shapes: of each input in the profile, the shape there.
+        values: of each shape tensor in the profile, its values there.
+    """
+
+    profile: int
+    names: tuple[str, ...]
+    shapes: dict[str, list[int]]
+    values: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Such as "profile 0, min and opt"."""
+        return f"profile {self.profile}, {' and '.join(self.names)}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"profile": self.profile, "points": list(self.names), "shapes": self.shapes | self.values}
+
+
+def points_of(profiles: Sequence[Profile], shape_inputs: Collection[str] = ()) -> list[Point]:
+    """Every point of every profile once, in the order min, opt, max.
+
+    Args:
+        shape_inputs: the shape tensors among the inputs: their numbers in a profile are values.
+    """
+    found = []
+    for number, profile in enumerate(profiles):
+        by_numbers: dict[str, tuple[list[str], dict[str, list[int]]]] = {}
+        for kind in ("min", "opt", "max"):
+            numbers = {name: list(one[kind]) for name, one in profile.items()}
+            by_numbers.setdefault(str(numbers), ([], numbers))[0].append(kind)
+        for names, numbers in by_numbers.values():
+            shapes, values = (
+                {name: one for name, one in numbers.items() if (name in shape_inputs) == as_values}
+                for as_values in (False, True)
+            )
+            found.append(Point(number, tuple(names), shapes, values))
+    return found
+
+
+def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: Evidence) -> dict[str, Any]:
+    """Hold an engine against the reference at every point.
+
+    Args:
+        run: the engine: TensorRT's, or a session of ONNX Runtime.
+        model: the file that it was made from, for the types of its inputs.
+        points: at least one.
+
+    Returns:
+        state ("verified" when every point and the adversarial samples are, "failed" when one fails, else "not
+        verified") and reason; the headline (truehalf.verification.chain.hops) and gates of the opt point of the first
+        profile; samples; points, each with {profile, points, shapes, batch, state, reason}, its headline and gates;
+        adversarial.
+    """
+    main = next((i for i, point in enumerate(points) if "opt" in point.names), 0)
+    rows = [_measure(run, model, point, evidence) for point in points]
+    adversarial = _adversarial(run, model, points[main], evidence)
+    judged_all = [(point.label, row) for point, row in zip(points, rows, strict=True)]
+    judged_all.append(("adversarial pictures", adversarial))
+    states = [row["state"] for _, row in judged_all]
+    state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
+    said = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]
+    chosen = {key: value for key, value in rows[main].items() if key not in ("state", "reason", *points[main].facts)}
+    return (
+        {"state": state, "reason": "" if state == VERIFIED else "; ".join(said)}
+        | {"samples": len(evidence.reference.names)}
+        | chosen
+        | {"points": rows, "adversarial": adversarial}
+    )
+
+
+def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
+    reference, options = evidence.reference, evidence.options
+    batch, why = _batch(model, point, reference.samples[0])
+    facts = point.facts | {"batch": batch}
+    if why:
+        return facts | {"state": NOT_VERIFIED, "reason": why}
+    try:
+        outputs = _outputs(run, model, point, reference, batch)
+    except Exception as error:  # whatever stops an engine is a verdict on it, and must not lose its file
+        return facts | {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
+    if fault := _fault_of_shapes(reference.outputs, outputs):
+        return facts | {"state": FAILED, "reason": fault}
+    hop = measure(reference, outputs, options)
+    evaluated = gates_of(reference, hop, options)
+    verdict = gates.verdict(evaluated, list(reactions_of(reference, outputs).failures.values()))
+    said = {"state": _STATES[verdict["verdict"]], "reason": "; ".join(verdict["reasons"])}
+    more = {"nan": hop.facts["nan"], "inf": hop.facts["inf"], "detections": hop.facts["detections"]}
+    return facts | said | headline(hop.facts) | more | {"gates": evaluated}
+
+
+def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
+    reference = evidence.adversarial
+    if isinstance(reference, str):
+        return {"state": NOT_VERIFIED, "reason": reference}
+    batch, why = _batch(model, point, reference.samples[0])
+    if why:
+        return {"state": NOT_VERIFIED, "reason": why}
+    try:
+        outputs = _outputs(run, model, point, reference, batch)
+    except Exception as error:  # as above
+        return {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
+    if fault := _fault_of_shapes(reference.outputs, outputs):
+        return {"state": FAILED, "reason": fault}
+    hop = measure(reference, outputs, evidence.options)
+    facts = {
+        "samples": len(reference.names),
+        "nonfinite": hop.facts["nonfinite"],
+        "max_abs_error": max_abs(hop.facts["confident_tensors"] or hop.facts["tensors"]),
+    }
+    return facts | judged(reference, hop, evidence.options)
+
+
+def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:
+    """Outputs on all samples, float32 [samples, ...] by name."""
+    parts = []
+    samples = reference.samples
+    for group in track(batches(samples, batch), f"engine: batch {batch}", groups(samples, batch)):
+        outputs = run(feeds_of(model, point, filled(group, batch)), point.profile)
+        parts.append({name: np.asarray(value, np.float32)[: len(group)] for name, value in outputs.items()})
+    return joined(parts)
+
+
+def feeds_of(model: ir.Model, point: Point, samples: Sequence[Sample] | None) -> Feeds:
+    """What an engine is fed at a point: samples, as many as its batch, or, without, numbers drawn from 0..1.
+
+    A shape tensor gets the values that the profile states. Where nothing is known of a side it is 1.
+    """
+    given = stacked(samples) if samples is not None else {}
+    drawn = np.random.default_rng(0)
+    feeds = {}
+    for value in model.graph.inputs:
+        name, dtype = str(value.name), np.dtype(value.dtype.numpy()) if value.dtype else np.dtype(np.float32)
+        if name in given:
+            feeds[name] = np.ascontiguousarray(given[name].astype(dtype))
+        elif name in point.values:
+            feeds[name] = np.array(point.values[name], dtype).reshape(() if value.shape == () else (-1,))
+        else:
+            fixed = [side if isinstance(side, int) else 1 for side in value.shape or ()]
+            shape = point.shapes.get(name, fixed)
+            feeds[name] = drawn.random(shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
+    return feeds
+
+
+def _batch(model: ir.Model, point: Point, sample: Sample) -> tuple[int, str]:
+    """The number of samples in a run at this point, and why the samples cannot be run there, or nothing."""
+    sizes: dict[str, int] = {}
+    for value in model.graph.inputs:
+        name = str(value.name)
+        if name in point.values:
+            continue
+        if name not in sample.feeds:
+            return 0, f"the samples have no input {name!r}"
+        fixed = [side if isinstance(side, int) else None for side in value.shape or ()]
+        first, *rest = point.shapes.get(name, fixed) or [None]
+        got = list(sample.feeds[name].shape)
+        if len(rest) != len(got) or any(side not in (None, have) for side, have in zip(rest, got, strict=False)):
+            return 0, f"a sample of {name!r} has shape {got}, and this point asks for {rest} in each of {first}"
+        sizes[name] = first if isinstance(first, int) else 1
+    if len(set(sizes.values())) != 1:
+        return 0, f"the first axes of its inputs differ: {', '.join(f'{n}: {size}' for n, size in sizes.items())}"
+    batch = next(iter(sizes.values()))
+    return batch, "" if batch else coded("nothing-compared", "its batch is 0, so that there is nothing to compare")
+
+
+def batch_of(model: ir.Model, point: Point) -> int:
+    """How many samples one run at a point takes: the first axis of the inputs whose first axis varies, or, where none
+    does, of all; 1 where they differ. Shape tensors have no samples.
+    """
+    firsts: list[tuple[bool, int]] = []
+    for value in model.graph.inputs:
+        sides = list(value.shape or ())
+        if str(value.name) in point.values or not sides:
+            continue
+        fixed = sides[0] if isinstance(sides[0], int) else None
+        firsts.append((fixed is None, point.shapes.get(str(value.name), [1 if fixed is None else fixed])[0]))
+    sizes = {first for varies, first in firsts if varies} or {first for _, first in firsts}
+    return next(iter(sizes)) if len(sizes) == 1 else 1
+
+
+def _fault_of_shapes(expected: Outputs, got: Outputs) -> str:
+    """What is wrong with the outputs as such, or nothing."""
+    for name, value in expected.items():
+        if name not in got:
+            return f"the engine has no output {name!r}; it has {', '.join(got) or 'none'}"
+        if got[name].shape != value.shape:
+            return f"output {name!r}: expected shape {list(value.shape)} on all samples, got {list(got[name].shape)}"
+    return ""
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, StageError) else typed_line(error)

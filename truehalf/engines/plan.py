@@ -1,0 +1,185 @@
+"""A plan of the engine held against what carries it out: its keys, its values, its files, and the model that it is for.
+
+Whoever carries a plan out may have edited it, or have one of another version: every fault is said at once, and before
+the machine is looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the
+configuration that they come from (truehalf.config.validate.check_engine).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import ASKS_NOTHING, Backend, FailOn, ProfilingVerbosity
+from truehalf.config.validate import ConfigErrors, check_engine
+from truehalf.engines.profiles import check_profiles, shape_inputs
+from truehalf.linting import RULES
+from truehalf.linting.ignoring import parse_ignores
+from truehalf.output_paths import check_outputs
+from truehalf.runtime.tensorrt.build import BUILDER_OPTIONS, PLAN_KEYS, plan_faults
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_COMMON: dict[str, type] = {
+    **{name: kind for name, kind in PLAN_KEYS.items() if name != "builder"},
+    **{"shape_inputs": list, "latency": dict, "plugin_ops": list, "lint": dict, "when_unavailable": str},
+}
+_KEYS: dict[str, dict[str, type]] = {
+    Backend.tensorrt.value: _COMMON | {"builder": dict},
+    Backend.onnxruntime.value: _COMMON | {"provider": str, "provider_options": dict, "environment": dict},
+}
+# A plan of ONNX Runtime holds nothing by these names: its provider_options have what was asked for.
+_NO_BUILDER: dict[str, Any] = {
+    **{name: value for name, value in ASKS_NOTHING.items() if name in BUILDER_OPTIONS},
+    **{"memory_pools_gb": {}, "timing_cache": None, "profiling_verbosity": ProfilingVerbosity.detailed.value},
+}
+FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
+
+
+def check_keys(plan: Any, name: str = "plan") -> None:
+    """Refuse what is no plan, or lacks something of it, or holds what cannot be carried out.
+
+    Raises:
+        StageError: with every fault.
+    """
+    backend = plan.get("backend") if isinstance(plan, Mapping) else None
+    if not isinstance(backend, str) or backend not in _KEYS:
+        expected = " or ".join(_KEYS)
+        raise StageError(
+            "wrong-plan",
+            f"{name}: expected a plan of the engine stage (plan.json), whose backend is {expected}, got "
+            + (f"the backend {backend!r}" if backend is not None else "another file"),
+        )
+    keys = _KEYS[backend]
+    faults = plan_faults(plan, keys)
+    if all(isinstance(plan.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
+        named = {_key(fault) for fault in faults}
+        more = [*_faults_of_files(plan), *_faults_of_values(plan), *_faults_of_options(plan)]
+        faults += [fault for fault in more if _key(fault) not in named]
+    _refuse(list(dict.fromkeys(faults)), name)
+
+
+def _key(fault: str) -> str:
+    return fault.partition(":")[0]
+
+
+def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> None:
+    """Refuse a plan that cannot be carried out: `check_keys`, and profiles that do not fit its model.
+
+    Raises:
+        StageError: with every fault.
+    """
+    check_keys(plan, name)
+    faults = check_profiles(model.graph, plan["profiles"])
+    if (found := sorted(shape_inputs(model.graph))) != plan["shape_inputs"]:
+        said = f"shape_inputs: expected {found} as in the model, got {plan['shape_inputs']}"
+        faults.append(coded("wrong-plan", said))
+    _refuse(faults, name)
+
+
+def check_target(
+    plan: Mapping[str, Any], model_path: Path, out_dir: Path, files: Sequence[str], plan_path: Path | None = None
+) -> None:
+    """Refuse to write what lies in the place of what it is made from, or can lie nowhere.
+
+    Args:
+        plan: that `check_keys` lets pass.
+        files: what is written into `out_dir` beside the engine.
+        plan_path: where the plan was read from.
+
+    Raises:
+        StageError: when a file that is written is the model, its weights, a plugin or the plan, or no regular file.
+    """
+    sources = [model_path, *(model_path.parent / name for name in plan["onnx_data"])]
+    sources += [Path(plugin["path"]) for plugin in plan["plugins"]]
+    written = {"the engine": out_dir / PurePosixPath(plan["engine"]).name} | {name: out_dir / name for name in files}
+    read = {f"what it is made from ({path})": path for path in sources}
+    check_outputs(written, read | {"the plan": plan_path})
+
+
+def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Names of files inside a folder: nothing is written or read elsewhere by them."""
+    if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
+        said = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
+        yield coded("bad-syntax", said)
+    elif PurePosixPath(plan["engine"]).name in FILES_OF_A_PLAN:
+        said = f"engine: expected another name than those of the plan's files, got {plan['engine']!r}"
+        yield coded("would-overwrite", said)
+    if not plan["onnx"]:
+        yield coded("needs-value", f"onnx: expected the model's path, got {plan['onnx']!r}")
+    for i, data in enumerate(plan["onnx_data"]):
+        if not isinstance(data, str) or not _is_inside(data):
+            said = f"onnx_data[{i}]: expected a path from the model's folder into it, got {data!r}"
+            yield coded("bad-syntax", said)
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.name) and ".." not in path.parts and not path.is_absolute() and not PureWindowsPath(name).anchor
+
+
+def _faults_of_values(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Types of what lies inside the plan's lists and mappings, but for what the configuration knows."""
+    graph, lint = plan["graph"], plan["lint"]
+    for key in ("float_nodes", "fp16_nodes"):
+        if key in graph and (type(graph[key]) is not int or graph[key] < 0):
+            yield coded("wrong-type", f"graph.{key}: expected a number of nodes, got {graph[key]!r}")
+    for i, plugin in enumerate(plan["plugins"]):
+        for key in ("path", "sha256"):
+            if isinstance(plugin, Mapping) and key in plugin and not (isinstance(plugin[key], str) and plugin[key]):
+                yield coded("wrong-type", f"plugins[{i}].{key}: expected text, got {plugin[key]!r}")
+    if not _are_texts(plan["shape_inputs"]):
+        said = f"shape_inputs: expected a list of names of inputs, got {plan['shape_inputs']!r}"
+        yield coded("wrong-type", said)
+    for key in ("provider_options", "environment"):
+        for name, value in plan.get(key, {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                yield coded("wrong-type", f"{key}.{name}: expected text, got {value!r}")
+    known = [member.value for member in FailOn]
+    if lint.get("fail_on") not in known:
+        said = f"lint.fail_on: expected {', '.join(known)}, got {lint.get('fail_on')!r}"
+        yield coded("unknown-choice", said)
+    if not _are_texts(ignore := lint.get("ignore")):
+        yield coded("wrong-type", f"lint.ignore: expected a list of rules, got {ignore!r}")
+        return
+    try:
+        parse_ignores(ignore, RULES)
+    except StageError as error:
+        yield str(error)
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _faults_of_options(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The plan's options as a section of the configuration: its types, bounds and rules."""
+    files = [plugin.get("path") if isinstance(plugin, Mapping) else None for plugin in plan["plugins"]]
+    section = {
+        **plan.get("builder", _NO_BUILDER),
+        "backend": plan["backend"],
+        "provider": plan.get("provider"),
+        "profiles": plan["profiles"],
+        "plugins": [file for file in files if isinstance(file, str)],  # what is no text is said already
+        "plugin_ops": plan["plugin_ops"],
+        "when_unavailable": plan["when_unavailable"],
+        "build_unverified": True,
+        "latency": plan["latency"],
+    }
+    try:
+        check_engine(section)
+    except ConfigErrors as error:
+        of_builder = {*BUILDER_OPTIONS, *plan.get("builder", ())}
+        for line in error.errors:
+            yield f"builder.{line}" if re.split(r"[:.,\[]", line)[0] in of_builder else line
+
+
+def _refuse(faults: list[str], name: str) -> None:
+    if faults:
+        lines = "\n".join(f"  {fault}" for fault in faults)
+        raise StageError("wrong-plan", f"{name}: the plan cannot be carried out; make it anew:\n{lines}")

@@ -1,0 +1,202 @@
+"""Everything that building an engine takes, as plain data that somebody can carry to a GPU's host, and as files.
+
+The files: plan.json, build_engine.py (build.py and what it imports of ours in one, which needs tensorrt and numpy
+only), README.txt.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.io import StageError, write_json
+from truehalf import files as output_files
+from truehalf.engines.options import plain_options
+from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
+from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
+from truehalf.files import write_text
+from truehalf.ir.model_file import external_files, load_model
+from truehalf.runtime.tensorrt import build as builder
+from truehalf.runtime.tensorrt import proof
+
+PLAN_FILE = "plan.json"
+SCRIPT_FILE = "build_engine.py"
+README_FILE = "README.txt"
+OPTIONS = builder.BUILDER_OPTIONS
+_POOLS = {
+    "workspace": "workspace",
+    "dla_managed_sram": "dlaSRAM",
+    "dla_local_dram": "dlaLocalDRAM",
+    "dla_global_dram": "dlaGlobalDRAM",
+    "tactic_shared_memory": "tacticSharedMem",
+}
+_TILING = ("none", "fast", "moderate", "full")  # trtexec counts them
+_COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
+
+
+def make_plan(
+    model_path: Path | str,
+    *,
+    names: tuple[str, str],
+    options: Mapping[str, Any],
+    profiles: Sequence[Mapping[str, Any]],
+    declared: str,
+) -> dict[str, Any]:
+    """The plan of an engine: what truehalf.runtime.tensorrt.build.build takes.
+
+    Args:
+        model_path: the final ONNX file.
+        names: the model and the engine as the plan should call them.
+        options: the builder's options (OPTIONS, keys of conf/engine/tensorrt.yaml) and `plugins`, a list of
+            libraries; other keys are left out.
+        profiles: optimization profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}]; the numbers of a
+            shape-tensor input are its values.
+        declared: "fp16" or "fp32".
+
+    Returns:
+        format, onnx, onnx_data (files of weights beside it), onnx_sha256 (of all of these, one after the other),
+        engine, declared, graph (float_nodes and fp16_nodes of the model, and fp16_node_names), network, builder,
+        profiles, plugins ([{path, sha256}]), trtexec (the command for TensorRT 11) and trtexec_10 (for TensorRT 10),
+        to be run in the folder that the files are put into, trtexec_lacks (options that trtexec has no flag for),
+        shape_inputs.
+
+    Raises:
+        StageError: listing every profile that does not fit the graph, every option and plugin that is missing.
+    """
+    model_path = Path(model_path)
+    model = load_model(model_path)
+    missing = [name for name in OPTIONS if name not in options]
+    faults = [f"engine.{name}: missing" for name in missing] + check_profiles(model.graph, profiles)
+    plugins = [Path(file) for file in options.get("plugins", ())]
+    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
+    if faults:
+        raise StageError(
+            "wrong-plan",
+            f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults),
+        )
+    data = external_files(model)
+    plan: dict[str, Any] = {
+        "format": builder.PLAN_FORMAT,
+        "onnx": names[0],
+        "onnx_data": data,
+        "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
+        "engine": names[1],
+        "declared": declared,
+        "graph": float_facts(typed_model(model_path)) | {"fp16_node_names": fp16_node_names(model_path)},
+        "network": {"strongly_typed": True},
+        "builder": {name: plain_options(options[name]) for name in OPTIONS},
+        "profiles": plain_options(profiles),
+        "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
+    }
+    wanted = profiled_inputs(model.graph)
+    for key, major in (("trtexec", 11), ("trtexec_10", 10)):
+        plan[key] = trtexec(plan, major, wanted)
+    plan["trtexec_lacks"] = _lacks(plan["builder"])
+    plan["shape_inputs"] = sorted(shape_inputs(model.graph))
+    return plan
+
+
+def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
+    """Write plan.json, build_engine.py and README.txt into a folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / PLAN_FILE, plan)
+    write_text(folder / SCRIPT_FILE, script())
+    write_text(folder / README_FILE, _readme(plan))
+
+
+def script() -> str:
+    """build.py with what it imports of ours in the places where it does."""
+    text = Path(str(builder.__file__)).read_text()
+    for module in (output_files, proof):
+        _, _, part = Path(str(module.__file__)).read_text().partition("from __future__ import annotations\n")
+        line = rf"^from {re.escape(module.__name__)} import (\([^)]*\)|[^(\n]*)\n"
+        before, _, after = re.split(line, text, flags=re.MULTILINE)  # or there is not one such line
+        text = before + part + after
+    return text
+
+
+def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:
+    """The plan as a command line of the trtexec of a major version; it builds and does not run the engine.
+
+    It names files alone: README.txt has them put into one folder, where it is run.
+
+    Args:
+        inputs: those whose shapes or values are not fixed; trtexec refuses shapes for a model that has none.
+    """
+    options = plan["builder"]
+    command = ["trtexec", f"--onnx={Path(plan['onnx']).name}", f"--saveEngine={Path(plan['engine']).name}"]
+    command += builder.VERSIONS[major].trtexec
+    if not options["tf32"]:
+        command.append("--noTF32")
+    pools = {_POOLS[name]: limit for name, limit in options["memory_pools_gb"].items() if name in _POOLS}
+    if pools:
+        command.append("--memPoolSize=" + ",".join(f"{name}:{limit * 1024:g}M" for name, limit in pools.items()))
+    if options["builder_optimization_level"] is not None:
+        command.append(f"--builderOptimizationLevel={options['builder_optimization_level']}")
+    if options["max_aux_streams"] is not None:
+        command.append(f"--maxAuxStreams={options['max_aux_streams']}")
+    if options["tiling_optimization_level"] != "none":
+        command.append(f"--tilingOptimizationLevel={_TILING.index(options['tiling_optimization_level'])}")
+    if options["hardware_compatibility"] != "none":
+        command.append(f"--hardwareCompatibilityLevel={_COMPATIBILITY[options['hardware_compatibility']]}")
+    if options["timing_cache"] is not None:
+        command.append(f"--timingCacheFile=trtexec-tensorrt-{major}.cache")
+    flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
+    command += [flag for name, flag in flags.items() if options[name]]
+    command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
+    # without a folder in its name, the loader would look for a library elsewhere
+    command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
+    for number, given in enumerate(plan["profiles"]):
+        profile = {name: one for name, one in given.items() if name in inputs}
+        if not profile:
+            continue
+        if len(plan["profiles"]) > 1:
+            command.append(f"--profile={number}")
+        for kind in ("min", "opt", "max"):
+            shapes = ",".join(f"{_quoted(name)}:{'x'.join(map(str, one[kind]))}" for name, one in profile.items())
+            command.append(f"--{kind}Shapes={shapes}")
+    return shlex.join([*command, "--skipInference"])
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if set(name) & {":", ",", "*"} else name
+
+
+def _lacks(options: Mapping[str, Any]) -> list[str]:
+    lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
+    return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks
+
+
+def _readme(plan: Mapping[str, Any]) -> str:
+    weights = "".join(f", {name}" for name in plan["onnx_data"])
+    inside = ", weights in the folder named with them" if any("/" in name for name in plan["onnx_data"]) else ""
+    plugins = "".join(f", {Path(plugin['path']).name}" for plugin in plan["plugins"])
+    lacks = f"trtexec has no flag for: {', '.join(plan['trtexec_lacks'])}. Use the script for these.\n\n"
+    return f"""A TensorRT engine of {Path(plan["onnx"]).name}, declared {plan["declared"]}: the plan, not the engine.
+
+Put these files into one folder on the host with the GPU{inside}:
+{Path(plan["onnx"]).name}{weights}{plugins}, plan.json, build_engine.py.
+
+    pip install tensorrt numpy
+    python build_engine.py plan.json
+
+The script checks that the model is the plan's (sha256), builds {Path(plan["engine"]).name}
+strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]},
+with 3 when nobody can say.
+It does not run the engine: where truehalf is installed,
+`python -m stages.engine --plan plan.json` does, and holds the engine's outputs against the model's.
+
+The same by hand, in that folder, with the trtexec of TensorRT 11:
+
+    {plan["trtexec"]}
+
+and with that of TensorRT 10, which must be told that the network is strongly typed:
+
+    {plan["trtexec_10"]}
+
+{lacks if plan["trtexec_lacks"] else ""}Profiles, pools and all other options: plan.json.
+"""

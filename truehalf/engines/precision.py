@@ -1,0 +1,102 @@
+"""The precision of the file that an engine is built from: what it is declared to be, and what its nodes are.
+
+With F the float nodes of the file (Cast and Constant aside) and H those whose floating-point outputs are all FP16,
+
+    declared fp32: refused unless H = 0          declared fp16: refused if H = 0; a warning if |H| / |F| < 1/2
+
+A mixed file is a lawful FP16 file: pins, ranges and placement keep nodes FP32, and how many is the converter's choice,
+whose declared precision is what reports call the file's. A small share is more often a slip (a wide pin, another file),
+so it is said and refuses nothing. What the engine made of it is judged by truehalf.runtime.tensorrt.proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+from truehalf.ir.arithmetic import MOVES
+from truehalf.ir.facts import all_nodes, model_facts
+from truehalf.ir.model_file import load_model
+from truehalf.ir.normalize import normalize
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+PLAUSIBLE_FP16_FRACTION = 0.5
+
+
+def typed_model(path: Path | str) -> ir.Model:
+    """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
+    model = load_model(Path(path))
+    if model_facts(model)["untyped_nodes"]:
+        normalize(model)
+    return model
+
+
+def float_facts(model: ir.Model) -> dict[str, int]:
+    """float_nodes and fp16_nodes of a typed model, |F| and |H|; a plan carries them as `graph`."""
+    facts = model_facts(model)
+    return {name: facts[name] for name in ("float_nodes", "fp16_nodes")}
+
+
+def fp16_node_names(path: Path | str) -> list[str]:
+    """Names that a file itself gives to those of its nodes that compute and put out FLOAT16 and no other floating-point
+    type, in graph order. Casts, constants and what only moves values are left out: an engine need not have them.
+    """
+    named = {node.name for node in all_nodes(load_model(Path(path))) if node.name}
+    names: dict[str, None] = {}
+    for node in all_nodes(typed_model(path)):
+        types = {output.dtype for output in node.outputs if output.name}
+        floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
+        moves = node.domain in ("", "ai.onnx") and node.op_type in MOVES
+        if None not in types and {dtype.name for dtype in floats} == {"FLOAT16"} and not moves and node.name in named:
+            names[str(node.name)] = None
+    return list(names)
+
+
+def check_precision(model_path: Path | str, declared: str) -> None:
+    """Refuse a file that cannot give the declared engine.
+
+    Raises:
+        StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
+    """
+    nodes, fp16 = float_facts(typed_model(model_path)).values()
+    if declared == "fp16" and not fp16:
+        raise StageError(
+            "wrong-file",
+            f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; "
+            "run `dvc repro cast_cleanup`, or declare precision=fp32",
+        )
+    if declared == "fp32" and fp16:
+        raise StageError(
+            "wrong-file",
+            f"{model_path}: precision=fp32 is declared and {fp16} of its {nodes} float nodes are FP16; "
+            "run `dvc repro cast_cleanup`, or declare precision=fp16",
+        )
+
+
+def file_warnings(graph: Mapping[str, Any], declared: str) -> list[str]:
+    """What is odd about the file's share of FP16 nodes, for the report."""
+    nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
+    if declared != "fp16" or fp16 >= PLAUSIBLE_FP16_FRACTION * nodes:
+        return []
+    return [
+        f"fp16 is declared and {fp16} of the file's {nodes} float nodes are FP16, under "
+        f"{PLAUSIBLE_FP16_FRACTION:.0%}; see reports/fp16.json for what keeps the others FP32"
+    ]
+
+
+def precision_facts(graph: Mapping[str, Any], declared: str, state: str, reason: str) -> dict[str, Any]:
+    """`precision` of a report: the file's declared precision and nodes, and whether the engine's layers bear it out."""
+    nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
+    return {
+        "declared": declared,
+        "float_nodes": nodes,
+        "fp16_nodes": fp16,
+        "fp16_fraction": fp16 / nodes if nodes else None,
+        "warnings": file_warnings(graph, declared),
+        "state": state,
+        "reason": reason,
+    }

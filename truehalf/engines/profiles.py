@@ -1,0 +1,211 @@
+"""Optimization profiles held against the graph: every fault at once, before anything is built.
+
+For an input with the axes d, a profile's numbers l, o, h (min, opt, max) hold when
+
+    len(l) = len(o) = len(h) = len(d);   0 <= l[i] <= o[i] <= h[i];   d[i] fixed -> l[i] = o[i] = h[i] = d[i]
+
+and two inputs whose axes have one name get the same numbers there. The numbers of a shape tensor (an integer input of
+rank 0 or 1 whose values become shapes) are its values: as many as it has elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from truehalf.codes import coded
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+KINDS = ("min", "opt", "max")
+_INTEGERS = ("INT32", "INT64")
+# Inputs of ops, by position, whose values become a shape; op types without positions take shapes everywhere.
+_SHAPE_SLOTS: dict[str, tuple[int, ...] | None] = {
+    "Reshape": (1,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "ConstantOfShape": (0,),
+    "Resize": (3,),
+    "Upsample": (1,),
+    "Slice": (1, 2, 3, 4),
+    "Pad": (1, 3),
+    "TopK": (1,),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "OneHot": (1,),
+    "Range": None,
+    "CenterCropPad": (1,),
+}
+# Ops through which a shape is computed from shapes.
+# fmt: off
+_ARITHMETIC = frozenset((
+    "Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Equal", "Flatten", "Floor", "Gather", "Greater", "Identity", "Less",
+    "Max", "Min", "Mod", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Slice", "Squeeze", "Sub",
+    "Unsqueeze", "Where",
+))
+# fmt: on
+
+
+def shape_inputs(graph: ir.Graph) -> set[str]:
+    """Names of the inputs whose values become shapes, as the graph shows it; TensorRT's parser has the last word."""
+    return {str(value.name) for value in _inputs(graph) if _may_be_shape(value) and _reaches_a_shape(value)}
+
+
+def profiled_inputs(graph: ir.Graph) -> list[str]:
+    """Names of the inputs that a profile must give: those with a dynamic axis, and those whose values become shapes."""
+    shapes = shape_inputs(graph)
+    return [str(value.name) for value in _inputs(graph) if value.name in shapes or _dynamic(value)]
+
+
+def check_profiles(graph: ir.Graph, profiles: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> list[str]:
+    """Every way in which the profiles do not fit the graph; empty when they do.
+
+    Args:
+        graph: with its inputs' shapes; an axis without a number is dynamic.
+        profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
+    """
+    inputs = {str(value.name): value for value in _inputs(graph)}
+    shapes = shape_inputs(graph)
+    needed = profiled_inputs(graph)
+    faults = []
+    if needed and not profiles:
+        said = f"engine.profiles: expected at least one; {_listed(needed)} need min, opt and max"
+        faults.append(coded("needs-value", said))
+    for number, profile in enumerate(profiles):
+        where = f"engine.profiles[{number}]"
+        for name in needed:
+            if name not in profile:
+                kind = "a shape tensor, whose values it must give" if name in shapes else "dynamic"
+                said = f"{where}: input {name!r} is missing; it is {kind}: {_described(inputs[name])}"
+                faults.append(coded("needs-value", said))
+        for name, numbers in profile.items():
+            if name not in inputs:
+                said = f"{where}.{name}: no such input; the graph has {_listed(list(inputs))}"
+                faults.append(coded("wrong-name", said))
+            else:
+                faults += _check_numbers(f"{where}.{name}", inputs[name], numbers, name in shapes)
+        faults += _check_names(where, inputs, profile, shapes)
+    return faults
+
+
+def _inputs(graph: ir.Graph) -> list[ir.Value]:
+    return [value for value in graph.inputs if value.name not in graph.initializers]
+
+
+def _axes(value: ir.Value) -> list[int | str | None] | None:
+    """Numbers, names, or None where an axis has neither; None when the rank is not known."""
+    if value.shape is None:
+        return None
+    axes: list[int | str | None] = []
+    for axis in value.shape:
+        size = axis if isinstance(axis, int) else axis.value
+        axes.append(size if not isinstance(size, int) or size >= 0 else None)
+    return axes
+
+
+def _dynamic(value: ir.Value) -> bool:
+    axes = _axes(value)
+    return axes is None or not all(isinstance(axis, int) for axis in axes)
+
+
+def _described(value: ir.Value) -> str:
+    axes = _axes(value)
+    return "of unknown rank" if axes is None else f"[{', '.join('?' if axis is None else str(axis) for axis in axes)}]"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _may_be_shape(value: ir.Value) -> bool:
+    axes = _axes(value)
+    return value.dtype is not None and value.dtype.name in _INTEGERS and axes is not None and len(axes) <= 1
+
+
+def _reaches_a_shape(value: ir.Value) -> bool:
+    seen, waiting = {value}, [value]
+    while waiting:
+        for node, index in waiting.pop().uses():
+            slots = _SHAPE_SLOTS.get(node.op_type, ())
+            if node.domain in ("", "ai.onnx") and (slots is None or index in slots):
+                return True
+            if node.op_type in _ARITHMETIC:
+                fresh = [output for output in node.outputs if output not in seen]
+                seen.update(fresh)
+                waiting += fresh
+    return False
+
+
+def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) -> Iterator[str]:
+    if not isinstance(numbers, Mapping) or set(numbers) != set(KINDS):
+        got = _listed(sorted(map(str, numbers))) if isinstance(numbers, Mapping) else repr(numbers)
+        yield coded("wrong-type", f"{where}: expected min, opt and max, got {got}")
+        return
+    axes = _axes(value)
+    if is_shape and axes is not None:
+        expected: int | None = 1 if not axes else axes[0] if isinstance(axes[0], int) else None
+        what = "values"
+    else:
+        expected, what = None if axes is None else len(axes), "axes"
+    sound = True
+    for kind in KINDS:
+        given = numbers[kind]
+        if not isinstance(given, Sequence) or not all(
+            isinstance(one, int) and not isinstance(one, bool) for one in given
+        ):
+            yield coded("wrong-type", f"{where}.{kind}: expected a list of integers, got {given!r}")
+            sound = False
+        elif expected is not None and len(given) != expected:
+            like = f"as in the graph, {_described(value)}"
+            yield coded("wrong-shape", f"{where}.{kind}: expected {expected} {what} {like}, got {list(given)}")
+            sound = False
+    if not sound:
+        return
+    low, opt, high = (numbers[kind] for kind in KINDS)
+    if not len(low) == len(opt) == len(high):
+        yield coded(
+            "wrong-shape", f"{where}: min, opt and max differ in length: {list(low)}, {list(opt)}, {list(high)}"
+        )
+        return
+    for i in range(len(low)):
+        if not (is_shape or low[i] >= 0) or not low[i] <= opt[i] <= high[i]:
+            bound = "" if is_shape else "0 <= "
+            kind = "value" if is_shape else "axis"
+            said = f"{where}: {kind} {i}: expected {bound}min <= opt <= max, got {low[i]}, {opt[i]}, {high[i]}"
+            yield coded("out-of-range", said)
+        elif (
+            not is_shape
+            and axes is not None
+            and isinstance(fixed := axes[i], int)
+            and {low[i], opt[i], high[i]} != {fixed}
+        ):
+            yield coded(
+                "axis-fixed",
+                f"{where}: axis {i} is fixed at {fixed} in the graph, got {low[i]}, {opt[i]}, {high[i]}; "
+                "give that number, or trace the model with this axis dynamic",
+            )
+
+
+def _check_names(
+    where: str, inputs: Mapping[str, ir.Value], profile: Mapping[str, Any], shapes: set[str]
+) -> Iterator[str]:
+    """One name of an axis is one number, in every input that has it."""
+    first: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, numbers in profile.items():
+        axes = _axes(inputs[name]) if name in inputs and name not in shapes else None
+        for i, axis in enumerate(axes or []):
+            try:
+                given = tuple(numbers[kind][i] for kind in KINDS)
+            except (LookupError, TypeError):
+                continue  # said by _check_numbers
+            if not isinstance(axis, str):
+                continue
+            other, expected = first.setdefault(axis, (name, given))
+            if given != expected:
+                yield coded(
+                    "in-conflict",
+                    f"{where}.{name}: axis {i} is named {axis!r} like one of {other}: expected the same min, opt and "
+                    f"max, {', '.join(map(str, expected))}, got {', '.join(map(str, given))}",
+                )

@@ -1,0 +1,190 @@
+"""What torch computes, and whether ONNX Runtime computes the same from the traced file.
+
+truehalf/verification/metrics/tensors.py has the rule that outputs are compared by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError, typed_line
+from truehalf.exporting.export import evaluation_mode
+from truehalf.io_spec.in_file import named_axes, names_of
+from truehalf.models.sizes import other_axes, refusal
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.tensors import NOT_VERIFIED, check_runs
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+
+SILENT = 4  # ONNX Runtime prints nothing but what ends the process: what fails is said in words of ours
+Arrays = Mapping[str, np.ndarray]
+
+
+def torch_outputs(
+    module: torch.nn.Module, spec: Mapping[str, Any], feed: Arrays, example: Arrays
+) -> dict[str, np.ndarray]:
+    """What torch computes: arrays by the names of the spec's outputs.
+
+    Args:
+        example: the feed that was traced on.
+
+    Raises:
+        StageError: when it cannot, naming the axes where the size is not the example's; for a feed of other names.
+    """
+    import torch
+
+    tensors = tensors_of(spec, feed)
+
+    def outputs_of(tensors: Sequence[torch.Tensor]) -> Any:
+        with evaluation_mode(module), torch.no_grad():
+            return module(*tensors)
+
+    def fault(feed: Arrays) -> str | None:
+        try:
+            outputs_of(tensors_of(spec, feed))
+        except Exception as error:
+            return torch_fails(error)
+        return None
+
+    try:
+        outputs = outputs_of(tensors)
+    except StageError:
+        raise
+    except Exception as error:  # whatever the module raises
+        if not other_axes(feed, example):
+            raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
+        raise refusal(feed, example, named_axes(spec), fault, torch_fails(error)) from error
+    values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+    return {name: value.numpy() for name, value in zip(names_of(spec["outputs"]), values, strict=True)}
+
+
+def tensors_of(spec: Mapping[str, Any], feeds: Arrays) -> tuple[torch.Tensor, ...]:
+    """A feed in the order in which the module takes it; StageError where it has other names than the spec."""
+    import torch
+
+    names = names_of(spec["inputs"])
+    if sorted(names) != sorted(feeds):
+        raise StageError("wrong-feeds", f"the spec has inputs {', '.join(names)}, the samples have {', '.join(feeds)}")
+    return tuple(torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names)
+
+
+def torch_fails(error: Exception) -> str:
+    """What to say of an error that the module raised."""
+    return f"the module itself fails in torch: {typed_line(error)}"
+
+
+def shapes_of(feed: Arrays) -> str:
+    """Of each array, to be read."""
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in feed.items())
+
+
+def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: Mapping[str, Any], example: Arrays) -> list[str]:
+    """Inputs that nothing in the exported file reads, because no output that is kept depends on them.
+
+    Raises:
+        StageError: where torch computes other outputs when the input is another, so that Python read it.
+    """
+    names = [str(value.name) for value in model.graph.inputs if not value.uses() and not value.is_graph_output()]
+    before = torch_outputs(module, spec, example, example) if names else {}
+    for name in names:
+        runs = []
+        for other in _others(example[name]):
+            with contextlib.suppress(StageError):  # not every value is one that the module takes
+                runs.append(torch_outputs(module, spec, {**example, name: other}, example))
+        if not runs or not all(_same(before, after) for after in runs):
+            said = "outputs depend on it in torch" if runs else "torch takes no other value of it"
+            raise StageError(
+                "input-unread" if runs else "takes-one-value",
+                f"nothing in the exported file reads input {name!r}, and {said}: Python reads it (.item(), int()), so "
+                "that its value on the samples of trace would hold for all: docs/lint.md#baked-item",
+            )
+    return names
+
+
+def _others(values: np.ndarray) -> list[np.ndarray]:
+    """Other values of an input: smaller ones and larger ones."""
+    if values.dtype == bool:
+        return [~values]
+    smaller = values // 2 if values.dtype.kind in "iu" else values * 0.5
+    others = [np.asarray(each, values.dtype) for each in (smaller, values + 1)]
+    return [each for each in others if not np.array_equal(each, values)]
+
+
+def _same(before: Arrays, after: Arrays) -> bool:
+    """Alike but for rounding."""
+    pairs = [(before[name], after[name]) for name in before]
+    return all(a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs)
+
+
+def compared_with_torch(
+    module: torch.nn.Module,
+    path: Path,
+    spec: Mapping[str, Any],
+    pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
+    example: Arrays,
+    *,
+    atol: float,
+    rtol: float,
+) -> dict[str, Any]:
+    """Hold a file's outputs against torch's: feeds like the example all together, those of another size alone.
+
+    Args:
+        path: of the ONNX file.
+        pairs: (feed, what torch computes from it).
+        example: the feed that was traced on.
+        atol, rtol: as in truehalf.verification.metrics.tensors.
+
+    Returns:
+        parity of stages.trace.trace.
+
+    Raises:
+        StageError: where outputs differ, or are not finite; where they do at another size only, naming the axes.
+    """
+    if not pairs:
+        return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
+    session = Session(path, log_severity_level=SILENT)
+
+    def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> dict[str, Any]:
+        found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
+        return check_runs(found, spec, atol=atol, rtol=rtol, sides=("torch", "ONNX Runtime"))
+
+    def fault(feed: Arrays) -> str | None:
+        try:
+            compared([(feed, torch_outputs(module, spec, feed, example))])
+        except StageError as error:
+            return f"the exported file does not hold: {error.text}"
+        return None
+
+    alike = [pair for pair in pairs if not other_axes(pair[0], example)]
+    resized = [pair for pair in pairs if other_axes(pair[0], example)]
+    result: dict[str, Any] = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
+    if alike:
+        try:
+            result = compared(alike)
+        except StageError as error:
+            raise StageError(
+                error.code,
+                f"{error.text}; try the other exporter, simplify the module's code, or set trace.atol and trace.rtol "
+                "to the accuracy that you need",
+            ) from error
+    at_sizes = []
+    for pair in resized:
+        try:
+            found = compared([pair])
+        except StageError as error:
+            said = f"the exported file does not hold: {error.text}"
+            raise refusal(pair[0], example, named_axes(spec), fault, said) from error
+        shapes = {name: list(array.shape) for name, array in pair[0].items()}
+        at_sizes.append({"inputs": shapes} | found)
+        if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
+            result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}
+    sizes = [len(next(iter(feed.values()))) for feed, _ in pairs]
+    counts = {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider}
+    return counts | result | ({"sizes": at_sizes} if at_sizes else {})

@@ -1,0 +1,319 @@
+"""What a trace has baked in, found by running torch and the file on inputs that differ, and by reading the source.
+
+Compared are, beside the samples, variations of one of them (variations.py). Where outputs differ, the file is wrong.
+That they agree settles only what these inputs exercised: places.py judges each place where Python read a tensor's value
+while the module was traced (reads.py), where the exporter warned, and where lint of the source found something.
+A module is also run again on the same input, and as it was made: a file draws no numbers and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
+from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
+from truehalf.exporting.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Place, places_of, settle
+from truehalf.exporting.baked.reads import Read, reads
+from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, variations
+from truehalf.exporting.source_lint import lint_source
+from truehalf.exporting.source_lint.functions import is_own
+from truehalf.linting.finding import Finding
+from truehalf.models.as_made import copied, state
+from truehalf.models.calling import network_of
+from truehalf.models.sizes import other_axes
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.tensors import query_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+_SHOWN = 10  # places of a sentence
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A module, and the file that was traced from it.
+
+    Attributes:
+        module: as it is after the export.
+        made: a copy of it as it was before its first run; None where it cannot be copied.
+        traced: a copy of what was exported, before the export: with `prepare`, another module; None as above.
+        before: its state (as_made.state) then.
+        path: of the file.
+        spec: I/O spec.
+        example: the feed that was traced on.
+        pairs: (feed, what torch computes from it) of the samples.
+        caught: the exporter's warnings.
+        followed: whether the exporter follows values itself, and refuses where Python reads one (dynamo).
+        atol, rtol: of the comparison.
+    """
+
+    module: torch.nn.Module
+    made: torch.nn.Module | None
+    traced: torch.nn.Module | None
+    before: Mapping[str, Any]
+    path: Path
+    spec: Mapping[str, Any]
+    example: Arrays
+    pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
+    caught: Sequence[warnings.WarningMessage]
+    followed: bool
+    atol: float
+    rtol: float
+
+    def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
+        """What torch computes."""
+        return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
+
+
+def what_was_baked(subject: Subject) -> dict[str, Any]:
+    """Compare on further inputs, and judge the places where Python decided.
+
+    Returns:
+        inputs: what was compared beside the samples; skipped: inputs that prove nothing (torch fails, is not finite, or
+        differs from itself when the input is off by rounding), with the reason; open, settled, installed: sentences on
+        places, each with file and line; unread: why there is no source that lint could read.
+
+    Raises:
+        StageError: where outputs differ on one of the inputs, or torch's from call to call.
+    """
+    findings, unread = _findings(subject.module)
+    alike = [(feed, outputs) for feed, outputs in subject.pairs if not other_axes(feed, subject.example)]
+    base = min([subject.example, *(feed for feed, _ in alike)], key=lambda feed: len(next(iter(feed.values()))))
+    seen = [subject.example, *(feed for feed, _ in alike)]
+    own = _has_own_code(subject, findings) and not subject.followed
+    runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if own else []
+    found = places_of(subject.caught, findings, runs or [])
+    settle(found, runs, "", subject.followed)
+    searched = runs is None or any(place.state == OPEN for place in found.values())
+    tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
+    compared, skipped = _compared(subject, alike, base, tried, list(found.values()))
+    open_state = _changes_of_state(subject, [base, *compared.values()], findings)
+    if runs and searched:  # where the samples went one way, others may have gone the other
+        more = _read(subject, list(compared.values()))
+        runs = None if more is None else runs + more
+        found = places_of(subject.caught, findings, runs or [])
+    settle(found, runs, open_state, subject.followed)
+    said = {
+        state: [place.sentence for place in found.values() if place.state == state]
+        for state in (OPEN, SETTLED, INSTALLED)
+    }
+    if open_state and not any(open_state in sentence for sentence in said[OPEN]):
+        said[OPEN].append(open_state)
+    return {"inputs": list(compared), "skipped": skipped, **said, "unread": unread}
+
+
+def reason_of(found: Mapping[str, Any]) -> str:
+    """Why a trace is not verified, in a sentence; empty where nothing is open."""
+    places = found["open"]
+    if not places:
+        return ""
+    more = f"; and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return coded(
+        "trace-open",
+        f"the file keeps what Python decided while it was traced, and {len(found['inputs'])} further inputs do not "
+        f"settle that: {'; '.join(places[:_SHOWN])}{more}; docs/lint.md says what to write instead",
+    )
+
+
+@contextlib.contextmanager
+def explaining(subject: Subject) -> Iterator[None]:
+    """Where outputs differ on a sample, say where Python decided while the module was traced.
+
+    Raises:
+        StageError: what was raised within, with these places; or of a module whose outputs follow from earlier calls.
+    """
+    try:
+        yield
+    except StageError as error:
+        if error.code == "not-finite":
+            raise
+        findings, _ = _findings(subject.module)
+        _changes_of_state(subject, [feed for feed, _ in subject.pairs], findings)
+        said = _decided(list(places_of(subject.caught, findings, []).values()))
+        raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
+
+
+def check_repeats(
+    run: Callable[[], Mapping[str, np.ndarray]], spec: Mapping[str, Any], atol: float, rtol: float
+) -> None:
+    """Run a module twice on the same input.
+
+    Raises:
+        StageError: where the outputs differ.
+    """
+    once, again = run(), run()
+    if all_finite(once) and (said := Rule(spec, atol, rtol, largest_values([once])).difference(once, again)):
+        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+
+
+_RANDOM = (
+    "the module draws random numbers (dropout(training=True), torch.rand), or keeps something from call to call; a "
+    "file does neither: take it out of forward, or give it as an input"
+)
+
+
+def _findings(module: torch.nn.Module) -> tuple[list[Finding], str]:
+    """Of lint in the source; or why there is none."""
+    try:
+        return lint_source(network_of(module)), ""
+    except StageError as error:
+        return [], error.text
+    except RecursionError:
+        return [], "lint: the source nests too deeply to be followed"
+
+
+def _has_own_code(subject: Subject, findings: Sequence[Finding]) -> bool:
+    if any(_is_own(part) for part in subject.module.modules()):
+        return True
+    return any(place.own for place in places_of(subject.caught, findings, []).values())
+
+
+def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
+    """What Python reads on each feed in what was exported; None where that cannot be followed."""
+    runs = []
+    for feed in feeds:
+        module = (copied(subject.traced) if subject.traced is not None else None) or subject.module
+        try:
+            runs.append(reads(module, tensors_of(subject.spec, feed)))
+        except Exception:  # whatever the module raises, or torch.jit.trace
+            return None
+    return runs
+
+
+def _compared(
+    subject: Subject,
+    alike: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]],
+    base: Arrays,
+    tried: Sequence[tuple[str, dict[str, np.ndarray]]],
+    places: Sequence[Place],
+) -> tuple[dict[str, Arrays], list[str]]:
+    """The inputs on which the two agree, by what was changed; and what was skipped, with the reason.
+
+    Raises:
+        StageError: where they differ.
+    """
+    spec = subject.spec
+    if query_outputs(spec) and not spec.get("trained", True):
+        return {}, ["all: random weights keep arbitrary queries"]
+    session = Session(subject.path, log_severity_level=SILENT)
+    largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])
+    rule = Rule(spec, subject.atol, subject.rtol, largest)
+    compared: dict[str, Arrays] = {}
+    skipped = []
+    for said, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
+        try:
+            outputs = known if known is not None else _steady(subject, feed, rule)
+        except StageError as error:
+            if error.code == "module-varies":
+                raise
+            skipped.append(f"{said}: {error.text}")
+            continue
+        if not all_finite(outputs):
+            skipped.append(f"{said}: torch's outputs are not finite")
+            continue
+        try:
+            difference = rule.difference(outputs, session.run(feed))
+        except StageError as error:  # ONNX Runtime cannot run what torch runs
+            difference = error.text
+        if difference and _hangs_on_rounding(subject, feed, outputs, rule):
+            skipped.append(f"{said or 'a sample'}: torch differs from itself where the input is off by rounding")
+        elif difference:
+            raise StageError("outputs-differ", _differs(said, base, feed, difference, places))
+        elif said:
+            compared[said] = feed
+    return compared, skipped
+
+
+def _steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:
+    """What torch computes; twice, where it has drawn random numbers."""
+    import torch
+
+    def generators() -> tuple[Any, ...]:
+        drawn = np.random.get_state(legacy=False)["state"]
+        return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(drawn)
+
+    before = generators()
+    outputs = subject.run(feed)
+    if generators() != before and (said := rule.difference(outputs, subject.run(feed))):
+        raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
+    return outputs
+
+
+def _hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rule) -> bool:
+    """Whether torch itself computes other outputs from an input that is off by rounding."""
+    for seed in range(2):
+        other = disturbed(feed, np.random.default_rng(seed))
+        if rule.difference(outputs, subject.run(other)):
+            return True
+    return False
+
+
+def _differs(said: str, base: Arrays, feed: Arrays, difference: str, places: Sequence[Place]) -> str:
+    changed = [name for name in feed if not np.array_equal(feed[name], base[name])] if said else []
+    ranges = ", ".join(f"{name} from {feed[name].min():.4g} to {feed[name].max():.4g}" for name in changed)
+    where = f"on an input that is {said} ({ranges})" if said else "on a sample"
+    return (
+        f"torch and the traced file compute other outputs {where}: {difference}.{_decided(places)} Try the other "
+        "exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it"
+    )
+
+
+def _decided(places: Sequence[Place]) -> str:
+    """For a message: the places of the user's, or else of packages."""
+    named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
+    if not named:
+        return ""
+    return f" Python decided while it was traced: {'; '.join(named[:_SHOWN])}; docs/lint.md says what to write instead."
+
+
+def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
+    """Why it is open what the module keeps from call to call; empty where that changes nothing.
+
+    Raises:
+        StageError: where the module computes other outputs than one that was just made.
+    """
+    writes = any(finding.rule == WRITES for finding in findings)
+    if state(subject.module) == subject.before and not writes:
+        return ""
+    if subject.made is None:
+        said = "the module changes itself, and cannot be copied to be run as it was made"
+        return said if _own_attributes(subject.module, subject.before) else ""
+    known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
+    rule = Rule(subject.spec, subject.atol, subject.rtol, largest_values(known))
+    for feed in feeds:
+        used, fresh = subject.run(feed), subject.run(feed, copied(subject.made))
+        difference = rule.difference(fresh, used) if all_finite(fresh) else ""
+        if difference and not _hangs_on_rounding(subject, feed, used, rule):
+            raise StageError(
+                "module-varies", f"torch, run before on other inputs, and as it was made: {difference}; {_RANDOM}"
+            )
+    settled = state(subject.module)
+    subject.run(feeds[-1])
+    written = _own_attributes(subject.module, settled)
+    return f"every call writes to the module anew ({', '.join(written)})" if written else ""
+
+
+def _own_attributes(module: torch.nn.Module, before: Mapping[str, Any]) -> list[str]:
+    """Attributes that are others than before, of parts whose class is in a file of the user's."""
+    after = state(module)
+    own = {name for name, part in module.named_modules() if _is_own(part)}
+    changed = [name for name in after if after[name] != before.get(name) and name.rpartition(".")[0] in own]
+    return [name.removeprefix("network.").removeprefix(".") for name in changed]
+
+
+def _is_own(part: torch.nn.Module) -> bool:
+    file = getattr(sys.modules.get(type(part).__module__), "__file__", None)
+    return file is not None and is_own(file)

@@ -1,0 +1,132 @@
+"""Inputs that differ from those which were traced on, made of real samples within what the preprocessing can give.
+
+images              0 to 1, or 0 to 255, of a pixel, then mean and std as the I/O spec declares them
+other floats        from the least to the largest value that the samples have for this input
+integers            values that the samples have for this input; of pictures in uint8 as images
+booleans            both
+size of a picture   as it is
+
+Beyond these ranges nothing is tried: an input that cannot occur proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from truehalf.data.preprocessing import declared_by
+
+Arrays = Mapping[str, np.ndarray]
+_SEED = 20_260_000
+_LEVELS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.7, 0.85)
+
+# A share of the range at each value, 0 to 1, and a generator -> another share.
+_Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+def _shuffled(share: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(share.ravel()).reshape(share.shape)
+
+
+def _spot(share: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Least everywhere but in one value."""
+    spot = np.zeros_like(share)
+    spot.flat[rng.integers(0, max(1, share.size))] = 1.0
+    return spot
+
+
+# Of any model: pictures still, so that what a detector finds does not hang on rounding.
+NATURAL: dict[str, _Change] = {
+    "dim": lambda share, rng: share * 0.25,
+    "bright": lambda share, rng: 1 - (1 - share) * 0.25,
+    "inverted": lambda share, rng: 1 - share,
+    "of low contrast": lambda share, rng: 0.5 + (share - 0.5) * 0.1,
+    "noise": lambda share, rng: rng.random(share.shape),
+}
+# Of models whose code reads values of tensors: also the ends of the range, and many levels between.
+SEARCHING: dict[str, _Change] = {
+    "very dim": lambda share, rng: share * 0.05,
+    "half as bright": lambda share, rng: share * 0.5,
+    "very bright": lambda share, rng: 1 - (1 - share) * 0.05,
+    "shuffled": _shuffled,
+    "reversed": lambda share, rng: share[:, ::-1] if share.ndim > 1 else share[::-1],
+    "all least": lambda share, rng: np.zeros_like(share),
+    "all largest": lambda share, rng: np.ones_like(share),
+    "one value alone": _spot,
+    **{
+        f"all at {level:g} of the range": lambda share, rng, level=level: np.full_like(share, level)  # type: ignore[misc]
+        for level in _LEVELS
+    },
+}
+
+
+def variations(
+    spec: Mapping[str, Any], base: Arrays, seen: Sequence[Arrays], changes: Mapping[str, Callable[..., np.ndarray]]
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Feeds of the shapes and dtypes of `base`: what was changed, and the feed.
+
+    Args:
+        spec: I/O spec, of which the inputs are read.
+        base: a real feed.
+        seen: real feeds, for the ranges of inputs that are no pictures.
+        changes: NATURAL or SEARCHING.
+    """
+    entries = {entry["name"]: entry for entry in spec["inputs"]}
+    ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
+    free = [name for name, pair in ends.items() if pair is not None]
+    for number, (said, change) in enumerate(changes.items()):
+        groups = [free] + ([[name] for name in free] if len(free) > 1 else [])
+        for position, names in enumerate(groups):
+            rng = np.random.default_rng([_SEED, number, position])
+            feed = dict(base)
+            for name in names:
+                feed[name] = _changed(base[name], ends[name], [each[name] for each in seen], change, rng)
+            if any(not np.array_equal(feed[name], base[name]) for name in names):
+                yield (said if len(free) == 1 or not position else f"{said} ({names[0]} alone)"), feed
+
+
+def disturbed(feed: Arrays, rng: np.random.Generator, size: float = 1e-5) -> dict[str, np.ndarray]:
+    """The floats of a feed, each off by a share of itself of about `size`, as rounding in the first layers would be."""
+    return {
+        name: (array * (1 + size * rng.standard_normal(array.shape))).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in feed.items()
+    }
+
+
+def _ends(entry: Mapping[str, Any], base: np.ndarray, seen: Sequence[np.ndarray]) -> tuple[Any, Any] | None:
+    """The least and the largest value, arrays that broadcast against the input; None of what is left as it is."""
+    if entry.get("kind") == "picture_size" or base.size == 0 or base.dtype.kind not in "fiub":
+        return None
+    preprocessing = declared_by(entry) if entry.get("kind") == "images" else None
+    if preprocessing is not None and base.ndim == 4:
+        mean, std = (np.array(each, np.float64) for each in (preprocessing.mean, preprocessing.std))
+        shape = (1, 3, 1, 1) if preprocessing.layout == "NCHW" else (1, 1, 1, 3)
+        pair = [((end - mean) / std).reshape(shape) for end in preprocessing.range]
+        return np.minimum(*pair), np.maximum(*pair)
+    if base.dtype == bool:
+        return 0, 1
+    values = [each[np.isfinite(each)] if each.dtype.kind == "f" else each for each in (base, *seen)]
+    values = [each for each in values if each.size]
+    if not values:
+        return None
+    return min(each.min() for each in values), max(each.max() for each in values)
+
+
+def _changed(
+    base: np.ndarray, ends: Any, seen: Sequence[np.ndarray], change: Callable[..., np.ndarray], rng: np.random.Generator
+) -> np.ndarray:
+    least, largest = (np.asarray(end, np.float64) for end in ends)
+    width = np.where(largest > least, largest - least, 1.0)
+    share = np.clip((np.nan_to_num(base.astype(np.float64)) - least) / width, 0.0, 1.0)
+    values = least + np.clip(change(share, rng), 0.0, 1.0) * (largest - least)
+    if base.dtype.kind == "b":
+        return np.asarray(values >= 0.5)
+    if base.dtype.kind == "f" or np.ndim(ends[0]):  # pixels may have any value of their range
+        return np.asarray(np.rint(values) if base.dtype.kind in "iu" else values).astype(base.dtype)
+    known = np.unique(np.concatenate([np.ravel(each) for each in (base, *seen)]))
+    nearest = np.searchsorted(known, values).clip(0, len(known) - 1)
+    return np.asarray(known[nearest].astype(base.dtype))

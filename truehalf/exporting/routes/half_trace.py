@@ -1,0 +1,451 @@
+"""FP16 by tracing: the module in half precision, or under torch.autocast, as an ONNX file, slimmed.
+
+half        parameters and buffers in float16, inputs cast to float16 where they come in
+autocast    parameters and inputs in float32; torch's list for the device says which operations cast to float16
+
+The work is done on a deep copy. On CUDA where there is one, else on the CPU; where CUDA cannot, on the CPU, too, and
+the report says why. Nothing here judges the result: dynamo, which looks at shapes and types alone, writes files of
+modules that do not run in FP16, and what verifies the file has the last word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import linecache
+import re
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError, first_line
+from truehalf.config.schema import FP16_MAX, Method
+from truehalf.exporting.export import DynamicAxes, evaluation_mode, export
+from truehalf.exporting.routes.half_norms import settle_norms
+from truehalf.exporting.source_lint import lint_source
+from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
+from truehalf.exporting.source_lint.functions import shown_file
+from truehalf.files import destination
+from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, model_size_mb, save_model
+from truehalf.output_paths import check_outputs
+from truehalf.runtime.alone import CPU, alone_on
+from truehalf.slimming.slim import slim
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+    import torch
+
+    from truehalf.models.model import Model
+
+Arrays = Mapping[str, "np.ndarray"]
+_LISTED_NODES = 20
+_TYPES_DIFFER = re.compile(
+    r"(?:the|have) same (?:d?type|scalar type)|should be the same|expected scalar type|invalid dtype for bias|"
+    r"different (?:d?types|scalar types)|dtypes? (?:do|does) not match|[Dd]type mismatch"
+)
+_NO_KERNEL = re.compile(
+    r"\"?([\w:.]+)\"? not implemented for 'Half'|([\w:.]+): Low precision dtypes not supported|"
+    r"Could not run '([\w:.]+)'"
+)
+# What calls the module here is no place in the user's code.
+_OURS = ("truehalf.exporting.routes.half_trace", "truehalf.exporting.export", "truehalf.models.calling")
+_FP32_REASON = {
+    Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
+    Method.autocast.value: "float32 as traced: torch.autocast leaves it there",
+}
+
+
+def trace_in_fp16(
+    model: Model,
+    example: Arrays,
+    out_path: Path | str,
+    *,
+    method: str,
+    spec: Mapping[str, Any],
+    exporter: str,
+    opset: int,
+    dynamic_axes: DynamicAxes,
+    keep_io_types: bool | Collection[str] = True,
+    raise_opset: int | None = None,
+    skip_patterns: Sequence[str] = (),
+    repair: Sequence[str] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Trace a module in FP16 and slim what comes of it; the module is left as it was.
+
+    Args:
+        model: from truehalf.models.source.open_model, FP32 on the CPU.
+        example: real inputs to trace on, by name, with their batch axis.
+        out_path: of the slimmed ONNX file; replaced only when all went well.
+        method: "half" or "autocast".
+        spec: the I/O spec of the FP32 trace; names, order and shapes are those of the file.
+        exporter, opset, dynamic_axes: as of truehalf.exporting.export.export.
+        keep_io_types: float32 inputs and outputs that stay float32: all, none, or those named; the others become
+            float16.
+        raise_opset: raise what was traced to this opset; None: it stays.
+        skip_patterns, repair: as of truehalf.slimming.slim.slim.
+        input_shapes: by graph input, the shape at which arithmetic is counted; other varying sides count 1.
+
+    Returns:
+        A report and the row of each float node for decisions.json. The report: status ("done"), method, device ("cuda"
+        or "cpu"), exporter, fp32_nodes_total, fp32_nodes (the first 20), fp16_fraction (of float nodes),
+        fp16_arithmetic (of their operations; None where there are none), casts_to_fp16, casts_to_fp32, norms {folded,
+        widened} (truehalf/exporting/routes/half_norms.py), slim (its counts; its parity is not judged), warnings,
+        not_done, model (facts, size_mb).
+
+    Raises:
+        StageError: where the module does not run in FP16, with the place in its code and what to do; where there is no
+            module, where the exporter cannot do it, or where the file cannot be loaded.
+    """
+    if model.file is not None:
+        raise StageError(
+            "in-conflict",
+            f"precision.method: {method} traces a torch module, and this model is a file ({model.file.name}); "
+            "set precision.method=convert",
+        )
+    check_outputs({"out_path": out_path}, {})
+    out_path = destination(Path(out_path))
+    types = _border_types(spec, keep_io_types)
+    warnings = _constants(model.module) if method == Method.half.value else []
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".fp16") as folder:
+        traced = Path(folder) / "traced.onnx"
+        settings = {"exporter": exporter, "opset": opset, "dynamic_axes": dynamic_axes}
+        device, notes = _traced(model, example, traced, method, spec, types, settings)
+        try:
+            stamp = f"fp16 by truehalf, method {method} on {device}"
+            names, raised, norms = _described(traced, spec, types, stamp, raise_opset)
+            slimmed = _slimmed(traced, out_path, skip_patterns, repair)
+        except StageError as error:
+            said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error.text}", *notes])
+            raise StageError(error.code, f"{said}; set precision.method=convert") from error
+    rows, report = _counted(out_path, method, names, input_shapes)
+    return {
+        "status": "done",
+        "method": method,
+        "device": device,
+        "exporter": exporter,
+        **report,
+        "norms": norms,
+        "slim": slimmed,
+        "warnings": [*warnings, *notes, *raised, *_sizes_in_fp16(out_path)],
+        "not_done": [],
+    }, rows
+
+
+def _sizes_in_fp16(path: Path) -> list[str]:
+    """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
+    make it exact; verify holds the shapes of its samples against the FP32 model's.
+    """
+    from truehalf.verification.float16_shapes import float16_shape_arithmetic, named
+
+    nodes = float16_shape_arithmetic(load_model(path))
+    said = f"FP16 arithmetic decides a shape, an index or a trip count ({named(nodes)}), as the module computes it"
+    return (
+        [f"{said}; at other sizes than the samples' it may round; precision.method=convert keeps it FP32"]
+        if nodes
+        else []
+    )
+
+
+# --- tracing ----------------------------------------------------------------------------------------------------------
+
+
+def _border_types(spec: Mapping[str, Any], keep: bool | Collection[str]) -> dict[str, str]:
+    """The dtype of each input and output of the file, as numpy calls it."""
+    entries = {entry["name"]: entry["dtype"] for entry in [*spec["inputs"], *spec["outputs"]]}
+    if unknown := [name for name in (keep if not isinstance(keep, bool) else ()) if name not in entries]:
+        raise StageError(
+            "wrong-name",
+            f"precision.keep_io_types: the model has no input or output {', '.join(unknown)}; it has "
+            f"{', '.join(entries)}",
+        )
+    kept = set(entries if keep is True else () if keep is False else keep)
+    return {name: "float16" if dtype == "float32" and name not in kept else dtype for name, dtype in entries.items()}
+
+
+def _traced(
+    model: Model,
+    example: Arrays,
+    path: Path,
+    method: str,
+    spec: Mapping[str, Any],
+    types: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> tuple[str, list[str]]:
+    """Write the file; the device on which it was traced, and what is to be said about it."""
+    import torch
+
+    notes: list[str] = []
+    for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
+        try:
+            with alone_on(device) if device != CPU else contextlib.nullcontext():
+                return device, notes + _traced_on(device, model, example, path, method, spec, types, settings)
+        except StageError as error:
+            if device == "cpu":
+                raise
+            notes.append(f"tracing on CUDA failed, so the CPU did it: {error}")
+    raise AssertionError("the CPU is always tried")
+
+
+def _traced_on(
+    device: str,
+    model: Model,
+    example: Arrays,
+    path: Path,
+    method: str,
+    spec: Mapping[str, Any],
+    types: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> list[str]:
+    import numpy as np
+    import torch
+
+    names = [entry["name"] for entry in spec["inputs"]]
+    outputs = [entry["name"] for entry in spec["outputs"]]
+    with model.prepared():
+        module = _copied(model.module).to(device)
+        notes = _overflowing(module) if method == Method.half.value else []
+        if method == Method.half.value:
+            module.half()
+        inner = torch.float16 if method == Method.half.value else torch.float32
+        _cast_at_borders(module, inner, [types[name] for name in outputs])
+        inputs = [
+            torch.from_numpy(np.ascontiguousarray(example[name])).to(device, getattr(torch, types[name]))
+            for name in names
+        ]
+        try:
+            with _computing(method, device):
+                export(module, inputs, path, input_names=names, output_names=outputs, **settings)
+        except StageError as error:
+            raise StageError(
+                "half-trace-fails", _explained(error.__cause__ or error, error.text, method, device)
+            ) from error
+        if settings["exporter"] == "dynamo" and (fault := _fault_of_a_run(module, inputs, method, device)):
+            notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16 itself: {fault}")
+    return notes
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # of attributes of the user's, such as tensors with a history
+        raise StageError(
+            "half-trace-fails",
+            f"fp16: the module cannot be copied ({first_line(error)}), and it is not changed in place; give "
+            "its tensors as parameters, buffers or detached, or set precision.method=convert",
+        ) from error
+
+
+@contextlib.contextmanager
+def _computing(method: str, device: str) -> Iterator[None]:
+    """Under autocast where it is asked for; weights are cast at each use, as a cached cast is no part of the graph."""
+    import torch
+
+    if method == Method.half.value:
+        yield
+        return
+    with torch.autocast(device, torch.float16, cache_enabled=False):
+        yield
+
+
+def _cast_at_borders(module: torch.nn.Module, inner: torch.dtype, outer: Sequence[str]) -> None:
+    """Inputs to `inner` before anything else, outputs to what the file shall have after everything else.
+
+    By hooks: a module around this one would change the names of all nodes.
+    """
+    import torch
+
+    ours = (torch.float16, torch.bfloat16, torch.float32)
+
+    def on_the_way_in(_: torch.nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(arg.to(inner) if isinstance(arg, torch.Tensor) and arg.dtype in ours else arg for arg in args)
+
+    def on_the_way_out(_: torch.nn.Module, args: tuple[Any, ...], returned: Any) -> Any:
+        values = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+        cast = tuple(
+            value.to(getattr(torch, dtype)) if value.dtype in ours else value
+            for value, dtype in zip(values, outer, strict=True)
+        )
+        return cast[0] if isinstance(returned, torch.Tensor) else cast
+
+    module.register_forward_pre_hook(on_the_way_in, prepend=True)
+    module.register_forward_hook(on_the_way_out)
+
+
+def _fault_of_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], method: str, device: str) -> str | None:
+    """Why the module itself does not run as it was traced; None where it does."""
+    import torch
+
+    try:
+        with evaluation_mode(module), torch.no_grad(), _computing(method, device):
+            module(*inputs)
+    except Exception as error:  # what the module's code and torch's kernels raise
+        return _explained(error, str(error), method, device)
+    return None
+
+
+# --- what is said about it --------------------------------------------------------------------------------------------
+
+
+def _constants(module: torch.nn.Module) -> list[str]:
+    """Constants with a type of their own in the module's source (docs/lint.md#py-dtype-constant)."""
+    try:
+        findings = [finding for finding in lint_source(module) if finding.rule == DTYPE_CONSTANT]
+    except StageError:  # its source is not to be had
+        return []
+    return [f"{finding.file}:{finding.line}: {finding.message}; write {finding.remedy}" for finding in findings]
+
+
+def _overflowing(module: torch.nn.Module) -> list[str]:
+    """Parameters and buffers that half() makes infinite."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    found = [
+        name
+        for name, tensor in named
+        if tensor.is_floating_point() and tensor.numel() and bool((tensor.abs() > FP16_MAX).any())
+    ]
+    if not found:
+        return []
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return [f"half() makes values beyond {FP16_MAX:g} infinite in {', '.join(found[:3])}{more}"]
+
+
+def _explained(error: BaseException, said: str, method: str, device: str) -> str:
+    """What failed, where in the module's code, and what to do."""
+    message = first_line(error)
+    place = _place(error)
+    others = "autocast or convert" if method == Method.half.value else "convert"
+    if kernel := _NO_KERNEL.search(message):
+        operation = next(name for name in kernel.groups() if name)
+        machine = "; a machine with CUDA may have it" if device == "cpu" else ""
+        what = f"torch has no FP16 {operation} on {device.upper()} ({message}){machine}"
+        return f"precision.method={method}: {place}{what}; set precision.method={others}"
+    if _TYPES_DIFFER.search(message):
+        remedy = "give tensors that are made there the type of their partner (dtype=x.dtype), or set precision.method="
+        return f"precision.method={method}: {place}types differ: {message}; {remedy}{others}"
+    if place:
+        return f"precision.method={method} on {device.upper()}: {place}{message}; set precision.method={others}"
+    return f"precision.method={method} on {device.upper()}: {said}; or set precision.method={others}"
+
+
+def _place(error: BaseException) -> str:
+    """`file:line: code: ` of the innermost frame in the module's code; empty where there is none."""
+    found: tuple[FrameType, int] | None = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in ("torch", "onnx", "onnxscript", "onnx_ir", "contextlib") and name not in _OURS:
+            found = frame, line
+    if found is None:
+        return ""
+    frame, line = found
+    file = frame.f_code.co_filename
+    code = linecache.getline(file, line, frame.f_globals).strip()
+    return f"{shown_file(file)}:{line}: {code + ': ' if code else ''}"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _described(
+    path: Path, spec: Mapping[str, Any], types: Mapping[str, str], stamp: str, opset: int | None
+) -> tuple[set[str], list[str], dict[str, int]]:
+    """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it, and
+    how many norms were settled.
+    """
+    import onnx_ir as ir
+
+    from truehalf.ir.opset import to_opset
+
+    model, notes = to_opset(load_model(path), opset)
+    norms = settle_norms(model)
+    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
+        expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
+        got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
+        if expected != got:
+            raise StageError(
+                "half-trace-fails",
+                f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
+                "set precision.method=convert",
+            )
+        for value, entry in zip(values, spec[kind], strict=True):
+            value.shape = ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in entry["shape"]])
+    described = {
+        key: [entry | {"dtype": types[entry["name"]]} for entry in value] if key in ("inputs", "outputs") else value
+        for key, value in spec.items()
+    }
+    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), PRECISION_KEY: stamp})
+    save_model(model, path)
+    return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
+
+
+def _slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:
+    """slim's report, less the facts, which are taken of the file."""
+    report = slim(traced, out, skip_patterns=skip_patterns, repair=repair)
+    keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
+    reason = "float16 outputs are not compared as float32 ones are; verify holds the file against the FP32 model"
+    return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}
+
+
+def _counted(
+    path: Path, method: str, traced: Collection[str], input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each float node of the file, and what the report says of them."""
+    import onnx_ir as ir
+
+    from truehalf.ir.arithmetic import flops
+    from truehalf.ir.facts import all_nodes, model_facts
+    from truehalf.ir.sizes import concrete_shapes
+
+    model = load_model(path)
+    shapes = concrete_shapes(model, input_shapes)
+    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+    rows: list[dict[str, Any]] = []
+    casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
+    arithmetic = {"fp16": 0.0, "fp32": 0.0}
+    for node in all_nodes(model):
+        if node.op_type == "Cast" and node.inputs[0] is not None:
+            casts[node.inputs[0].dtype, node.outputs[0].dtype] += 1
+        types = [output.dtype for output in node.outputs if output.name and output.dtype in floats]
+        if not types or node.op_type in ("Cast", "Constant"):
+            continue
+        precision = "fp16" if set(types) == {ir.DataType.FLOAT16} else "fp32"
+        arithmetic[precision] += flops(node, shapes)
+        rows.append(_row(node, method, precision, node.name in traced))
+    total = sum(arithmetic.values())
+    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
+    facts = model_facts(model) | {"size_mb": model_size_mb(path)}
+    return rows, {
+        "fp32_nodes_total": len(in_fp32),
+        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
+        "fp16_fraction": facts["fp16_fraction"],
+        "fp16_arithmetic": arithmetic["fp16"] / total if total else None,
+        "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
+        "casts_to_fp32": casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
+        "model": facts,
+    }
+
+
+def _row(node: ir.Node, method: str, precision: str, traced: bool) -> dict[str, Any]:
+    """One entry of decisions.json, with the keys that truehalf.conversion.report.row gives."""
+    name = node.name or ""
+    return {
+        "node": name,
+        "op": node.op_type,
+        "scope": ".".join(part for part in name.split("/")[:-1] if part),
+        "precision": precision,
+        "rule": method,
+        **dict.fromkeys(("value", "threshold", "tensor", "sample")),
+        "reason": _reason(method, precision, traced),
+    }
+
+
+def _reason(method: str, precision: str, traced: bool) -> str:
+    if not traced:
+        return f"{'float16' if precision == 'fp16' else 'float32'} as slim made it (onnxslim, or a repair)"
+    return "float16 as traced" if precision == "fp16" else _FP32_REASON[method]

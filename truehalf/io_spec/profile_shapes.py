@@ -1,0 +1,108 @@
+"""Optimization profiles as the I/O spec completes them.
+
+null as a side                   the side that the model fixes
+an input that is left out        its varying sides, where other inputs of the profile have sides of the same names
+null for all profiles            one for the model's own inputs: 1 to 8 samples, other sides as they were traced
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stages.io import StageError
+from truehalf.config.schema import ProfileShapes
+
+KINDS = ("min", "opt", "max")
+Profile = dict[str, dict[str, list[int]]]
+SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and nobody says how
+
+
+def completed(
+    profiles: Sequence[Mapping[str, ProfileShapes]] | None, inputs: Sequence[Mapping[str, Any]]
+) -> list[Profile]:
+    """The profiles of a configuration as numbers.
+
+    Args:
+        profiles: of the configuration; None: one that is made for the inputs.
+        inputs: `inputs` of the model's I/O spec.
+
+    Returns:
+        [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
+
+    Raises:
+        StageError: where null stands for a side that varies, or a profile names an input that there is not.
+    """
+    if profiles is None:
+        return [_made_for(inputs)]
+    return [_completed(profile, inputs, f"engine.profiles[{number}]") for number, profile in enumerate(profiles)]
+
+
+def _made_for(inputs: Sequence[Mapping[str, Any]]) -> Profile:
+    """A profile in which the number of samples alone varies, if the model lets it."""
+    found: Profile = {}
+    samples = inputs[0]["shape"][0] if inputs and inputs[0]["shape"] else None
+    for entry in inputs:
+        name, sides, traced = entry["name"], entry["shape"], traced_shape(entry)
+        found[name] = {
+            kind: [
+                number if isinstance(side, str) and (axis == 0 or side == samples) else known
+                for axis, (side, known) in enumerate(zip(sides, traced, strict=True))
+            ]
+            for kind, number in SAMPLES.items()
+        }
+    return found
+
+
+def traced_shape(entry: Mapping[str, Any]) -> list[int]:
+    """The shape of an input of an I/O spec as it was traced, 1 on the axis of samples where that varies."""
+    sides = entry["shape"]
+    height, width = entry.get("size") or (None, None)
+    picture = [3, height, width] if entry.get("layout") != "NHWC" else [height, width, 3]
+    known = entry.get("traced") or (
+        [None, *picture] if entry.get("kind") == "images" and len(sides) == 4 else [None] * len(sides)
+    )
+    return [side if isinstance(side, int) else known[axis] or 1 for axis, side in enumerate(sides)]
+
+
+def _completed(profile: Mapping[str, ProfileShapes], inputs: Sequence[Mapping[str, Any]], where: str) -> Profile:
+    sides_of = {entry["name"]: entry["shape"] for entry in inputs}
+    found: Profile = {}
+    if unknown := [name for name in profile if name not in sides_of]:
+        raise StageError(
+            "wrong-name", f"{where}: the model has no input {', '.join(unknown)}; it has {', '.join(sides_of)}"
+        )
+    for name, shapes in profile.items():
+        given = {kind: getattr(shapes, kind) for kind in KINDS}
+        found[name] = {
+            kind: _numbers(numbers, sides_of.get(name), f"{where}.{name}") for kind, numbers in given.items()
+        }
+    named = _sides_by_name(found, sides_of)
+    for name, sides in sides_of.items():
+        symbols = [side for side in sides if isinstance(side, str)]
+        if name not in found and symbols and all(symbol in named for symbol in symbols):
+            found[name] = {
+                kind: [named[side][kind] if isinstance(side, str) else side for side in sides] for kind in KINDS
+            }
+    return found
+
+
+def _numbers(given: Sequence[int | None], sides: Sequence[int | str] | None, where: str) -> list[int]:
+    numbers = []
+    for axis, number in enumerate(given):
+        side = sides[axis] if sides is not None and axis < len(sides) else None
+        if number is None and not isinstance(side, int):
+            raise StageError(
+                "needs-value", f"{where}: axis {axis} varies ({side or 'not known'}); expected a number, got null"
+            )
+        numbers.append(int(side) if number is None else number)  # type: ignore[arg-type]
+    return numbers
+
+
+def _sides_by_name(found: Profile, sides_of: Mapping[str, Sequence[int | str]]) -> dict[str, dict[str, int]]:
+    named: dict[str, dict[str, int]] = {}
+    for name, shapes in found.items():
+        for axis, side in enumerate(sides_of.get(name, ())):
+            if isinstance(side, str) and axis < len(shapes["opt"]):
+                named.setdefault(side, {kind: shapes[kind][axis] for kind in KINDS})
+    return named

@@ -1,0 +1,93 @@
+"""Functions of a file become the nodes that they stand for, so that whoever looks at nodes sees all of them.
+
+    call "head" of Block, which holds "slice"    ->    "head/slice"
+
+Innermost functions first, so that a node's name tells all the calls that lead to it. Functions that nobody calls are
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from truehalf.ir.facts import all_nodes
+
+_CALL = "truehalf.call"  # of the call that a node is being inlined from
+_OWN = "truehalf.name"  # that a node has in its function
+
+
+def inline_functions(model: ir.Model, kept: Collection[str] = ()) -> None:
+    """Inline the functions of a model, in place, those left out that are `kept`, as Op or domain::Op.
+
+    A function with a version of ONNX's operators of its own is read as if it had the model's (`other_versions`).
+
+    Raises:
+        PassError, RuntimeError, ValueError: what cannot be inlined; the model may then be half done.
+    """
+    for function in model.functions.values():
+        for domain, version in model.graph.opset_imports.items():
+            if domain in function.opset_imports:
+                function.opset_imports[domain] = version
+    while ready := _leaves(model, kept):
+        for node in [node for node in _nodes(model) if node.op_identifier() in ready]:
+            node.metadata_props[_CALL] = _name(node)
+        for key in ready:
+            for node in model.functions[key].all_nodes():
+                node.meta[_OWN] = _name(node)
+        InlinePass(criteria=lambda function: function.identifier() in ready)(model)
+        for node in _nodes(model):
+            call = node.metadata_props.pop(_CALL, None)
+            if call is not None and _OWN in node.meta:
+                node.name = f"{call}/{node.meta[_OWN].lstrip('/')}"
+        for key in sorted(ready):
+            model.functions.pop(key, None)  # of calls that are never made
+    left = sorted(name for domain, name, *_ in model.functions if not _is_kept(domain, name, kept))
+    if left:
+        raise ValueError(f"{', '.join(left)}: functions that call each other")
+
+
+def other_versions(model: ir.Model) -> list[str]:
+    """Operators that mean something else in a function than in the graph, because their versions differ."""
+    found = set[str]()
+    for function in model.functions.values():
+        for node in function.all_nodes():
+            own, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
+            if own is None or outer is None or own == outer:
+                continue
+            versions = {_since(node, own), _since(node, outer)}
+            if len(versions) > 1:
+                found.add(f"{node.op_type} of opset {own} in {function.name}, where the graph has opset {outer}")
+    return sorted(found)
+
+
+def _since(node: ir.Node, version: int) -> int:
+    try:
+        return int(onnx.defs.get_schema(node.op_type, version, node.domain).since_version)
+    except onnx.defs.SchemaError:  # an operator that ONNX does not have
+        return 0
+
+
+def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier]:
+    """Functions that call none, those left out that are kept."""
+    wanted = {key for key in model.functions if not _is_kept(key[0], key[1], kept)}
+    return {
+        key for key in wanted if not any(node.op_identifier() in wanted for node in model.functions[key].all_nodes())
+    }
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    yield from all_nodes(model)
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _name(node: ir.Node) -> str:
+    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
+
+
+def _is_kept(domain: str, name: str, kept: Collection[str]) -> bool:
+    return name in kept or f"{domain}::{name}" in kept

@@ -1,0 +1,308 @@
+"""ONNX files: read with every fault named, written whole or not at all.
+
+External data is never read from outside the model's folder. Weights beyond 1 GB are written to <name>.data one after
+the other, so that a model larger than memory passes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from stages.io import StageError, explain, first_line
+from truehalf.files import destination, written_whole
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+_EXTERNAL_DATA_FROM = 1_000_000_000  # bytes of weights; protobuf messages end at 2 GiB and are built in memory
+_INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
+_ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
+SPEC_KEY = "truehalf.io_spec"  # of the I/O spec in metadata_props
+PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
+_SOURCE = "truehalf.source"  # key of ir.Model.meta
+
+
+def load_model(path: Path | str) -> ir.Model:
+    """Load an ONNX file; external data stays on disk until it is read.
+
+    Raises:
+        StageError: when the file is missing, truncated or no ONNX model, or when the external data of a tensor is
+            missing, shorter than the tensor, or outside the model's folder (nothing outside it is read).
+    """
+    return adopt_proto(read_proto(path), path)
+
+
+def read_proto(path: Path | str) -> onnx.ModelProto:
+    """The content of an ONNX file without its external data.
+
+    Raises:
+        StageError: when the file is missing, truncated or no ONNX model.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    path = Path(path)
+    if not path.is_file():
+        if path.is_dir():
+            raise StageError("wrong-file", f"{path}: a folder; expected an ONNX model")
+        raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
+    try:
+        return onnx.load(path, load_external_data=False)
+    except OSError as error:
+        raise StageError(
+            "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
+        ) from error
+    except (DecodeError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise _no_model(path, error) from error
+
+
+def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
+    """A proto as a model whose external data lies beside `path`.
+
+    Raises:
+        StageError: as `load_model`.
+    """
+    import onnx_ir as ir
+
+    path = Path(path).absolute()
+    for name in (name for graph in (proto.graph, *proto.functions) for name in _sparse(graph)):
+        raise StageError(
+            "not-supported",
+            f"{path}: tensor {name!r} is sparse, which is not read; expected a dense one: store it so",
+        )
+    try:
+        model = ir.from_proto(proto)
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        raise _no_model(path, error) from error
+    if not len(model.graph) and not model.graph.outputs:
+        raise StageError(
+            "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({path.stat().st_size} bytes)"
+        )
+    if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
+        model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
+    files: dict[str, int] = {}
+    for tensor in _tensors(model):
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor.base_dir = path.parent
+            _check_external(tensor, path, files)
+    model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
+    return model
+
+
+def save_model(model: ir.Model, path: Path | str) -> None:
+    """Write an ONNX file whole (truehalf.files), checked fully before it appears.
+
+    Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
+    file. The file that the model was loaded from may be written over.
+
+    Raises:
+        StageError: when the checker refuses the model, when the files cannot be written, or when <name>.data holds the
+            weights of another model, the one that was loaded. The files that were there are then untouched.
+    """
+    import onnx
+    from google.protobuf.message import EncodeError
+
+    path = Path(path)
+    try:
+        with written_whole(path) as building:
+            _write_model(model, building)
+            onnx.checker.check_model(str(building), full_check=True)
+            for file in building.parent.iterdir():
+                _refuse_to_replace_source(model, path, destination(path).with_name(file.name))
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise StageError("model-invalid", f"the checker of onnx refuses the model for {path.name}: {error}") from error
+    except EncodeError as error:
+        raise StageError(
+            "too-large", f"{path}: the model without its weights is beyond 2 GiB, where protobuf ends"
+        ) from error
+    except OSError as error:
+        raise StageError("file-unwritable", f"{path}: {explain(error)}") from error
+
+
+def source_weights(model: ir.Model) -> list[str]:
+    """The paths of the files that a loaded model keeps tensors in, beside its own; sorted."""
+    _, files = model.meta.get(_SOURCE, (None, frozenset()))
+    return sorted(files)
+
+
+def external_files(model: ir.Model) -> list[str]:
+    """The files of external data that a model names, as it names them, sorted."""
+    import onnx_ir as ir
+
+    return sorted({str(tensor.location) for tensor in _tensors(model) if isinstance(tensor, ir.ExternalTensor)})
+
+
+def model_size_mb(path: Path | str) -> float:
+    """Size of a model file with its <name>.data, where it has one, in 10^6 bytes."""
+    path = Path(path)
+    files, data = [path], path.with_name(f"{path.name}.data")
+    if data.exists() and data.name in external_files(load_model(path)):
+        files.append(data)
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def _no_model(path: Path, error: BaseException) -> StageError:
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    reason = first_line(error)
+    return StageError(
+        "file-unreadable",
+        f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
+        f"({path.stat().st_size} bytes): {reason}",
+    )
+
+
+def _sparse(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    """Names of the sparse tensors of a graph or function, and of the graphs in it. onnx_ir leaves out initializers."""
+    yield from (tensor.values.name for tensor in getattr(graph, "sparse_initializer", ()))
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+                yield next(iter(node.output), node.name)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _sparse(inner)
+
+
+def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]) -> None:
+    """Refuse a tensor whose external data is not there; `files` holds the sizes of the files that were looked at."""
+    named = f"{path}: external data file {str(tensor.location)!r} of tensor {tensor.name!r}"
+    if tensor.path not in files:
+        location, folder = Path(os.path.normpath(tensor.location)), path.parent.resolve()
+        file = Path(tensor.path).resolve()
+        if location.is_absolute() or ".." in location.parts or not file.is_relative_to(folder):
+            raise StageError(
+                "unsafe-data",
+                f"{named} lies outside the model's folder: expected a file in {folder}. It was not read; "
+                "if you trust it, copy it there and name it by its file name",
+            )
+        if not file.is_file():
+            raise StageError("file-missing", f"{named} is missing; expected it beside the model: copy it there, too")
+        if file.stat().st_nlink > 1:
+            raise StageError(
+                "unsafe-data", f"{named} has several hard links, which readers of ONNX refuse: replace it by a copy"
+            )
+        files[tensor.path] = file.stat().st_size
+    start, stop = tensor.offset or 0, (tensor.offset or 0) + tensor.nbytes
+    if tensor.length not in (None, 0, tensor.nbytes):
+        raise StageError(
+            "file-unreadable",
+            f"{named}: expected {tensor.nbytes} bytes, by type and shape, got a length of {tensor.length}",
+        )
+    if not 0 <= start <= stop <= files[tensor.path]:
+        raise StageError(
+            "file-unreadable",
+            f"{named} is too short: expected bytes {start} to {stop}, got {files[tensor.path]}; copy it again",
+        )
+
+
+def _refuse_to_replace_source(model: ir.Model, path: Path, file: Path) -> None:
+    """The file that a model was loaded from is written over as a whole, or not at all."""
+    source, weights = model.meta.get(_SOURCE, (None, frozenset()))
+    if source is None or os.path.realpath(path) == os.path.realpath(source):
+        return
+    if os.path.realpath(file) in {*weights, os.path.realpath(source)}:
+        raise StageError(
+            "would-overwrite", f"{file} is {source} or holds its weights; choose another name than {path.name}"
+        )
+
+
+def _write_model(model: ir.Model, path: Path) -> None:
+    """Write a model whose tensors may lie anywhere; the model stays as it is."""
+    import onnx
+    import onnx_ir as ir
+
+    values = {value: value.const_value for graph in model.graphs() for value in graph.initializers.values()}
+    tensors = {value: tensor for value, tensor in values.items() if tensor is not None}
+    outside = sum(tensor.nbytes for tensor in tensors.values()) > _EXTERNAL_DATA_FROM
+    try:
+        if outside:
+            with path.with_name(f"{path.name}.data").open("wb") as file:
+                for value, tensor in tensors.items():
+                    if tensor.dtype != ir.DataType.STRING and tensor.nbytes >= _INSIDE_BELOW:
+                        value.const_value = _write_weight(value, tensor, file, f"{path.name}.data")
+        for value, tensor in tensors.items():
+            if value.const_value is tensor and isinstance(tensor, ir.ExternalTensor):
+                value.const_value = _inside(tensor)
+        with _attributes_inside(model):
+            onnx.save(ir.to_proto(model), path)
+    finally:
+        for value, tensor in tensors.items():
+            value.const_value = tensor
+
+
+def _write_weight(value: ir.Value, tensor: ir.TensorProtocol, file: BinaryIO, location: str) -> ir.ExternalTensor:
+    import onnx_ir as ir
+
+    if tensor.nbytes >= _ALIGN_FROM:
+        file.seek(-file.tell() % _PAGE, os.SEEK_CUR)
+    offset = file.tell()
+    if isinstance(tensor, (ir.ExternalTensor, ir.LazyTensor)):  # these write themselves in parts
+        tensor.tofile(file)
+    else:
+        file.write(tensor.tobytes())
+    assert file.tell() - offset == tensor.nbytes
+    dtype, shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
+    return ir.ExternalTensor(location, offset, tensor.nbytes, dtype, shape=shape, name=value.name or "")
+
+
+def _inside(tensor: ir.ExternalTensor) -> ir.LazyTensor:
+    """The tensor as one that is stored in the model file."""
+    import onnx_ir as ir
+
+    return ir.LazyTensor(lambda: tensor, tensor.dtype, tensor.shape, name=tensor.name)
+
+
+@contextlib.contextmanager
+def _attributes_inside(model: ir.Model) -> Iterator[None]:
+    """External data of attributes stored in the model file: only initializers go to <name>.data."""
+    import onnx_ir as ir
+
+    replaced: list[tuple[ir.Node, ir.Attr]] = []
+    for node in _nodes(model):
+        for attribute in list(node.attributes.values()):
+            tensors = _attribute_tensors(attribute)
+            if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
+                stored = [_inside(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor for tensor in tensors]
+                alone = attribute.type == ir.AttributeType.TENSOR
+                replaced.append((node, attribute))
+                node.attributes[attribute.name] = (
+                    ir.AttrTensor(attribute.name, stored[0]) if alone else ir.AttrTensors(attribute.name, stored)
+                )
+    try:
+        yield
+    finally:
+        for node, attribute in replaced:
+            node.attributes[attribute.name] = attribute
+
+
+def _nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Nodes of the graph, of its subgraphs, and of functions."""
+    import onnx_ir as ir
+
+    for graph in [model.graph, *(function.graph for function in model.functions.values())]:
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def _attribute_tensors(attribute: ir.Attr) -> list[ir.TensorProtocol]:
+    import onnx_ir as ir
+
+    if attribute.is_ref():
+        return []
+    if attribute.type == ir.AttributeType.TENSOR:
+        return [attribute.as_tensor()]
+    return list(attribute.as_tensors()) if attribute.type == ir.AttributeType.TENSORS else []
+
+
+def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every tensor of a model: initializers and attributes, in subgraphs and functions, too."""
+    roots = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in [graph for root in roots for graph in (root, *root.subgraphs())]:
+        yield from (value.const_value for value in graph.initializers.values() if value.const_value is not None)
+    for node in _nodes(model):
+        for attribute in node.attributes.values():
+            yield from _attribute_tensors(attribute)

@@ -1,0 +1,196 @@
+"""The opset that FP16 needs, or a later one that is asked for.
+
+    target None, opset >= 7   ->  as it is
+    target None, opset <  7   ->  7    (Cast names its type, shapes broadcast by attribute, no runtime has FP16 kernels)
+    target > opset            ->  target
+    target < opset            ->  as it is, with a note: operators cannot be taken back in general
+
+onnx.version_converter does the work on a model without its weights, which come back afterwards. What it cannot do is
+done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
+Constants of old become initializers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from stages.io import StageError, first_line
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.normalize import infer_types, light_proto, names_apart, rename
+
+_FP16_FROM = 7
+_NUMBERED_CASTS = 6  # Cast names its type by number from here on
+_CONSTANTS_OF_ANY_TYPE = 9
+_WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
+
+# Until which opset an operator is restated here; meanwhile it stands in a domain that onnx leaves alone.
+_LOGIC, _RECURRENT = ("And", "Or", "Xor", "Equal", "Greater", "Less"), ("RNN", "GRU", "LSTM")
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_LOGIC + _RECURRENT, 6)
+_HELD = "held"
+
+
+def to_opset(model: ir.Model, target: int | None = None) -> tuple[ir.Model, list[str]]:
+    """A model at an opset in which FP16 can be stated.
+
+    Args:
+        model: may be changed; its weights are not read. Below IR version 4, where all weights stand among the inputs,
+            too, it leaves with version 4 and without them there, whatever its opset.
+        target: opset of the operators of ONNX's own domain; None: raised only below 7.
+
+    Returns:
+        The model, and notes on what was done and what was not. Names of inputs, outputs, nodes and tensors stay.
+
+    Raises:
+        StageError: when the target is unknown to the installed onnx, or an operator cannot be converted.
+    """
+    list_weights_apart(model)
+    source = model.graph.opset_imports.get("")
+    if source is None or (target is None and source >= _FP16_FROM) or source == target:
+        return model, []
+    target = target or _FP16_FROM
+    latest = onnx.defs.onnx_opset_version()
+    if target > latest:
+        raise StageError(
+            "wrong-opset", f"opset {target}: expected at most {latest}, the latest that the installed onnx knows"
+        )
+    if target < source:
+        return model, [f"opset {source} is kept: the target {target} lies below it, and models are only raised"]
+    try:
+        raised = _raised(model, source, min(target, _FP16_FROM)) if source < _FP16_FROM else model
+        raised = _raised(raised, _FP16_FROM, target) if target > _FP16_FROM else raised
+        return raised, [f"opset raised from {source} to {target}"]
+    except (RuntimeError, ValueError) as error:
+        if target == _FP16_FROM and source >= _NUMBERED_CASTS:
+            return model, [f"opset {source} is kept: {_reason(error)}"]
+        raise StageError(
+            "wrong-opset",
+            f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
+            "Export it anew at a later opset",
+        ) from error
+
+
+def list_weights_apart(model: ir.Model) -> None:
+    """Until IR version 3 every weight was listed among the inputs as well; nobody means it as an input."""
+    if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
+        for graph in model.graphs():
+            inputs = [value for value in graph.inputs if value.const_value is None]
+            graph.inputs.clear()
+            graph.inputs.extend(inputs)
+        model.ir_version = _WEIGHTS_AMONG_INPUTS_UNTIL + 1
+
+
+def _raised(model: ir.Model, source: int, target: int) -> ir.Model:
+    if model.functions:
+        InlinePass()(model)
+    held = [node for node in all_nodes(model) if node.domain == "" and source <= _RESTATED_UNTIL.get(node.op_type, 0)]
+    _type_casts([node for node in held if node.op_type == "Cast"], model)
+    for node in held:
+        node.domain = _HELD
+    with names_apart(model) as originals:
+        try:
+            proto = light_proto(model)
+        finally:
+            for node in held:
+                node.domain = ""
+        if held:
+            proto.opset_import.add(domain=_HELD, version=1)
+        raised = ir.from_proto(onnx.version_converter.convert_version(proto, target))
+        for node in all_nodes(raised):
+            if node.domain == _HELD:
+                node.domain = ""
+                _restate(node)
+        raised.graph.opset_imports.pop(_HELD, None)
+        _restore_weights(model, raised)
+        _restore_metadata(model, raised)
+        rename(raised, {value: originals[value.name] for value in _values(raised) if value.name in originals})
+    if target < _CONSTANTS_OF_ANY_TYPE:
+        _lift_constants(raised)
+    raised.meta.update(model.meta)
+    return raised
+
+
+def _type_casts(casts: list[ir.Node], model: ir.Model) -> None:
+    """Cast had no inference of types when it named them, and the rules for broadcasting want shapes."""
+    waiting, before = casts, len(casts) + 1
+    while waiting and len(waiting) < before:
+        infer_types(model)
+        for cast in waiting:
+            source, result = cast.inputs[0], cast.outputs[0]
+            if source is not None and source.shape is not None:
+                result.type, result.shape = ir.TensorType(_named_type(cast)), source.shape
+        waiting, before = [cast for cast in waiting if cast.outputs[0].shape is None], len(waiting)
+
+
+def _named_type(cast: ir.Node) -> ir.DataType:
+    return ir.DataType[cast.attributes["to"].as_string().upper()]
+
+
+def _restate(node: ir.Node) -> None:
+    """An operator in the words of opset 7."""
+    if node.op_type == "Cast":
+        node.attributes["to"] = ir.AttrInt64("to", _named_type(node).value)
+    elif node.op_type == "Pad":
+        node.attributes["pads"] = ir.AttrInt64s("pads", node.attributes.pop("paddings").as_ints())
+    elif node.op_type in _RECURRENT:
+        node.attributes.pop("output_sequence", None)  # which outputs are there says as much
+    elif "axis" in node.attributes:
+        raise ValueError(f"{node.op_type} that broadcasts along an axis")
+    else:
+        node.attributes.pop("broadcast", None)
+
+
+def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
+    """Put back by name what was only mentioned; sibling bodies may share names, so they are apart by now."""
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    tensors = {value.name: value.const_value for value in values}
+    constants = {node.outputs[0].name: node.attributes for node in all_nodes(model) if node.op_type == "Constant"}
+    for graph in raised.graphs():
+        for value in graph.initializers.values():
+            value.const_value = tensors.get(value.name, value.const_value)
+    for node in all_nodes(raised):
+        if node.op_type == "Constant" and node.outputs[0].name in constants:
+            node.attributes.update(constants[node.outputs[0].name])
+
+
+def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
+    """The properties of graph, nodes and values, which onnx leaves behind."""
+    raised.graph.metadata_props.update(model.graph.metadata_props)
+    nodes = {node.outputs[0].name: node for node in all_nodes(model) if node.outputs}
+    for node in all_nodes(raised):
+        if node.outputs and (before := nodes.get(node.outputs[0].name)) and before.op_type == node.op_type:
+            node.metadata_props.update(before.metadata_props)
+    properties = {value.name: value.metadata_props for value in _values(model)}
+    for value in _values(raised):
+        value.metadata_props.update(properties.get(value.name, {}))
+
+
+def _values(model: ir.Model) -> Iterator[ir.Value]:
+    for graph in model.graphs():
+        yield from graph.inputs
+        yield from graph.initializers.values()
+        yield from (value for node in graph for value in node.outputs)
+
+
+def _lift_constants(model: ir.Model) -> None:
+    """Integer constants of the converter as initializers: Constant holds floats only until opset 8."""
+    for graph in model.graphs():
+        for node in list(graph):
+            value = node.outputs[0] if node.op_type == "Constant" and node.domain == "" else None
+            tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+            if value is None or tensor is None or tensor.dtype.is_floating_point() or value.is_graph_output():
+                continue
+            shape = ir.Shape(tensor.shape.numpy())
+            lifted = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
+            value.replace_all_uses_with(lifted)
+            graph.remove(node, safe=True)
+            graph.register_initializer(lifted)
+
+
+def _reason(error: Exception) -> str:
+    """What onnx says, without the place in its source."""
+    text = first_line(error)
+    return text.split("Assertion `false` failed: ")[-1].replace("$", "")

@@ -1,0 +1,204 @@
+"""Nodes chosen by their place in the graph.
+
+    A -> B -> C    every A whose result reaches a B whose result reaches a C
+    A <- B <- C    every A that reads the result of a B that reads that of a C
+    outputs:N      the last N float operators before each graph output
+    inputs:N       the first N float operators behind each graph input
+
+"Reaches" and "reads": directly, or through operators that only move or scale the values:
+
+    Cast, Dropout, Expand, Flatten, Identity, Reshape, Squeeze, Transpose, Unsqueeze
+    Add, Sub, Mul, Div (as numerator), Where      when the other operand is a constant, a scale or a mask, that is:
+                                                  no matrix product or convolution stands anywhere before it
+
+So `MatMul -> Softmax` is the product of queries and keys, with its scale and mask between, and not the projection
+whose result meets another one in an Add. Positions count operators that compute: moves are passed, not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx_ir as ir
+
+from truehalf.ir.arithmetic import MOVES
+from truehalf.ir.facts import all_nodes
+
+# fmt: off
+_PASSED = {
+    "Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
+}
+_SCALED = {"Add": (0, 1), "Sub": (0, 1), "Mul": (0, 1), "Div": (0,), "Where": (1, 2)}
+_PRODUCTS = {
+    "Attention", "CausalConvWithState", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM",
+    "MatMul", "RNN",
+}
+# fmt: on
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+_POSITION = re.compile(r"(outputs|inputs)\s*:\s*([1-9]\d*)")
+_EXPECTED = (
+    "expected a chain such as 'MatMul -> Softmax' or 'LayerNormalization <- Add', or a position such as outputs:2"
+)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operator types, the selected one first; `forward`: each feeds the next, else each reads it."""
+
+    op_types: tuple[str, ...]
+    forward: bool
+
+
+@dataclass(frozen=True)
+class Position:
+    """`count` float operators from the graph's outputs or inputs on."""
+
+    of_outputs: bool
+    count: int
+
+
+def parse_pattern(text: str) -> Chain | Position:
+    """An entry of a pattern list.
+
+    Raises:
+        ValueError: with what was expected.
+    """
+    if position := _POSITION.fullmatch(text.strip()):
+        return Position(position[1] == "outputs", int(position[2]))
+    if ("->" in text) == ("<-" in text):
+        raise ValueError(_EXPECTED + (", with arrows of one direction" if "->" in text else ""))
+    forward = "->" in text
+    op_types = tuple(part.strip() for part in text.split("->" if forward else "<-"))
+    if not all(op_types) or any(re.search(r"\s", op_type) for op_type in op_types):
+        raise ValueError(_EXPECTED)
+    return Chain(op_types, forward)
+
+
+class Neighbours:
+    """A model's nodes with their neighbourhood, looked at once for all patterns."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+
+    def select(self, pattern: Chain | Position) -> list[ir.Node]:
+        """Nodes that a pattern means, in graph order."""
+        found = self._chain(pattern) if isinstance(pattern, Chain) else self._position(pattern)
+        return [node for node in self._nodes if node in found]
+
+    @cached_property
+    def _nodes(self) -> list[ir.Node]:
+        return list(all_nodes(self._model))
+
+    @cached_property
+    def _of_products(self) -> set[ir.Value]:
+        """Values that a matrix product or convolution stands before; what enters a body may be one."""
+        found: set[ir.Value] = set()
+        for node in self._nodes:
+            graph = node.graph
+            if graph is not self._model.graph and graph is not None:
+                found.update(value for value in graph.inputs if value not in found)
+            if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or _has_body(node):
+                found.update(node.outputs)
+        return found
+
+    # --- chains -------------------------------------------------------------------------------------------------------
+
+    def _chain(self, chain: Chain) -> set[ir.Node]:
+        step = self._feeding if chain.forward else self._reading
+        last, *before = reversed(chain.op_types)
+        found = {node for node in self._nodes if _is(node, last)}
+        for op_type in before:
+            found = {node for node in step(found) if _is(node, op_type)}
+        return found
+
+    def _feeding(self, targets: set[ir.Node]) -> set[ir.Node]:
+        """Nodes whose results reach a target."""
+        waiting = [value for node in targets for value in node.inputs]
+        seen: set[ir.Node] = set()
+        while waiting:
+            value = waiting.pop()
+            producer = value.producer() if value is not None else None
+            if producer is not None and producer not in seen:
+                seen.add(producer)
+                waiting += [producer.inputs[index] for index in self._passed(producer)]
+        return seen
+
+    def _reading(self, sources: set[ir.Node]) -> set[ir.Node]:
+        """Nodes that read the result of a source."""
+        waiting = [value for node in sources for value in node.outputs]
+        seen: set[ir.Node] = set()
+        passed: set[ir.Node] = set()
+        while waiting:
+            for node, index in waiting.pop().uses():
+                seen.add(node)
+                if node not in passed and index in self._passed(node):
+                    passed.add(node)
+                    waiting += node.outputs
+        return seen
+
+    def _passed(self, node: ir.Node) -> list[int]:
+        """Positions of the inputs whose values go on, moved or scaled, as the node's result."""
+        if node.domain != "":
+            return []
+        if node.op_type in _PASSED:
+            return [0]
+        slots = _SCALED.get(node.op_type, ())
+        touched = [index for index in slots if node.inputs[index] in self._of_products]
+        return list(touched if touched else slots) if len(touched) < 2 else []
+
+    # --- positions ----------------------------------------------------------------------------------------------------
+
+    def _position(self, position: Position) -> set[ir.Node]:
+        graph = self._model.graph
+        if position.of_outputs:
+            start = [node for value in graph.outputs if (node := value.producer()) is not None]
+            return _within(position.count, start, _producers)
+        inputs = [value for value in graph.inputs if not value.is_initializer()]
+        return _within(position.count, [node for value in inputs for node in value.consumers()], _consumers)
+
+
+def _within(count: int, start: list[ir.Node], following: Callable[[ir.Node], Iterable[ir.Node]]) -> set[ir.Node]:
+    """Float operators that at most `count` of them lie on the shortest way to, themselves included."""
+    nearest: dict[ir.Node, int] = {}
+    waiting = deque((node, 0) for node in start)
+    while waiting:
+        node, before = waiting.popleft()
+        distance = before + _computes(node)
+        if distance > count or nearest.get(node, count + 1) <= distance:
+            continue
+        nearest[node] = distance
+        for other in following(node):  # moves first, so that the shortest way is found first
+            waiting.append((other, distance)) if _computes(other) else waiting.appendleft((other, distance))
+    return {node for node in nearest if _computes(node)}
+
+
+def _computes(node: ir.Node) -> bool:
+    return (node.domain != "" or node.op_type not in MOVES) and any(value.dtype in _FLOATS for value in node.outputs)
+
+
+def _producers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in node.inputs:
+        producer = value.producer() if value is not None and value.dtype in _FLOATS else None
+        if producer is not None:
+            yield producer
+
+
+def _consumers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in node.outputs:
+        if value.dtype in _FLOATS:
+            yield from value.consumers()
+
+
+def _is(node: ir.Node, op_type: str) -> bool:
+    domain, _, name = op_type.rpartition("::")
+    return node.op_type == name and (not domain or node.domain == ("" if domain == "ai.onnx" else domain))
+
+
+def _has_body(node: ir.Node) -> bool:
+    return any(
+        attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
+    )

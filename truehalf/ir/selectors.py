@@ -1,0 +1,190 @@
+"""Which nodes are meant. An entry stands in a list, and the list says how it is read:
+
+    op       Softmax, com.acme::Op            the operator type, in any domain or in the one named
+    node     ^/decoder/.*MatMul               a regular expression, found anywhere in the node's name
+    scope    decoder.layers.*.cross_attn      a module and everything inside it
+    pattern  MatMul -> Softmax, outputs:2     neighbours or position in the graph (truehalf.ir.patterns)
+
+A node's scope is the dotted path of the module that it was exported from. The dynamo exporter writes it into the node's
+metadata; else it is the name without its last part: `/decoder/layers.0/cross_attn/MatMul` lies in
+`decoder.layers.0.cross_attn`. A scope selector may begin at any component, so that `layers.0` is found in every module
+that has layers. `*` stands for one component (or for a part of one), `**` for any number of them.
+
+The same lists serve for blocking (op_block_list, ...) and for including (op_include_list, ...).
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from stages.io import StageError
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.patterns import Neighbours, parse_pattern
+
+_OP_TYPE = re.compile(r"(?:(?P<domain>[^\s:]+)::)?(?P<op_type>[^\s:]+)")
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # ['', 'decoder', 'decoder.layers.0', <name of the call>]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Entries by the kind of list that they stand in."""
+
+    op: tuple[str, ...] = ()
+    node: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    pattern: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selector:
+    """One entry of a list.
+
+    Attributes:
+        list_name: the configuration key that it stands in, such as op_block_list.
+        text: the entry.
+    """
+
+    list_name: str
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """op, node, scope or pattern."""
+        return self.list_name.split("_")[0]
+
+    def __str__(self) -> str:
+        return f"{self.list_name}: {self.text}"
+
+
+@dataclass
+class Selection:
+    """Nodes with the first selector that matched each, and the selectors that matched none (a typo, perhaps)."""
+
+    nodes: dict[ir.Node, Selector] = field(default_factory=dict)
+    unmatched: list[Selector] = field(default_factory=list)
+
+
+def selectors(block: Lists, include: Lists) -> tuple[list[Selector], list[Selector]]:
+    """The entries of the block lists and of the include lists.
+
+    Raises:
+        StageError: naming every entry that cannot be read, with what was expected.
+    """
+    blocks, includes = _entries(block, "block"), _entries(include, "include")
+    faults = [f"{entry}: {fault}" for entry in [*blocks, *includes] if (fault := _fault(entry))]
+    if faults:
+        raise StageError("bad-syntax", "bad selectors:\n  " + "\n  ".join(faults))
+    return blocks, includes
+
+
+def select(model: ir.Model, wanted: Iterable[Selector]) -> Selection:
+    """Apply selectors to every node of a model; each is tried on all of them, so that `unmatched` is true."""
+    selection, nodes, graph = Selection(), list(all_nodes(model)), Neighbours(model)
+    scopes: dict[ir.Node, str] = {}
+    for selector in wanted:
+        if selector.kind == "scope" and not scopes:
+            scopes = {node: scope_of(node) for node in nodes}
+        matched = _matched(selector, nodes, scopes, graph)
+        for node in matched:
+            selection.nodes.setdefault(node, selector)
+        if not matched:
+            selection.unmatched.append(selector)
+    return selection
+
+
+def scope_of(node: ir.Node) -> str:
+    """Dotted path of the module that a node was exported from; "" where nothing is known."""
+    written = node.metadata_props.get(_NAME_SCOPES)
+    if written is not None:
+        try:
+            scopes = ast.literal_eval(written)
+        except (SyntaxError, ValueError):
+            scopes = None
+        if isinstance(scopes, list) and len(scopes) > 1:
+            return str(scopes[-2])
+    return ".".join(part for part in (node.name or "").split("/")[:-1] if part)
+
+
+def near_matches(selector: Selector, model: ir.Model) -> list[str]:
+    """Operator types of the model that an unmatched op entry may have meant."""
+    if selector.kind != "op":
+        return []
+    known = {node.op_type for node in all_nodes(model)}
+    return difflib.get_close_matches(selector.text.split("::")[-1], sorted(known))
+
+
+def unmatched_message(selector: Selector, model: ir.Model) -> str:
+    """One line: which entry matched nothing, and what it may have meant."""
+    near = near_matches(selector, model)
+    return f"{selector} matches no node" + (f" (the model has {', '.join(near)})" if near else "")
+
+
+def _matched(
+    selector: Selector, nodes: list[ir.Node], scopes: dict[ir.Node, str], graph: Neighbours
+) -> Iterable[ir.Node]:
+    match selector.kind:
+        case "op":
+            is_meant = op_matcher(selector.text)
+            return [node for node in nodes if is_meant(node)]
+        case "node":
+            name = re.compile(selector.text)
+            return [node for node in nodes if name.search(node.name or "")]
+        case "scope":
+            scope = _scope_expression(selector.text)
+            return [node for node in nodes if scope.search(scopes[node])]
+        case _:
+            return graph.select(parse_pattern(selector.text))
+
+
+def op_matcher(text: str) -> Callable[[ir.Node], bool]:
+    """Whether a node is of an operator type; `Op` in any domain, `domain::Op` in that one (ai.onnx: the default)."""
+    domain, _, op_type = text.rpartition("::")
+    if not domain:
+        return lambda node: node.op_type == op_type
+    domain = "" if domain == "ai.onnx" else domain
+    return lambda node: node.op_type == op_type and node.domain == domain
+
+
+def _scope_expression(text: str) -> re.Pattern[str]:
+    """`a.*.b` -> (start or dot) a . one component . b (dot or end)."""
+    written = ""
+    for component in text.split("."):
+        if component == "**":
+            written += r"(?:\.[^.]+)*" if written else ""
+        else:
+            exact = "[^.]+" if component == "*" else "[^.]*".join(re.escape(part) for part in component.split("*"))
+            written += (r"\." if written else "") + exact
+    return re.compile(rf"(?:^|\.){written}(?:\.|$)")
+
+
+def _entries(lists: Lists, use: str) -> list[Selector]:
+    kinds = {"op": lists.op, "node": lists.node, "scope": lists.scope, "pattern": lists.pattern}
+    return [Selector(f"{kind}_{use}_list", text) for kind, texts in kinds.items() for text in texts]
+
+
+def _fault(selector: Selector) -> str | None:
+    """What is wrong with an entry."""
+    text = selector.text
+    if not isinstance(text, str) or not text.strip():
+        return f"expected a text that is not empty, got {text!r}"
+    if selector.kind == "op" and not _OP_TYPE.fullmatch(text):
+        return "expected an operator type such as Softmax, or com.acme::Op"
+    if selector.kind == "node":
+        try:
+            re.compile(text)
+        except re.error as error:
+            return f"expected a regular expression ({error})"
+    if selector.kind == "scope" and ("/" in text or not all(text.split(".")) or not text.strip("*.")):
+        return "expected a module path such as decoder.layers.*.cross_attn, its components parted by dots"
+    if selector.kind == "pattern":
+        try:
+            parse_pattern(text)
+        except ValueError as error:
+            return str(error)
+    return None

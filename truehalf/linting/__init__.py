@@ -1,0 +1,142 @@
+"""Patterns in a graph that TensorRT refuses, computes wrongly, or runs slowly. docs/lint.md explains each rule.
+
+`lint` looks at a model and changes nothing. A rule is a Rule with a check, a function of a Subject that yields places;
+each file holds a small family of them. What rules share: where values come from (values), integers that are known
+before a run (integers), and which operators which version builds (support).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import onnx_ir as ir
+
+from stages.io import StageError
+from truehalf.ir.complete import check_complete
+from truehalf.linting.base import Check, Place, Rule, Subject
+from truehalf.linting.finding import SEVERITIES, Finding
+from truehalf.linting.ignoring import parse_ignores, split_ignored
+from truehalf.linting.inlining import inlined
+from truehalf.linting.rules import (
+    control_flow,
+    data_shapes,
+    interface,
+    layer_norm,
+    numbers,
+    operators,
+    sampling,
+    selection,
+    topk,
+)
+from truehalf.linting.support import parse_version
+
+__all__ = ["CHECKS", "RULES", "SEVERITIES", "Finding", "Rule", "lint"]
+
+CHECKS: tuple[Check, ...] = (
+    operators.unsupported,
+    operators.uniques,
+    operators.sequences,
+    operators.conjugates,
+    control_flow.squeezes,
+    control_flow.tiles,
+    control_flow.ifs,
+    control_flow.loops,
+    data_shapes.nonzeros,
+    data_shapes.suppressions,
+    data_shapes.ranges,
+    data_shapes.slices,
+    topk.topks,
+    data_shapes.reshapes,
+    data_shapes.empties,
+    selection.wheres,
+    selection.booleans,
+    selection.atan2s,
+    sampling.grid_samples,
+    sampling.resizes,
+    layer_norm.layer_norms,
+    numbers.masks,
+    numbers.integers,
+    numbers.doubles,
+    interface.inputs_and_outputs,
+    interface.unread_inputs,
+    interface.positions,
+    interface.names,
+)
+
+RULES: dict[str, Rule] = {
+    rule.id: rule
+    for rule in (
+        control_flow.IF_FROM_SQUEEZE,
+        control_flow.DATA_DEPENDENT_IF,
+        control_flow.DATA_DEPENDENT_LOOP,
+        data_shapes.NONZERO_THRESHOLD,
+        data_shapes.RANGE,
+        selection.WHERE_CONDITION,
+        data_shapes.BOOL_INDEX,
+        data_shapes.DATA_DEPENDENT_SIZE,
+        data_shapes.RESHAPE_ALLOWZERO,
+        data_shapes.MAY_BE_EMPTY,
+        selection.BOOL_ARITHMETIC,
+        operators.UNIQUE,
+        selection.ATAN2,
+        operators.SEQUENCE_OPS,
+        operators.RESOLVE_CONJ,
+        interface.BAKED_ITEM,
+        data_shapes.DYNAMIC_SLICE,
+        sampling.GRID_SAMPLE,
+        layer_norm.DECOMPOSED_LAYER_NORM,
+        numbers.MASK_BEYOND_FP16,
+        control_flow.ROPE_TILE,
+        topk.DYNAMIC_TOPK,
+        numbers.INT64_RANGE,
+        numbers.FLOAT64,
+        interface.EMPTY_NODE_NAME,
+        interface.FIXED_POSITIONS,
+        sampling.RESIZE_MODE,
+        operators.UNSUPPORTED_OP,
+        interface.DEPLOYMENT_IO,
+    )
+}
+
+
+def lint(
+    model: ir.Model,
+    *,
+    tensorrt: str | None = None,
+    ignore: Sequence[str] = (),
+    plugin_ops: Collection[str] = (),
+    inputs: Sequence[str] = (),
+) -> list[Finding]:
+    """What TensorRT will not like about a model, errors first, then in graph order.
+
+    Args:
+        model: sorted, typed as far as onnx can infer; it is left as it is. Functions are inlined on a copy, where
+            the node "slice" of a function that the node "head" calls is "head/slice".
+        tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
+        ignore: "rule", or "rule@<regular expression on the node's name or scope>".
+        plugin_ops: operator types that plugins bring along, as Op or domain::Op.
+        inputs: names of the inputs that the model was exported with, to find those that it lost.
+
+    Raises:
+        StageError: when the version is not known, an entry of `ignore` cannot be read, or a node lacks an input or
+            output that its operator has to have.
+    """
+    ignores = parse_ignores(ignore, RULES)
+    try:
+        versions = parse_version(tensorrt)
+    except ValueError as error:
+        raise StageError("bad-syntax", f"lint: {error}") from error
+    model, fault = inlined(model, plugin_ops)
+    check_complete(model, plugin_ops)
+    subject = Subject(model, versions, plugin_ops, inputs)
+    places = [place for check in CHECKS for place in check(subject)]
+    if fault:
+        places.append(operators.not_inlined(fault))
+    position = {node: index for index, node in enumerate(subject.nodes)}
+
+    def order(place: Place) -> tuple[int, int]:
+        at = position[place.node] if place.node is not None else (len(position) if place.last else -1)
+        return SEVERITIES.index(place.finding.severity), at
+
+    kept, _ = split_ignored((place.finding for place in sorted(places, key=order)), ignores)
+    return kept

@@ -1,0 +1,133 @@
+"""What a rule is, and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.selectors import scope_of
+from truehalf.linting.finding import Finding, link_to
+from truehalf.linting.integers import constant
+from truehalf.linting.values import Values
+
+Version = tuple[int, int]  # of TensorRT: major, minor
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule.
+
+    Attributes:
+        id: as in docs/lint.md.
+        severity: what its findings have, unless the rule knows better of a node.
+        title: one line, for lists of rules.
+        source: where it is known from.
+    """
+
+    id: str
+    severity: str
+    title: str
+    source: str
+
+    def at(self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1) -> Place:
+        """A finding at a node."""
+        severity = severity or self.severity
+        name, scope, link = node_name(node), scope_of(node), link_to(self.id)
+        return Place(node, Finding(self.id, severity, name, node.op_type, scope, message, remedy, link, count=count))
+
+    def of(self, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False) -> Place:
+        """A finding of the model, or of an input or output of it; `last`: after those at nodes."""
+        finding = Finding(self.id, severity or self.severity, name, "", "", message, remedy, link_to(self.id))
+        return Place(None, finding, last)
+
+
+class Place(NamedTuple):
+    """A finding, and where in the graph it belongs."""
+
+    node: ir.Node | None
+    finding: Finding
+    last: bool = False
+
+
+class Subject:
+    """A model with what rules ask of it.
+
+    Attributes:
+        model: typed as far as it is known, its functions inlined; read only.
+        nodes: those of the graph and its bodies, in order.
+        values: origins and sizes.
+        versions: of TensorRT, that are to build it.
+        plugin_ops: operator types that plugins bring along.
+        expected_inputs: names of the inputs that the model was exported with.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        versions: Sequence[Version],
+        plugin_ops: Collection[str] = (),
+        expected_inputs: Sequence[str] = (),
+    ) -> None:
+        self.model = model
+        self.versions = tuple(versions)
+        self.plugin_ops = frozenset(plugin_ops)
+        self.expected_inputs = tuple(expected_inputs)
+        self.values = Values(model.graph)
+        self.nodes = list(all_nodes(model))
+
+    @cached_property
+    def opset(self) -> int:
+        return self.model.graph.opset_imports.get("", 0)
+
+    @cached_property
+    def varying(self) -> list[str]:
+        """Inputs that vary in more than their first axis."""
+        inputs = [value for value in self.model.graph.inputs if not value.is_initializer() and value.shape is not None]
+        return [
+            value.name or ""
+            for value in inputs
+            if value.shape is not None and any(not isinstance(dim, int) for dim in list(value.shape)[1:])
+        ]
+
+    @cached_property
+    def outputs(self) -> frozenset[ir.Value]:
+        """Outputs of the graph and of its bodies."""
+        return frozenset(value for graph in self.model.graphs() for value in graph.outputs)
+
+    def of_type(self, *op_types: str) -> Iterator[ir.Node]:
+        """Nodes of the default domain with one of these operator types."""
+        wanted = frozenset(op_types)
+        return (node for node in self.nodes if node.op_type in wanted and node.domain == "")
+
+
+Check = Callable[[Subject], Iterator[Place]]
+
+
+def node_name(node: ir.Node) -> str:
+    """The name of a node; of one without, the name that conversion gives it."""
+    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
+
+
+def behind(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:
+    """The node whose result reaches a value through operators that only move it."""
+    node = value.producer() if value is not None else None
+    while node is not None and is_op(node, *moves) and node.inputs and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """The one number of a constant."""
+    tensor = constant(value)
+    if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
+        return None
+    return float(tensor.numpy().ravel()[0])
+
+
+def rank(value: ir.Value) -> int | None:
+    return len(value.shape) if value.shape is not None else None

@@ -1,0 +1,29 @@
+"""Functions of a file, inlined on a copy: rules then know where the values in them come from.
+
+Those that a plugin stands for are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+from truehalf.ir.inlining import inline_functions
+from truehalf.ir.normalize import infer_types
+
+
+def inlined(model: ir.Model, plugin_ops: Collection[str]) -> tuple[ir.Model, str]:
+    """The model, or where it has functions, a copy without them; and why they could not be inlined ("": they were).
+
+    A function with a version of ONNX's operators of its own is read as if it had the model's.
+    """
+    if not model.functions:
+        return model, ""
+    try:
+        copy = model.clone()
+        inline_functions(copy, plugin_ops)
+    except (ir.passes.PassError, RuntimeError, ValueError) as error:  # a cycle, a graph that is handed over, ...
+        return model, str(error.__cause__ or error)
+    infer_types(copy)
+    return copy, ""

@@ -1,0 +1,264 @@
+"""Findings as text, as JSON, as SARIF 2.1.0, and as the summary that stages put into their reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
+from truehalf.linting.finding import link_to
+from truehalf.linting.ignoring import parse_ignores, split_ignored
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+PLACES_SHOWN = 5
+FIRST_FINDINGS = 20
+_WIDTH_MIN, _WIDTH_MAX = 60, 120
+MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
+    "reshape-allowzero": "allowzero",
+    "if-from-squeeze": "squeeze_if",
+    "where-condition": "where_arithmetic",
+    "range-of-execution-tensor": "range_to_shape",
+    "grid-sample": "grid_sample_gather",
+    "rope-tile": "rope_constants",
+    "bool-index": "bool_index",
+    "nonzero-threshold": "nonzero_topk",
+    "empty-node-name": "deduplicate_names",
+}
+_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class LintReport:
+    """What lint found.
+
+    Attributes:
+        target: what was looked at, for the first line.
+        model: path of the ONNX file, None where only source code was looked at.
+        tensorrt: the versions it was checked for, such as "10.16".
+        findings: errors first, then in graph order; what is ignored is not there.
+        ignored: by entry of lint.ignore, how many findings it took away; 0: it matches nothing.
+    """
+
+    target: str
+    model: str | None
+    tensorrt: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    ignored: Mapping[str, int]
+
+    def reaches(self, severity: str) -> bool:
+        """Whether a finding is at least this severe; "never": none is."""
+        return bool(failing(self.findings, severity))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "target": self.target,
+            "model": self.model,
+            "tensorrt": list(self.tensorrt),
+            **counts(self.findings),
+            "ignored": dict(self.ignored),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def failing(findings: Iterable[Finding], severity: str) -> list[Finding]:
+    """The findings that are at least this severe; "never": none."""
+    if severity == "never":
+        return []
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return [finding for finding in findings if finding.severity in worst]
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, Any]:
+    """How many places by severity, and by rule."""
+    severities = dict.fromkeys(SEVERITIES, 0)
+    rules: dict[str, int] = {}
+    for finding in findings:
+        severities[finding.severity] += finding.count
+        rules[finding.rule] = rules.get(finding.rule, 0) + finding.count
+    return {"counts": severities, "rules": rules}
+
+
+def summary(findings: Sequence[Finding], ignored: Mapping[str, int]) -> dict[str, Any]:
+    """For a stage's report: the counts, the first findings, and what lint.ignore took away."""
+    first = [finding.as_dict() for finding in findings[:FIRST_FINDINGS]]
+    return counts(findings) | {"first": first, "ignored": dict(ignored)}
+
+
+def failure(findings: Iterable[Finding]) -> str:
+    """The findings that end a stage, a line for each rule with its first place."""
+    groups = list(_groups(findings))
+    return "\n  ".join(
+        f"{group[0].severity} {group[0].rule} ({_total(group)}): {group[0].message} First at {_place(group[0])}."
+        for group in groups
+    )
+
+
+def unmatched(ignored: Mapping[str, int]) -> list[str]:
+    """A line for each entry of lint.ignore that took nothing away."""
+    return [
+        coded("no-match", f"lint.ignore: {text!r} matches no finding") for text, number in ignored.items() if not number
+    ]
+
+
+def lint_of_trace(
+    model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
+) -> dict[str, Any]:
+    """What TensorRT will not like, for the report; the gate leaves out what repair is there to mend.
+
+    Raises:
+        StageError: when there are findings of the severity that ends the stage, with all their rules.
+    """
+    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
+    left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
+    if fatal := failing(left, fail_on):
+        raise StageError(
+            "lint-fails",
+            f"lint.fail_on is {fail_on}, and the traced graph has\n  {failure(fatal)}\n"
+            "docs/lint.md says what to write instead; leave a rule out with lint.ignore",
+        )
+    return summary(findings, ignored)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def text(report: LintReport, width: int) -> str:
+    """The findings, those of one kind together, in lines of at most `width` columns where names allow it."""
+    width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
+    number = counts(report.findings)["counts"]
+    said = ", ".join(f"{number[severity]} {_plural(severity, number[severity])}" for severity in SEVERITIES)
+    versions = f" (TensorRT {' and '.join(report.tensorrt)})" if report.tensorrt else ""
+    lines = [f"{report.target}: {said}{versions}"]
+    for group in _groups(report.findings):
+        lines += ["", *_block(group, width)]
+    taken = {text: number for text, number in report.ignored.items() if number}
+    if taken:
+        lines += ["", *(f"ignored: {number} by {text!r}" for text, number in taken.items())]
+    if missed := unmatched(report.ignored):
+        lines += ["", *missed]
+    return "\n".join(lines)
+
+
+def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
+    """Findings that say the same of several places, in the order of the first of each."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.severity, finding.rule, finding.message, finding.remedy)
+        groups.setdefault(key, []).append(finding)
+    yield from sorted(groups.values(), key=lambda group: SEVERITIES.index(group[0].severity))
+
+
+def _block(group: list[Finding], width: int) -> Iterator[str]:
+    first, total = group[0], _total(group)
+    yield f"{first.severity}  {first.rule}" + (f"  ({total})" if total > 1 else "")
+    yield from textwrap.wrap(first.message, width, initial_indent="  ", subsequent_indent="  ")
+    yield from textwrap.wrap(f"instead: {first.remedy}", width, initial_indent="  ", subsequent_indent="           ")
+    yield f"  {first.link}"
+    for finding in group[:PLACES_SHOWN]:
+        yield f"    {_place(finding)}"
+    if len(group) > PLACES_SHOWN:
+        yield f"    ... and {len(group) - PLACES_SHOWN} more"
+
+
+def _place(finding: Finding) -> str:
+    if finding.file is not None:
+        line = f":{finding.line}" if finding.line is not None else ""
+        return f"{finding.file}{line}" + (f" in {finding.scope}" if finding.scope else "")
+    return (finding.node or "the model") + (f" ({finding.op_type})" if finding.op_type else "")
+
+
+def _total(group: Iterable[Finding]) -> int:
+    return sum(finding.count for finding in group)
+
+
+def _plural(severity: str, number: int) -> str:
+    return severity if number == 1 or severity == "info" else f"{severity}s"
+
+
+# --- SARIF ------------------------------------------------------------------------------------------------------------
+
+
+def sarif(report: LintReport, rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """The findings as one run of SARIF 2.1.0.
+
+    Args:
+        report: nodes become logical locations, source lines physical ones; a node's file is the model.
+        rules: by id, all that findings may be of.
+    """
+    index = {rule: position for position, rule in enumerate(rules)}
+    return {
+        "$schema": _SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "truehalf lint", "rules": [_sarif_rule(rule) for rule in rules.values()]}},
+                "columnKind": "unicodeCodePoints",
+                "results": [_sarif_result(finding, index, report.model) for finding in report.findings],
+            }
+        ],
+    }
+
+
+def _uri(file: str) -> str:
+    """Relative to the working folder where it lies in it, as code scanning wants it; else with its scheme."""
+    path = Path(file)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+
+
+@functools.cache
+def _sections() -> Mapping[str, str]:
+    """What the documentation says of each rule; nothing where the package is installed without it."""
+    file = Path(__file__).parents[1] / link_to("").partition("#")[0]
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
+
+
+def _sarif_rule(rule: Rule) -> dict[str, Any]:
+    said = _sections().get(rule.id)
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title},
+        "help": {
+            "text": f"See {link_to(rule.id)}. Known from: {rule.source}.",
+            **({"markdown": said} if said is not None else {}),
+        },
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _sarif_result(finding: Finding, index: Mapping[str, int], model: str | None) -> dict[str, Any]:
+    location: dict[str, Any] = {}
+    file = finding.file or model
+    if file is not None:
+        physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
+        if finding.line is not None:
+            physical["region"] = {"startLine": finding.line}
+        location["physicalLocation"] = physical
+    name = finding.node or finding.scope
+    if name:
+        kind = "function" if finding.file is not None else "object"
+        location["logicalLocations"] = [{"name": name, "fullyQualifiedName": name, "kind": kind}]
+    about = {"op_type": finding.op_type, "scope": finding.scope, "remedy": finding.remedy, "count": finding.count}
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": index[finding.rule],
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{finding.message.removesuffix('.')}. Instead: {finding.remedy}"},
+        "locations": [location],
+        "properties": about,
+    }

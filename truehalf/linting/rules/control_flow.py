@@ -1,0 +1,167 @@
+"""Branches and loops: If, Loop, Scan.
+
+    if-from-squeeze      If(size(x, i) == 1, Squeeze(x, i), Identity(x)): two ranks
+    rope-tile            Tile of what comes out of If: torch.tile, as rotary positions use it
+    data-dependent-if    any other If whose condition varies, or whose branches differ in rank
+    data-dependent-loop  Loop whose trip count or condition is computed from data
+
+A branch that a condition rules out which every run has the same (CONSTANT: fixed sizes decide it) is dropped when the
+graph is folded, and so is no finding. Tile is one all the same: users report files where TensorRT refuses just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import bodies, is_op
+from truehalf.linting.base import Place, Rule, Subject, behind, rank
+from truehalf.linting.integers import constant
+from truehalf.linting.values import Origin
+
+IF_FROM_SQUEEZE = Rule(
+    "if-from-squeeze",
+    "error",
+    "squeeze without a known size: an If whose branches differ in rank",
+    "TensorRT's operator matrix (If); NVIDIA/TensorRT#1731, #2846",
+)
+ROPE_TILE = Rule(
+    "rope-tile",
+    "error",
+    "Tile behind If: rotary positions computed in the graph",
+    "NVIDIA/TensorRT#4603 (DINOv3)",
+)
+DATA_DEPENDENT_IF = Rule(
+    "data-dependent-if",
+    "warning",
+    "a branch on a tensor's value or size",
+    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (If)",
+)
+DATA_DEPENDENT_LOOP = Rule(
+    "data-dependent-loop",
+    "warning",
+    "a loop whose trip count is computed from data",
+    "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)",
+)
+
+_MOVES = {"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+def squeezes(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("If"):
+        if (axis := squeezed_axis(node)) is not None and not _decided(node, subject):
+            yield IF_FROM_SQUEEZE.at(
+                node,
+                f"squeeze({axis}) was exported as a question at run time, because the size of that axis was not known; "
+                "its branches differ in rank, and TensorRT builds no such If.",
+                "Take the element (x[:, 0] for axis 1), or reshape; repair pass squeeze_if where an operator behind it "
+                "says which rank was meant.",
+            )
+
+
+def _decided(node: ir.Node, subject: Subject) -> bool:
+    """Whether every run takes the same branch of an If."""
+    return subject.values.origin(node.inputs[0]) is Origin.CONSTANT
+
+
+def squeezed_axis(node: ir.Node) -> str | None:
+    """The axes of an If that squeezes one value in one branch and passes it on in the other; None: it is another If."""
+    branches = [body for body in bodies(node) if len(body.outputs) == 1]
+    if len(branches) != 2:
+        return None
+    made = [behind(body.outputs[0], {"Identity"}) for body in branches]
+    for squeeze, body in zip(made, reversed(branches), strict=True):
+        if squeeze is None or not is_op(squeeze, "Squeeze"):
+            continue
+        passed = body.outputs[0].producer()
+        if is_op(passed, "Identity") and passed is not None and passed.inputs[0] is squeeze.inputs[0]:
+            given = constant(squeeze.inputs[1]) if len(squeeze.inputs) > 1 else None
+            axes = given.numpy().ravel().tolist() if given is not None else squeeze.attributes.get_ints("axes", ())
+            return ", ".join(str(axis) for axis in axes)
+    return None
+
+
+def tiles(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Tile"):
+        sources = [behind(value, _MOVES) for value in node.inputs]
+        if any(is_op(source, "If") for source in sources):
+            yield ROPE_TILE.at(
+                node,
+                "torch.tile asks in the graph which of tensor and repeats has fewer axes, with an If whose branches "
+                "differ in shape; TensorRT builds no such If, even where fixed sizes decide it, unless it is folded.",
+                "Repeat with torch.cat([x, x], -1), or compute cosines and sines once, in __init__; repair passes "
+                "fold_constants and rope_constants.",
+            )
+
+
+def ifs(subject: Subject) -> Iterator[Place]:
+    tiled = {
+        source
+        for node in subject.of_type("Tile")
+        for value in node.inputs
+        if is_op(source := behind(value, _MOVES), "If") and source is not None
+    }
+    for node in subject.of_type("If"):
+        if node in tiled or squeezed_axis(node) is not None or _decided(node, subject):
+            continue
+        unequal = _unequal_rank(node)
+        if unequal:
+            yield DATA_DEPENDENT_IF.at(
+                node,
+                f"Its branches differ in rank ({unequal}); TensorRT builds no such If.",
+                "Give both branches one rank, or fold the condition where it never changes; repair pass "
+                "fold_constants.",
+                "error",
+            )
+        else:
+            of = "a size that varies" if subject.values.origin(node.inputs[0]) is Origin.SHAPE else "data"
+            yield DATA_DEPENDENT_IF.at(
+                node,
+                f"Its condition is computed from {of}: TensorRT cannot fuse across its borders, and captures no CUDA "
+                "graph of it.",
+                "Compute both branches and mix them: c * a + (1 - c) * b; where branches differ in size, pad them.",
+            )
+
+
+def _unequal_rank(node: ir.Node) -> str:
+    """What differs between the branches of an If; "": nothing that is known."""
+    branches = bodies(node)
+    for other in branches[1:]:
+        for a, b in zip(branches[0].outputs, other.outputs, strict=False):
+            ranks = rank(a), rank(b)
+            if None not in ranks and ranks[0] != ranks[1]:
+                return f"{ranks[0]} and {ranks[1]} axes"
+    return ""
+
+
+def loops(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Loop"):
+        count, condition = [*node.inputs[:2], None, None][:2]
+        origins = subject.values
+        by_count = origins.origin(count) > Origin.SHAPE
+        body = bodies(node)[0] if bodies(node) else None
+        by_condition = body is not None and bool(body.outputs) and _varies(subject, body.outputs[0])
+        if not by_count and not by_condition and origins.origin(condition) <= Origin.SHAPE:
+            continue
+        what = "trip count" if by_count else "condition"
+        scans = body is not None and len(body.outputs) > len(node.inputs) - 1
+        yield DATA_DEPENDENT_LOOP.at(
+            node,
+            f"Its {what} is computed from data"
+            + (
+                ", and it stacks a result of each round: TensorRT builds no scan output whose length it cannot know."
+                if scans
+                else ": TensorRT runs it round by round, with nothing fused across rounds."
+            ),
+            "Vectorise it; or run the largest number of rounds, and let those beyond the count change nothing.",
+            "error" if scans else None,
+        )
+
+
+def _varies(subject: Subject, condition: ir.Value) -> bool:
+    """Whether the condition that a body hands on is computed in it, and not the one that came in."""
+    node = behind(condition, {"Identity", "Cast"})
+    if node is None or constant(condition) is not None:
+        return False
+    return subject.values.origin(condition) is Origin.DATA

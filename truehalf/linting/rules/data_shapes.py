@@ -1,0 +1,225 @@
+"""Sizes and positions that are computed from data.
+
+    nonzero-threshold          NonZero(scores > t), whose positions are used
+    bool-index                 NonZero(mask) of another boolean, whose positions are used: x[mask], x[mask] = v
+    data-dependent-size        NonZero of numbers, whose positions are used; NonMaxSuppression
+    range-of-execution-tensor  Range whose limits are DATA
+    dynamic-slice              Slice whose limits are DATA, a loop's round, or an input
+    reshape-allowzero          Reshape of what may be empty, to sizes that may be 0
+    may-be-empty               a row that is read from what may be empty, or written into it: x[0], x[:, 0] = v
+
+A NonZero that is only counted (its result is read by Shape alone) is the way that TensorRT likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import is_op
+from truehalf.linting.base import Place, Rule, Subject, behind, rank
+from truehalf.linting.integers import constant
+from truehalf.linting.values import Origin
+
+NONZERO_THRESHOLD = Rule(
+    "nonzero-threshold",
+    "warning",
+    "detections chosen by a threshold: NonZero over a comparison",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+BOOL_INDEX = Rule(
+    "bool-index",
+    "warning",
+    "indexing with a boolean tensor: NonZero, GatherND, ScatterND",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+DATA_DEPENDENT_SIZE = Rule(
+    "data-dependent-size",
+    "warning",
+    "a size that only a run knows: NonZero of numbers, NonMaxSuppression",
+    "NVIDIA's guidance on exporting for TensorRT; TensorRT's documentation of data-dependent shapes",
+)
+RANGE = Rule(
+    "range-of-execution-tensor",
+    "error",
+    "arange over a number that is computed on the device",
+    "NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors)",
+)
+DYNAMIC_SLICE = Rule(
+    "dynamic-slice",
+    "error",
+    "a slice whose ends are computed from data",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+RESHAPE_ALLOWZERO = Rule(
+    "reshape-allowzero",
+    "warning",
+    "a reshape of a tensor that may be empty, without allowzero",
+    "NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape",
+)
+
+MAY_BE_EMPTY = Rule(
+    "may-be-empty",
+    "info",
+    "reading a row of a tensor that may be empty, or writing into one",
+    "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)",
+)
+
+_COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
+_LOGIC = {"And", "Or", "Not", "Xor"}
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+_MOVES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+def nonzeros(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("NonZero"):
+        mask = node.inputs[0]
+        if subject.values.origin(mask) <= Origin.SHAPE or not _positions_used(node, subject):
+            continue
+        source = behind(mask, _MOVES)
+        if _compares_floats(source):
+            yield NONZERO_THRESHOLD.at(
+                node,
+                "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
+                "and everything behind it runs with sizes that vary from picture to picture.",
+                "Take a fixed number with torch.topk, and threshold outside the engine; or "
+                "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
+            )
+        elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
+            yield BOOL_INDEX.at(
+                node,
+                "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
+                "and refuses some uses of such a size.",
+                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; masked_assign of "
+                "truehalf.exporting.torch_ops, or bool_index_to_long, which keeps the size; repair pass bool_index.",
+            )
+        else:
+            yield DATA_DEPENDENT_SIZE.at(
+                node,
+                "As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the "
+                "device there, and sizes all that follows for the worst case.",
+                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk (threshold_topk, and "
+                "unique with a size, of truehalf.exporting.torch_ops).",
+            )
+
+
+def suppressions(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("NonMaxSuppression"):
+        if _positions_used(node, subject):
+            yield DATA_DEPENDENT_SIZE.at(
+                node,
+                "As many boxes as do not overlap, which only a run knows. TensorRT waits for the device there, and "
+                "sizes all that follows for the worst case.",
+                "Suppress outside the engine; or use a plugin that pads to a fixed number, such as EfficientNMS_TRT.",
+                "info",
+            )
+
+
+def _positions_used(node: ir.Node, subject: Subject) -> bool:
+    """Whether something besides Shape and Size reads what was found."""
+    waiting = list(node.outputs)
+    while waiting:
+        value = waiting.pop()
+        if value in subject.outputs:
+            return True
+        for reader in value.consumers():
+            if is_op(reader, *_MOVES):
+                waiting += reader.outputs
+            elif not is_op(reader, "Shape", "Size"):
+                return True
+    return False
+
+
+def _is_boolean(node: ir.Node | None) -> bool:
+    return is_op(node, *_COMPARISONS, *_LOGIC)
+
+
+def _compares_floats(node: ir.Node | None) -> bool:
+    """Whether a boolean is computed from a comparison of floats."""
+    waiting, seen = [node], set[ir.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if is_op(node, *_COMPARISONS) and any(value is not None and value.dtype in _FLOATS for value in node.inputs):
+            return True
+        if is_op(node, *_LOGIC):
+            waiting += [behind(value, _MOVES) for value in node.inputs]
+    return False
+
+
+def ranges(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Range"):
+        if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
+            yield RANGE.at(
+                node,
+                "Its limits are computed on the device; TensorRT wants them on the host, as a shape.",
+                "Count with mask.nonzero().shape[0] instead of mask.sum(), or take the size of a tensor; repair pass "
+                "range_to_shape.",
+            )
+
+
+def slices(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Slice"):
+        origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
+        if origin is Origin.DATA:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is computed on the device; TensorRT wants it on the host, as a shape.",
+                "Keep all rows, and mask those beyond the end; or dynamic_slice of truehalf.exporting.torch_ops, which "
+                "builds, and whose size only a run knows.",
+            )
+        elif origin is Origin.ROUND:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is computed from the number of the loop's round. Whether TensorRT knows that "
+                "on the host is not documented.",
+                "Take the row with index_select: a Gather takes its place on the device, too.",
+                "warning",
+            )
+        elif origin is Origin.INPUT:
+            yield DYNAMIC_SLICE.at(
+                node,
+                "Where it starts or ends is the value of an input, which becomes a shape-tensor input of the engine.",
+                "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
+                "info",
+            )
+
+
+def reshapes(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Reshape"):
+        data, sizes = node.inputs[0], node.inputs[1]
+        if node.attributes.get_int("allowzero", 0) or not subject.values.sized_by_data(data):
+            continue
+        if subject.values.counted(sizes):
+            yield RESHAPE_ALLOWZERO.at(
+                node,
+                "Its input may be empty, and so a size that it is given may be 0, which means 'as it is in the input' "
+                "and not 'none'.",
+                "Let the size that may be 0 be the one that reshape infers (-1), or set allowzero=1; repair pass "
+                "allowzero.",
+            )
+
+
+def empties(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Gather", "Scatter", "ScatterElements", "ScatterND"):
+        data = node.inputs[0]
+        if data is None or not subject.values.sized_by_data(data) or not rank(data) or data.shape is None:
+            continue
+        if node.op_type != "Gather":
+            yield MAY_BE_EMPTY.at(
+                node,
+                "It writes into a tensor that may be empty: its size is known only in a run.",
+                "Put the parts together: torch.cat([torch.ones_like(x[:, :1]) * v, x[:, 1:]], 1).",
+            )
+            continue
+        varies = not isinstance(data.shape[node.attributes.get_int("axis", 0)], int)
+        if varies and constant(node.inputs[1]) is not None:
+            yield MAY_BE_EMPTY.at(
+                node,
+                "It reads a row at a fixed place of a tensor that may be empty, where there is none.",
+                "Take shapes and types of a tensor that never is (torch.zeros_like(x[0]) of the tensor before it was "
+                "selected from); or add a row first.",
+            )

@@ -1,0 +1,228 @@
+"""Inputs, outputs and names.
+
+deployment-io    inputs and outputs that TensorRT, Triton or DeepStream cannot take
+baked-item       an input that nothing reads: its value was written into the file when it was traced
+fixed-positions  height and width vary, and a constant of one size is added to what they size
+empty-node-name  nodes without a name, or with that of another: one finding, with their number
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.sizes import concrete_shapes
+from truehalf.linting.base import Place, Rule, Subject, node_name
+from truehalf.linting.integers import constant
+
+DEPLOYMENT_IO = Rule(
+    "deployment-io",
+    "warning",
+    "an input or output that TensorRT, Triton or DeepStream cannot take",
+    "types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer",
+)
+BAKED_ITEM = Rule(
+    "baked-item",
+    "warning",
+    "an input that nothing reads: its traced value is a constant now",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+FIXED_POSITIONS = Rule(
+    "fixed-positions",
+    "warning",
+    "height and width vary, position embeddings do not",
+    "ONNX's rules of broadcasting",
+)
+EMPTY_NODE_NAME = Rule(
+    "empty-node-name",
+    "info",
+    "nodes without a name of their own",
+    "TensorRT names layers, errors and profiles after nodes",
+)
+
+_BINDINGS = {
+    ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.INT32, ir.DataType.INT64,
+    ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.FLOAT8E4M3FN,
+}  # fmt: skip
+_NARROW = (ir.DataType.BFLOAT16, ir.DataType.FLOAT8E4M3FN)
+# What TensorRT binds and servers do not: DeepStream's nvinfer has FLOAT, HALF, INT8 and INT32, and INT64 in newer ones;
+# Triton's configuration has no float8.
+_SERVERS = {
+    ir.DataType.BOOL: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.UINT8: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.BFLOAT16: ("warning", "DeepStream's nvinfer has no such type"),
+    ir.DataType.FLOAT8E4M3FN: ("warning", "neither Triton's configuration nor DeepStream's nvinfer has such a type"),
+    ir.DataType.INT64: ("info", "older versions of DeepStream's nvinfer have no such type, and read it as another"),
+}
+_PROBES = (64, 96)
+_SEPARATORS = re.compile(r"[,:;\s'\"*]")
+
+
+def inputs_and_outputs(subject: Subject) -> Iterator[Place]:
+    graph = subject.model.graph
+    for value in graph.inputs:
+        if not value.is_initializer():
+            yield from _of_value(value, "input")
+    varying = _varying_axes(subject)
+    for value in graph.outputs:
+        yield from _of_value(value, "output")
+        yield from _of_output(value, varying.get(value, []))
+
+
+def _of_value(value: ir.Value, kind: str) -> Iterator[Place]:
+    name, last = value.name or "", kind == "output"
+    if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
+        yield DEPLOYMENT_IO.of(
+            name, f"The {kind} is no tensor; TensorRT binds tensors only.", "Give tensors.", "error", last=last
+        )
+        return
+    dtype = value.dtype
+    if dtype is not None and dtype not in _BINDINGS:
+        yield DEPLOYMENT_IO.of(
+            name, f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error", last=last
+        )
+    elif dtype == ir.DataType.DOUBLE:
+        yield DEPLOYMENT_IO.of(
+            name,
+            f"The {kind} is float64; the engine binds float32 in its place, and a client that sends or expects float64 "
+            "reads other numbers.",
+            "Convert to float32 before the engine, and after it.",
+            last=last,
+        )
+    elif dtype in _SERVERS:
+        severity, lacking = _SERVERS[dtype]
+        remedy = "Use int32 or float32 where it is to run there." if dtype not in _NARROW else "Use float32 or float16."
+        yield DEPLOYMENT_IO.of(name, f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity, last=last)
+    if value.shape is not None and len(value.shape) == 0:
+        yield DEPLOYMENT_IO.of(
+            name,
+            f"The {kind} is a scalar; Triton and DeepStream expect a batch axis.",
+            "Give it an axis: x[None].",
+            last=last,
+        )
+    if _SEPARATORS.search(name):
+        yield DEPLOYMENT_IO.of(
+            name,
+            "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by.",
+            "Use letters, digits, dots, slashes and underscores.",
+            last=last,
+        )
+
+
+def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
+    """Axes of outputs, behind the first, that follow an input that varies in more than its batch.
+
+    What onnx infers at two sizes of these inputs tells: the dimensions that a file states are names, often new ones.
+    """
+    graph = subject.model.graph
+    unsure = [value for value in graph.outputs if value.shape is not None and not _is_static(value)]
+    if not unsure or not subject.varying:
+        return {}
+    small, large = (concrete_shapes(subject.model, _bound(graph, size)) for size in _PROBES)
+    return {
+        value: [axis for axis in range(1, len(small[value])) if small[value][axis] != large[value][axis]]
+        for value in unsure
+        if value in small and value in large
+    }
+
+
+def _bound(graph: ir.Graph, size: int) -> dict[str, list[int]]:
+    """Shapes of the inputs, with one size for all axes behind the first that vary."""
+    return {
+        value.name or "": [
+            dim if isinstance(dim, int) else (size if axis else 1) for axis, dim in enumerate(value.shape)
+        ]
+        for value in graph.inputs
+        if value.shape is not None
+    }
+
+
+def _of_output(value: ir.Value, varying: list[int]) -> Iterator[Place]:
+    if varying:
+        yield DEPLOYMENT_IO.of(
+            value.name or "",
+            f"Besides the batch, axis {', '.join(map(str, varying))} of the output varies; DeepStream's nvinfer keeps "
+            "one size for all but the batch.",
+            "Give a fixed number of rows (torch.topk, padding); Triton takes such an output with dims -1.",
+            "info",
+            last=True,
+        )
+
+
+def unread_inputs(subject: Subject) -> Iterator[Place]:
+    for value in subject.model.graph.inputs:
+        if not value.is_initializer() and not value.uses() and value not in subject.outputs:
+            yield BAKED_ITEM.of(
+                value.name or "",
+                "Nothing reads this input: what was computed from it, with .item(), int() or in Python, is a constant "
+                "with the value that was traced.",
+                "Compute with the tensor itself; leave out an input that is not needed.",
+            )
+    present = {value.name for value in subject.model.graph.inputs}
+    for name in subject.expected_inputs:
+        if name not in present:
+            yield BAKED_ITEM.of(
+                name,
+                "The model was exported with this input, and the graph has it no more: what was computed from it, with "
+                ".item(), int() or in Python, is a constant with the value that was traced.",
+                "Compute with the tensor itself; leave out an input that is not needed.",
+            )
+
+
+def positions(subject: Subject) -> Iterator[Place]:
+    varying = subject.varying
+    for node in subject.of_type("Add") if varying else ():
+        for fixed, other in (node.inputs[:2], node.inputs[1::-1]):
+            if fixed is None or other is None or constant(fixed) is None or constant(other) is not None:
+                continue
+            if axes := _stretched(fixed, other):
+                yield FIXED_POSITIONS.at(
+                    node,
+                    f"Input {varying[0]!r} varies in more than its batch, but this constant of shape "
+                    f"{_sizes(fixed)} fits one size only (axis {axes[0]}).",
+                    "Resize position embeddings to the size at hand (torch.nn.functional.interpolate), or fix height "
+                    "and width.",
+                )
+
+
+def _stretched(fixed: ir.Value, other: ir.Value) -> list[int]:
+    """Axes of `other`, behind its first, whose size varies and which `fixed` has more than one element for."""
+    if fixed.shape is None or other.shape is None or len(fixed.shape) > len(other.shape):
+        return []
+    offset = len(other.shape) - len(fixed.shape)
+    return [
+        offset + axis
+        for axis, size in enumerate(fixed.shape)
+        if offset + axis > 0 and isinstance(size, int) and size > 1 and not isinstance(other.shape[offset + axis], int)
+    ]
+
+
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
+
+
+def _sizes(value: ir.Value) -> list[int]:
+    return [dim for dim in value.shape if isinstance(dim, int)] if value.shape is not None else []
+
+
+def names(subject: Subject) -> Iterator[Place]:
+    seen: set[str] = set()
+    nameless: list[ir.Node] = []
+    for node in subject.nodes:
+        if not node.name or node.name in seen:
+            nameless.append(node)
+        seen.add(node.name or "")
+    if nameless:
+        count, example = len(nameless), repr(node_name(nameless[0]))
+        yield EMPTY_NODE_NAME.at(
+            nameless[0],
+            f"1 node has no name of its own, {example}: errors, layer tables and lists of nodes cannot tell it from "
+            "others."
+            if count == 1
+            else f"{count} nodes have no name of their own, such as {example}: errors, layer tables and lists of nodes "
+            "cannot tell them apart.",
+            "Name them when exporting; repair pass deduplicate_names, and slim, name them.",
+            count=count,
+        )

@@ -1,0 +1,162 @@
+"""Operators that TensorRT does not have.
+
+    unique, sequence-ops, resolve-conj   those with a remedy of their own
+    unsupported-op                       the others, by truehalf.linting.support; operators of other domains without a
+                                         plugin; what truehalf.linting.rules.restrictions lists; opsets that it does not
+                                         read
+
+Bitwise operators are the rule bool-arithmetic. An operator that is a function of the file is built from its body, and
+so it is inlined before (truehalf.linting.inlining).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.linting.base import Place, Rule, Subject
+from truehalf.linting.rules.restrictions import faults
+from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
+
+UNIQUE = Rule("unique", "error", "unique, which TensorRT does not have", "TensorRT's operator matrix (Unique)")
+SEQUENCE_OPS = Rule(
+    "sequence-ops",
+    "error",
+    "lists of tensors and optional tensors",
+    "TensorRT's operator matrix (Sequence*, Optional*)",
+)
+RESOLVE_CONJ = Rule(
+    "resolve-conj",
+    "error",
+    "resolve_conj or resolve_neg left in the graph",
+    "NVIDIA's guidance on exporting for TensorRT",
+)
+UNSUPPORTED_OP = Rule(
+    "unsupported-op",
+    "error",
+    "an operator, or a use of one, that TensorRT does not have",
+    "TensorRT's operator matrix and change log (truehalf/linting/support.py)",
+)
+
+_SEQUENCES = frozenset(
+    {
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SplitToSequence",
+    }
+)
+_BITWISE = frozenset({"BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "BitShift"})
+_CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})
+# Operators outside the default domain that ship with TensorRT: its plugin library, its parser.
+_OWN_SUFFIX, _OWN_PREFIX = "_TRT", "TRT_"
+
+
+def uniques(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Unique"):
+        if "Unique" not in subject.plugin_ops:
+            yield UNIQUE.at(
+                node,
+                "TensorRT has no Unique.",
+                "Sort, and keep what differs from its neighbour; unique of truehalf.exporting.torch_ops.",
+            )
+
+
+def sequences(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type(*_SEQUENCES):
+        if node.op_type not in subject.plugin_ops:
+            yield SEQUENCE_OPS.at(
+                node,
+                f"{node.op_type}: TensorRT has neither lists of tensors nor optional ones.",
+                "Keep one tensor with an axis for the elements (torch.stack, split of fixed sizes), and no list in "
+                "scripted code; pass a tensor that stands for None.",
+            )
+
+
+def conjugates(subject: Subject) -> Iterator[Place]:
+    for node in subject.nodes:
+        if _aten_operator(node) in _CONJUGATES:
+            yield RESOLVE_CONJ.at(
+                node,
+                "The exporter had no translation for it; on real tensors it does nothing.",
+                "Export with python -m stages.trace, which drops it; or register a symbolic that returns its input.",
+            )
+
+
+def _aten_operator(node: ir.Node) -> str:
+    """resolve_conj of aten::resolve_conj and of ATen(operator="resolve_conj")."""
+    operator = node.attributes.get_string("operator", "") if node.op_type == "ATen" else node.op_type
+    return (operator or "").split("::")[-1].removeprefix("aten_").removesuffix(".default")
+
+
+def unsupported(subject: Subject) -> Iterator[Place]:
+    yield from _opsets(subject)
+    functions = {(domain, name) for domain, name, *_ in subject.model.functions}
+    for node in subject.nodes:
+        if node.op_type in subject.plugin_ops or f"{node.domain}::{node.op_type}" in subject.plugin_ops:
+            continue
+        if (node.domain, node.op_type) in functions or _aten_operator(node) in _CONJUGATES:
+            continue
+        if node.domain != "":
+            if not (node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX)):
+                yield UNSUPPORTED_OP.at(
+                    node,
+                    f"{node.domain}::{node.op_type} is no operator of ONNX's own: TensorRT builds it only with a "
+                    "plugin of that name.",
+                    "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
+                )
+        elif node.op_type not in _SEQUENCES | _BITWISE and node.op_type not in ("Unique", "Atan2"):
+            if node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX):
+                continue
+            missing = [version for version in subject.versions if not builds(node.op_type, version)]
+            if missing:
+                yield _missing(node, missing)
+            else:
+                yield from (UNSUPPORTED_OP.at(node, *fault) for fault in faults(node, subject))
+
+
+def not_inlined(fault: str) -> Place:
+    """What is said where the functions of a file could not be inlined."""
+    return UNSUPPORTED_OP.of(
+        "",
+        f"The functions of the file were not looked into, because they cannot be inlined: {fault}",
+        "Inline them with the tool that exported the file, and look at the result.",
+        "warning",
+    )
+
+
+def _missing(node: ir.Node, versions: list[tuple[int, int]]) -> Place:
+    came = since(node.op_type)
+    names = " and ".join(named(version) for version in versions)
+    later = f"; {named(came)} has it" if came is not None else ""
+    return UNSUPPORTED_OP.at(
+        node,
+        f"{names} {'has' if len(versions) == 1 else 'have'} no {node.op_type}{later}.",
+        "Write it with other operators, build with a version that has it, or bring a plugin (engine.plugins).",
+    )
+
+
+def _opsets(subject: Subject) -> Iterator[Place]:
+    opset = subject.opset
+    if 0 < opset < OPSET_MIN:
+        yield UNSUPPORTED_OP.of(
+            "", f"Opset {opset}: TensorRT reads opset {OPSET_MIN} and later.", "Export with opset 17 or later."
+        )
+    beyond = [version for version in subject.versions if opset > opset_max(version)]
+    if beyond:
+        yield UNSUPPORTED_OP.of(
+            "",
+            f"Opset {opset}: {named(beyond[0])} is documented up to {opset_max(beyond[0])}; operators that changed "
+            "since may be refused or misread.",
+            f"Export with opset {opset_max(beyond[0])} or earlier.",
+            "warning",
+        )

@@ -1,0 +1,87 @@
+"""Sampling of pictures and feature maps: GridSample, Resize, Upsample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.linting.base import Place, Rule, Subject
+from truehalf.linting.values import Origin
+
+GRID_SAMPLE = Rule(
+    "grid-sample",
+    "warning",
+    "GridSample, which TensorRT computes wrongly in DETR models",
+    "NVIDIA/TensorRT#4813, #4646; lightly-ai/lightly-train#917",
+)
+RESIZE_MODE = Rule(
+    "resize-mode",
+    "error",
+    "a way of resizing that TensorRT refuses",
+    "TensorRT's operator matrix (Resize) and the static checks of its ONNX parser",
+)
+
+_TRANSFORMATIONS = {"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"}
+_MODES = {"cubic", "linear", "nearest"}
+_NEAREST = {"ceil", "floor", "round_prefer_ceil", "round_prefer_floor"}
+_UPSAMPLE_MODES = {"bilinear", "linear", "nearest"}
+
+
+def grid_samples(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("GridSample"):
+        yield GRID_SAMPLE.at(
+            node,
+            "TensorRT, FP32 too, has given wrong boxes without a word where deformable attention samples with "
+            "GridSample: parity of the ONNX file proves nothing about the engine.",
+            "Repair pass grid_sample_gather (in the default list), or grid_sample of truehalf.exporting.torch_ops; "
+            "verify the engine itself.",
+        )
+
+
+def resizes(subject: Subject) -> Iterator[Place]:
+    for node in subject.of_type("Resize", "Upsample"):
+        for fault, remedy in _faults(node, subject):
+            yield RESIZE_MODE.at(node, fault, remedy)
+        if any(subject.values.origin(value) is Origin.DATA for value in node.inputs[1:]):
+            yield RESIZE_MODE.at(
+                node,
+                "Its scales or sizes are computed on the device; TensorRT wants them on the host.",
+                "Resize to a number, or to the size of a tensor.",
+            )
+
+
+def _faults(node: ir.Node, subject: Subject) -> Iterator[tuple[str, str]]:
+    mode = node.attributes.get_string("mode", "nearest")
+    if node.op_type == "Upsample":
+        if mode not in _UPSAMPLE_MODES:
+            yield f"TensorRT has no Upsample mode {mode!r}.", "Use linear or nearest."
+        return
+    transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+    nearest = node.attributes.get_string("nearest_mode", "round_prefer_floor")
+    if mode not in _MODES:
+        yield f"TensorRT has no Resize mode {mode!r}.", "Use linear or nearest."
+    if transformation not in _TRANSFORMATIONS:
+        yield (
+            f"TensorRT has no coordinate transformation {transformation!r}.",
+            "Use half_pixel or align_corners; crop with a slice.",
+        )
+    if mode == "nearest" and nearest not in _NEAREST:
+        yield f"TensorRT has no nearest mode {nearest!r}.", "Use floor."
+    if transformation == "tf_half_pixel_for_nn" and nearest != "round_prefer_floor":
+        yield (
+            f"TensorRT has tf_half_pixel_for_nn with round_prefer_floor only, not with {nearest!r}.",
+            "Use half_pixel, or round_prefer_floor.",
+        )
+    if node.attributes.get_int("antialias", 0):
+        yield "TensorRT resizes without antialiasing.", "antialias=False, or resize before the engine."
+    policy = node.attributes.get_string("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        yield f"TensorRT has no aspect ratio policy {policy!r}.", "Compute the size, and stretch to it."
+    axes = node.attributes.get_ints("axes")
+    scales = node.inputs[2] if len(node.inputs) > 2 else None
+    dims = node.inputs[0].shape if node.inputs[0] is not None else None
+    if axes is not None and scales is not None and scales.name and dims is not None:
+        wanted = list(range(len(dims)))
+        if [axis % len(dims) for axis in axes] != wanted:
+            yield "TensorRT wants scales for all axes, in order.", "Leave axes out, and give 1 for those that stay."

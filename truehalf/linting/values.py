@@ -1,0 +1,142 @@
+"""What every rule asks of a value: where it comes from, and whether its size depends on data.
+
+Origin, by who knows it. TensorRT computes the first three on the host, as shape tensors; of the fourth that is not
+documented:
+
+    CONSTANT    every run has the same: initializers, and what is computed from them and from fixed sizes
+    SHAPE       computed from sizes that vary
+    INPUT       computed from a small integer input, which TensorRT then takes as a shape-tensor input
+    ROUND       computed from the number of the round that a Loop is in
+    DATA        anything else: an execution tensor, known only on the device
+
+    origin(node) = the latest of its inputs;  Shape(x) = SHAPE, whatever x is, or CONSTANT where all its sizes are fixed
+
+Sized by data: NonZero, Unique, Compress and NonMaxSuppression of DATA, and what takes its size from them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import bodies
+from truehalf.linting.integers import Known, complete, constant, evaluate, known_constant, whole
+
+_SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
+_COUNTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+_SIZED_BY_FIRST = {"Scatter", "ScatterElements", "ScatterND", "CumSum", "LayerNormalization", "Clip", "TensorScatter"}
+_SIZED_BY_VALUES = {
+    "CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Slice", "Split",
+    "Tile", "TopK",
+}  # fmt: skip
+
+
+class Origin(IntEnum):
+    """Who knows a value."""
+
+    CONSTANT = 0
+    SHAPE = 1
+    INPUT = 2
+    ROUND = 3
+    DATA = 4
+
+
+class Values:
+    """The facts of all values of a sorted graph and of its bodies."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._origins: dict[ir.Value, Origin] = {}
+        self._known: dict[ir.Value, Known] = {}
+        self._sized: set[ir.Value] = set()  # by data
+        self._counted: set[ir.Value] = set()  # values computed from such a size
+        for value in graph.inputs:
+            if not value.is_initializer():
+                self._origins[value] = Origin.INPUT if _may_be_shape(value) else Origin.DATA
+        self._walk(graph)
+
+    def origin(self, value: ir.Value | None) -> Origin:
+        """Who knows a value; an input that is left out is a constant."""
+        if value is None or value.is_initializer():
+            return Origin.CONSTANT
+        return self._origins.get(value, Origin.DATA)
+
+    def integers(self, value: ir.Value | None) -> list[int] | None:
+        """All elements of a small integer value that is known before a run."""
+        return whole(self._elements(value)) if value is not None else None
+
+    def sized_by_data(self, value: ir.Value | None) -> bool:
+        """Whether the size of a tensor depends on what a run computes, so that it may be empty."""
+        return value in self._sized
+
+    def counted(self, value: ir.Value | None) -> bool:
+        """Whether a value is computed from the size of a tensor that is sized by data."""
+        return value in self._counted
+
+    def _elements(self, value: ir.Value) -> Known | None:
+        if value not in self._known and constant(value) is not None:
+            found = known_constant(value)
+            if found is not None:
+                self._known[value] = found
+        return self._known.get(value)
+
+    def _walk(self, graph: ir.Graph) -> None:
+        for node in graph:
+            inner = bodies(node)
+            for body in inner:
+                self._origins.update((value, Origin.DATA) for value in body.inputs)
+                if node.op_type == "Loop" and node.domain == "" and body.inputs:
+                    self._origins[body.inputs[0]] = Origin.ROUND
+                self._walk(body)
+            results = [value for body in inner for value in body.outputs]
+            self._trace(node, [*node.inputs, *results])
+            self._measure(node, [*node.inputs, *results])
+
+    def _trace(self, node: ir.Node, read: list[ir.Value | None]) -> None:
+        origin = max((self.origin(value) for value in read), default=Origin.CONSTANT)
+        if node.op_type in ("Shape", "Size") and node.domain == "":
+            origin = Origin.SHAPE if origin > Origin.CONSTANT else origin
+        elif node.op_type.startswith(("Random", "Bernoulli", "Multinomial")) and node.domain == "":
+            origin = Origin.DATA
+        for value in node.inputs:
+            if value is not None:
+                self._elements(value)
+        elements = evaluate(node, self._known) if origin < Origin.DATA else None
+        for index, value in enumerate(node.outputs):
+            self._origins[value] = origin
+            if index == 0 and elements is not None:
+                self._known[value] = elements
+                if complete(elements):
+                    self._origins[value] = Origin.CONSTANT
+
+    def _measure(self, node: ir.Node, read: list[ir.Value | None]) -> None:
+        counted = any(value in self._counted for value in read)
+        if node.op_type in ("Shape", "Size") and node.domain == "":
+            counted, sized = counted or node.inputs[0] in self._sized, False
+        elif node.op_type in _COUNTS and node.domain == "":
+            sized = any(self.origin(value) > Origin.CONSTANT for value in read)
+        elif node.op_type in _SIZED_BY_FIRST and node.domain == "":
+            sized = node.inputs[0] in self._sized
+        else:
+            sized = any(value in self._sized for value in read)
+            by_values = node.op_type in _SIZED_BY_VALUES and node.domain == ""
+            sizes = node.inputs if node.op_type in ("ConstantOfShape", "Range") else node.inputs[1:]
+            sized = sized or (
+                by_values and any(value in self._counted or self.origin(value) is Origin.DATA for value in sizes)
+            )
+        for value in node.outputs:
+            if counted:
+                self._counted.add(value)
+            if sized and not _is_static(value):
+                self._sized.add(value)
+
+
+def _is_static(value: ir.Value) -> bool:
+    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
+
+
+def _may_be_shape(value: ir.Value) -> bool:
+    """An integer input of rank 0 or 1, of a fixed length."""
+    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64) or value.shape is None or len(value.shape) > 1:
+        return False
+    return all(isinstance(dim, int) and dim <= _SHAPE_INPUT_MAX for dim in value.shape)

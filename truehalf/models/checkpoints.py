@@ -1,0 +1,207 @@
+"""Tensors out of checkpoint files, which are data, not programs: nothing that a file names is ever called.
+
+.safetensors            names and tensors
+.pt .pth .ckpt .bin     what torch.save wrote, read with weights_only=True: a state dict, or a mapping that holds one
+
+Where a mapping holds several state dicts, the first of KEYS is taken: the averaged weights, where there are any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError
+from truehalf.config.named_files import folder_instead
+
+if TYPE_CHECKING:
+    import torch
+
+PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+KEYS = (  # where training scripts put the state dict, in the order in which they are looked for
+    *("ema", "model_ema", "ema_state_dict", "params_ema", "state_dict", "model_state_dict", "model", "module"),
+    *("net", "network", "weights", "params"),
+)
+_NAMED = 5  # names that an error lists
+_GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
+_CONVERSION = (
+    "content = torch.load('{name}', weights_only=False); torch.save(state, 'weights.pt') with "
+    "state = content['model'] or where its state dict is (module.state_dict() of a whole module)"
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a file.
+
+    Attributes:
+        tensors: by name.
+        key: where in the file's mapping they were, such as "ema.module"; None: they are the file.
+    """
+
+    tensors: dict[str, torch.Tensor]
+    key: str | None = None
+
+
+def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
+    """Read a file of weights, on the CPU.
+
+    Args:
+        key: where in the file's mapping the state dict is, dots between levels; None: see the top of this module.
+
+    Raises:
+        StageError: when the file is missing or a folder, cannot be read, needs more than tensors and plain values
+            (naming the first globals that it would have to import), or holds no state dict where it is looked for.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise StageError("wrong-file", f"weights: {folder_instead(path)}")
+    if not path.is_file():
+        raise StageError(
+            "file-missing",
+            f"weights: {path}: no such file; expected a safetensors file, or one of {', '.join(PICKLED)} "
+            "(set model.checkpoint to its path, or to null for random weights)",
+        )
+    if path.suffix == ".safetensors":
+        if key is not None:
+            raise StageError(
+                "in-conflict", f"weights: {path}: a safetensors file has tensors and no keys, and {key!r} was asked for"
+            )
+        return Checkpoint(_safetensors(path))
+    if path.suffix not in PICKLED:
+        raise StageError(
+            "wrong-file", f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}"
+        )
+    content = read_pickle(path)
+    return _at(content, key, path) if key is not None else _found(content, path)
+
+
+def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path | str) -> dict[str, torch.Tensor]:
+    """The tensors with a prefix, such as "module.", taken off every name.
+
+    Raises:
+        StageError: when a name does not begin with it.
+    """
+    others = [name for name in tensors if not name.startswith(prefix)]
+    if others:
+        raise StageError(
+            "wrong-name",
+            f"weights: {path}: expected all names to begin with {prefix!r}, got {_first(others)}; "
+            "a prefix is taken off all of them or of none",
+        )
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def _safetensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, KeyError, OSError) as error:
+        raise StageError(
+            "file-unreadable",
+            f"weights: {path}: expected a safetensors file, got one that cannot be read, perhaps truncated "
+            f"({path.stat().st_size} bytes): {error}; copy or train it again",
+        ) from error
+
+
+def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
+    """What torch.save wrote, on the CPU, as long as it is tensors and plain values.
+
+    Args:
+        conversion: what to do, where it was trained, with a file that holds more; {name} is the file's.
+
+    Raises:
+        StageError: when it holds more, naming the first globals that it would import, or cannot be read.
+    """
+    import torch
+
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises what its unpickler stumbles over: KeyError, EOFError, struct.error, ...
+        if names := _globals(path, error):
+            raise StageError(
+                "code-refused",
+                f"weights: {path}: to read it, {_first(names)} would have to be imported and called: it holds "
+                "objects, not tensors alone, and a checkpoint that is given is data here, not a program. Where it was "
+                f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}",
+            ) from error
+        if "TorchScript" in str(error):
+            raise StageError(
+                "code-refused",
+                f"weights: {path}: a TorchScript archive is a program, not weights; save its tensors: "
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'weights.pt')",
+            ) from error
+        raise StageError(
+            "file-unreadable",
+            f"weights: {path}: expected a checkpoint of torch.save, got a file that cannot be read as one, perhaps "
+            f"truncated ({path.stat().st_size} bytes): {type(error).__name__}; copy or train it again",
+        ) from error
+
+
+def _globals(path: Path, error: Exception) -> list[str]:
+    """What a file would import, as far as that can be said without doing so."""
+    import torch
+
+    try:
+        return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except Exception:  # it reads the newer format alone
+        return _GLOBAL.findall(str(error))[:1]
+
+
+def _found(content: Any, path: Path) -> Checkpoint:
+    """The state dict in what was read: itself, or at the first of KEYS, at most one level deeper."""
+    if _is_state_dict(content):
+        return Checkpoint(dict(content))
+    if isinstance(content, Mapping):
+        for outer in KEYS:
+            part: Any = content.get(outer)
+            if _is_state_dict(part):
+                return Checkpoint(dict(part), outer)
+            for inner in KEYS if isinstance(part, Mapping) else ():
+                if _is_state_dict(part.get(inner)):
+                    return Checkpoint(dict(part[inner]), f"{outer}.{inner}")
+    raise StageError(
+        "wrong-file",
+        f"weights: {path}: expected a state dict (names and tensors), or a mapping with one under "
+        f"{', '.join(KEYS)}, got {_shown(content)}",
+    )
+
+
+def _at(content: Any, key: str, path: Path) -> Checkpoint:
+    part, walked = content, ""
+    for name in key.split("."):
+        if not isinstance(part, Mapping) or name not in part:
+            where = f" at {walked!r}" if walked else ""
+            raise StageError("wrong-name", f"weights: {path}: expected the key {key!r}, got {_shown(part)}{where}")
+        part, walked = part[name], f"{walked}.{name}".lstrip(".")
+    if not _is_state_dict(part):
+        raise StageError(
+            "wrong-name", f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}"
+        )
+    return Checkpoint(dict(part), key)
+
+
+def _is_state_dict(value: Any) -> bool:
+    import torch
+
+    return (
+        isinstance(value, Mapping)
+        and len(value) > 0
+        and all(isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items())
+    )
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return f"a {type(value).__name__}"
+    return f"a mapping with {_first([f'{name} ({type(item).__name__})' for name, item in value.items()]) or 'no key'}"
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return ", ".join(items[:_NAMED]) + more

@@ -1,0 +1,162 @@
+"""Inputs and outputs as `model.*` declares them, for sources that do not know them of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
+from truehalf.data.preprocessing import Preprocessing
+from truehalf.models.calling import all_taken, named_tensors
+from truehalf.models.model import Input, Output
+
+IMAGES = "images"  # the one input of a model that declares none
+
+
+def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) -> list[Input]:
+    """`model.inputs`; null: one of pictures.
+
+    Args:
+        preprocessing: what the source knows of it; `model.preprocessing` and `model.image_size` go before it.
+    """
+    pictures = declared_preprocessing(config, preprocessing)
+    if config.model.inputs is None:
+        return [Input(IMAGES, preprocessing=pictures)]
+    return [_input(each, pictures) for each in config.model.inputs]
+
+
+def declared_preprocessing(config: Config, known: Preprocessing | None = None) -> Preprocessing:
+    """From a picture to the array; what nobody says is RGB in 0..1, stretched to the size, NCHW."""
+    given = config.model.preprocessing
+    values: dict[str, Any] = {
+        "resize": given.resize and given.resize.value,
+        "channels": given.channels and given.channels.value,
+        "layout": given.layout and given.layout.value,
+        "resample": given.resample and given.resample.value,
+        "range": given.range and tuple(given.range),
+        "mean": given.mean and tuple(given.mean),
+        "std": given.std and tuple(given.std),
+    }
+    height, width = config.model.image_size
+    if height is not None and width is not None:
+        values["size"] = [height, width]
+    return replace(known or Preprocessing(), **{key: value for key, value in values.items() if value is not None})
+
+
+def _input(declared: InputConfig, pictures: Preprocessing) -> Input:
+    if declared.kind is InputKind.images:
+        return Input(declared.name, declared.kind.value, declared.dtype, None, pictures)
+    shape = (2,) if declared.kind is InputKind.picture_size else tuple(declared.shape or ())
+    return Input(declared.name, declared.kind.value, declared.dtype, shape)
+
+
+def outputs_of(config: Config, returned: Any) -> tuple[list[Output], list[str]]:
+    """`model.outputs`, and what to take for each of what a module returned; null: every tensor of it.
+
+    Raises:
+        StageError: when what was returned cannot be the outputs, see truehalf.models.calling.all_taken.
+    """
+    if config.model.outputs is None:
+        found = all_taken(returned, config.model.drop_outputs)
+        return [Output(name) for name in found], list(found.values())
+    named = named_tensors(returned)
+    takes = [_take(each, position, named) for position, each in enumerate(config.model.outputs)]
+    return declared_outputs(config.model.outputs), takes
+
+
+def declared_outputs(outputs: Sequence[OutputConfig]) -> list[Output]:
+    """As the I/O spec will have them."""
+    found = []
+    for each in outputs:
+        keys = ("activation", "format", "normalized", "no_object")
+        layout = {key: getattr(each, key) for key in keys if getattr(each, key) is not None}
+        found.append(Output(each.name, None if each.kind is OutputKind.tensor else each.kind.value, layout))
+    return found
+
+
+def _take(declared: OutputConfig, position: int, named: dict[str, Any]) -> str:
+    """The key, field or position; where it is not declared, the output's name, or its position among them."""
+    if declared.take is not None:
+        return declared.take
+    return str(position) if declared.name not in named and str(position) in named else declared.name
+
+
+def faults_of_declared(config: Config) -> Iterator[str]:
+    """What is wrong with `model.inputs`, `model.outputs` and `model.drop_outputs` beyond types."""
+    model = config.model
+    for i, each in enumerate(model.inputs or ()):
+        yield from _faults_of_input(f"model.inputs[{i}]", each)
+    if model.inputs is not None and not model.inputs:
+        yield coded(
+            "needs-value",
+            f"model.inputs: expected one input or more, or null for one of pictures, {IMAGES!r}; got none",
+        )
+    if model.outputs is not None:
+        yield from _faults_of_outputs(model.outputs)
+        if model.drop_outputs:
+            yield coded(
+                "in-conflict",
+                f"model.drop_outputs: model.outputs lists those that are kept; expected [] beside it, got "
+                f"{model.drop_outputs}",
+            )
+    names = [IMAGES] if model.inputs is None else [each.name for each in model.inputs]
+    for name in (each.name for each in model.outputs or ()):
+        if name in names:
+            yield coded(
+                "given-twice", f"model.outputs: {name!r} is the name of an input, too; expected different names"
+            )
+
+
+def takes_pictures(config: Config) -> bool:
+    """Whether an input is declared to be pictures."""
+    return config.model.inputs is None or any(each.kind is InputKind.images for each in config.model.inputs)
+
+
+def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
+    try:
+        np.dtype(declared.dtype)
+    except TypeError:
+        yield coded(
+            "unknown-choice",
+            f"{where}.dtype: expected a type as numpy calls it, such as float32 or int64, got {declared.dtype!r}",
+        )
+    if declared.dtype in ("float16", "float64"):
+        yield coded("wrong-dtype", f"{where}.dtype: the model is run in FP32; expected float32, got {declared.dtype}")
+    if declared.kind is InputKind.images and declared.shape is not None:
+        yield coded(
+            "in-conflict",
+            f"{where}.shape: model.image_size says the size of pictures; expected null, got {declared.shape}",
+        )
+    if declared.kind is InputKind.picture_size and declared.shape not in (None, [2]):
+        yield coded("wrong-shape", f"{where}.shape: height and width; expected null or [2], got {declared.shape}")
+    if declared.kind is InputKind.tensor:
+        if declared.shape is None:
+            yield coded(
+                "needs-value", f"{where}.shape: expected the sides of one sample, null where one may vary, got null"
+            )
+        elif any(side is not None and side < 1 for side in declared.shape):
+            yield coded(
+                "out-of-range", f"{where}.shape: expected positive sides, null where one may vary, got {declared.shape}"
+            )
+
+
+def _faults_of_outputs(outputs: Sequence[OutputConfig]) -> Iterator[str]:
+    from truehalf.io_spec.outputs import check_spec
+
+    if not outputs:
+        yield coded("needs-value", "model.outputs: expected one output or more, or null for all of them; got none")
+        return
+    listed = [
+        {"name": each.name, **({} if each.kind is None else {"kind": each.kind}), **each.layout}
+        for each in declared_outputs(outputs)
+    ]
+    try:
+        check_spec({"inputs": [], "outputs": listed}, [each.name for each in outputs])
+    except StageError as error:
+        lines = [line.removeprefix("  - ") for line in error.text.splitlines()[1:]]
+        yield from (coded(error.code, f"model.outputs: {line}") for line in lines)

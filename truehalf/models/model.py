@@ -1,0 +1,80 @@
+"""What a source gives: the module or file, what goes in, what comes out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truehalf.data.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input, in the order in which the module takes them.
+
+    Attributes:
+        name: in the ONNX file.
+        kind: "images", "picture_size" (int [2]: height and width of the picture that goes in) or "tensor".
+        dtype: as numpy calls it.
+        shape: without the batch axis, None where a side may vary. Of images: None; the preprocessing says it.
+        preprocessing: of images: from a picture to the array.
+        normalized: mean and std, where the graph normalises by itself.
+    """
+
+    name: str
+    kind: str = "images"
+    dtype: str = "float32"
+    shape: tuple[int | None, ...] | None = None
+    preprocessing: Preprocessing | None = None
+    normalized: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output, in the order in which the module returns them.
+
+    Attributes:
+        name: in the ONNX file.
+        kind: see truehalf.io_spec.outputs; None: any tensor.
+        layout: what the kind wants declared: activation, no_object, format, normalized.
+    """
+
+    name: str
+    kind: str | None = None
+    layout: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as its source gives it.
+
+    Attributes:
+        module: in eval mode, on the CPU, in FP32: takes tensors by position and returns a tuple of tensors, in the
+            order of `inputs` and `outputs`. Of a model that is an ONNX file already: ONNX Runtime behind a module.
+        inputs, outputs: what the I/O spec will say.
+        class_names: in the order of the model's classes.
+        trained: whether there are weights to trust.
+        file: the ONNX file, where there is no module to trace.
+        axes: of a file, the names of the axes that vary, by input and output; else trace.dynamic_axes says them.
+        batch: of a file, the number of samples that its inputs are fixed to, if they are.
+        prepared: entered while the module is exported (fused modules, `deploy()`); restores it when left.
+        notes: sentences for trace's report, such as which key of a checkpoint was taken.
+    """
+
+    module: torch.nn.Module
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    class_names: Sequence[str]
+    trained: bool
+    file: Path | None = None
+    axes: Mapping[str, Mapping[int, str]] | None = None
+    batch: int | None = None
+    prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    notes: Sequence[str] = ()

@@ -1,0 +1,111 @@
+"""Height and width that vary: other sizes of the inputs to check a trace at, and what to say where it does not hold.
+
+A side s becomes 3/4 s and 5/4 s, rounded outwards to multiples of 32 (of 16, 14, 8, 4 or 2 where s is none of 32): two
+sizes that were not traced. Height and width take opposite ones, unless their axes have one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.models.model import Input
+
+Arrays = Mapping[str, np.ndarray]
+Axes = Mapping[str, Mapping[int, str]]
+_STEPS = (32, 16, 14, 8, 4, 2, 1)
+REMEDY = (
+    "take it out of trace.dynamic_axes, or let forward compute what depends on it from tensor.shape, without int() and "
+    "without numbers kept from another call (docs/lint.md has such cases)"
+)
+
+
+def step(side: int) -> int:
+    """In what steps a side of pictures varies: the first of 32, 16, 14, 8, 4 and 2 that divides it, else 1."""
+    return next(step for step in _STEPS if side % step == 0)
+
+
+def other_sides(side: int) -> tuple[int, int]:
+    """Two other lengths of a side, the smaller one first."""
+    by = step(side)
+    smaller, larger = side * 3 // 4 // by * by, -(-side * 5 // (4 * by)) * by
+    return (smaller, larger) if smaller >= by else (larger, larger + by)
+
+
+def at_other_sizes(inputs: Sequence[Input], axes: Axes) -> list[list[Input]]:
+    """The inputs at two other sizes of their pictures; empty where no picture's height or width varies."""
+    changed = [[_resized(each, axes.get(each.name, {}), pick) for each in inputs] for pick in (0, 1)]
+    return changed if any(after != before for after, before in zip(changed[0], inputs, strict=True)) else []
+
+
+def _resized(entry: Input, axes: Mapping[int, str], pick: int) -> Input:
+    if entry.preprocessing is None or entry.preprocessing.size is None:
+        return entry
+    first = 2 if entry.preprocessing.layout == "NCHW" else 1
+    one_name = axes.get(first) == axes.get(first + 1)
+    sides = [
+        other_sides(side)[pick if position == 0 or one_name else 1 - pick] if first + position in axes else side
+        for position, side in enumerate(entry.preprocessing.size)
+    ]
+    return replace(entry, preprocessing=replace(entry.preprocessing, size=sides))
+
+
+def other_axes(feed: Arrays, example: Arrays) -> list[tuple[str, int]]:
+    """(input, axis) of every axis, the batch apart, on which a feed is of another size than the example."""
+    return [
+        (name, axis)
+        for name, array in feed.items()
+        for axis in range(1, array.ndim)
+        if array.ndim == example[name].ndim and array.shape[axis] != example[name].shape[axis]
+    ]
+
+
+def varying_axes(runs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, list[int]]:
+    """By output, the axes on which runs differ in size."""
+    varying: dict[str, list[int]] = {}
+    for name in runs[0] if runs else ():
+        shapes = [run[name].shape for run in runs]
+        ranks = {len(shape) for shape in shapes}
+        varying[name] = [axis for axis in range(min(ranks)) if len({shape[axis] for shape in shapes}) > 1]
+    return varying
+
+
+def refusal(feed: Arrays, example: Arrays, axes: Axes, fault: Callable[[Arrays], str | None], what: str) -> StageError:
+    """What to say of a size at which a trace does not hold: the axes that are at fault, each tried alone.
+
+    Args:
+        feed: of another size than the example.
+        axes: names of the axes, by input.
+        fault: of a feed, what goes wrong with it, or None.
+        what: what went wrong with this one.
+    """
+    changed = other_axes(feed, example)
+    alone = dict(_alone(feed, example, changed)) if len(changed) > 1 else {}
+    faults = {place: said for place, single in alone.items() if (said := fault(single)) is not None}
+    blamed = list(faults) or changed
+    shown = alone[blamed[0]] if faults else feed
+    named = ", ".join(f"axis {axis} of {name!r} ({axes.get(name, {}).get(axis, 'not named')})" for name, axis in blamed)
+    sizes = ", ".join(
+        f"{name} {list(shown[name].shape)} (traced at {list(example[name].shape)})"
+        for name in dict.fromkeys(n for n, _ in blamed)
+    )
+    return StageError(
+        "axis-fixed", f"{named} cannot vary: at {sizes}, {faults[blamed[0]] if faults else what}; {REMEDY}"
+    )
+
+
+def _alone(
+    feed: Arrays, example: Arrays, changed: Sequence[tuple[str, int]]
+) -> Iterator[tuple[tuple[str, int], dict[str, np.ndarray]]]:
+    """The feed with one of its changed axes; the others cut, or repeated, to the example's size."""
+    for kept in changed:
+        single: dict[str, Any] = dict(feed)
+        for name, axis in changed:
+            if (name, axis) != kept:
+                side = example[name].shape[axis]
+                single[name] = np.take(single[name], np.arange(side) % single[name].shape[axis], axis=axis)
+        yield kept, single

@@ -1,0 +1,157 @@
+"""The configured model, and the I/O spec that tells later stages what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.config.schema import Config
+from truehalf.models import sources
+from truehalf.models.as_made import copied
+from truehalf.models.declared import IMAGES
+from truehalf.models.model import Input, Model, Output
+
+if TYPE_CHECKING:
+    import torch
+
+DynamicAxes = Mapping[str, Mapping[int, str]]
+_DEFAULT_AXES = {0: "batch"}  # of trace.dynamic_axes.images in conf/config.yaml
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The configured model, with its weights, in eval mode on the CPU.
+
+    Args:
+        config: `model.*`, `decoder.name` and `seed` are read.
+        root: the workspace; paths are relative to it.
+
+    Raises:
+        StageError: when weights are missing, corrupt or of another architecture, when a package that the source needs
+            is not installed, or when the model has not what the configuration declares.
+    """
+    opened: Model = sources.source(config.model.source).open_model(config, root)
+    return opened
+
+
+def spec_of(model: Model, example: Mapping[str, np.ndarray], axes: DynamicAxes) -> dict[str, Any]:
+    """The I/O spec of a model, which is run on an example: arrays by input name, with their batch axis. See io_spec."""
+    import torch
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(example[each.name])) for each in model.inputs]
+    module = copied(model.module) or model.module  # a run may change it, and it is traced as it was made
+    with torch.no_grad():
+        outputs = module(*tensors)
+    return io_spec(model, tensors, outputs, axes)
+
+
+def io_spec(
+    model: Model, example: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], axes: DynamicAxes
+) -> dict[str, Any]:
+    """What goes in and comes out, as traced.
+
+    Args:
+        example: the inputs of a call, in order.
+        outputs: what the module returned for them, in order.
+        axes: `trace.dynamic_axes`. The first axis of an output that is not named there is called as that of the first
+            input, where that varies.
+
+    Returns:
+        inputs and outputs, each {name, dtype, shape, ...} with the names of dynamic axes in `shape`; class_names;
+        trained: whether there are weights to trust.
+
+    Raises:
+        StageError: when `axes` names an input or output that there is not, or an axis beyond its rank.
+    """
+    names = [each.name for each in model.inputs] + [each.name for each in model.outputs]
+    unknown = [name for name in axes if name not in names]
+    if unknown:
+        raise StageError(
+            "wrong-name",
+            f"trace.dynamic_axes: no input or output {', '.join(unknown)}; the model has {', '.join(names)}",
+        )
+    batch = axes.get(model.inputs[0].name, {}).get(0)
+    named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
+    return {
+        "inputs": [
+            _described(each.name, tensor, axes.get(each.name, {})) | _traced(tensor, axes.get(each.name, {}), each)
+            for each, tensor in zip(model.inputs, example, strict=True)
+        ],
+        "outputs": [
+            _described(each.name, tensor, named[each.name]) | _of_output(each)
+            for each, tensor in zip(model.outputs, outputs, strict=True)
+        ],
+        "class_names": list(model.class_names),
+        "trained": model.trained,
+    }
+
+
+def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
+    """The axes that vary: of a file its own, else `trace.dynamic_axes`. An input that is not named there has a row for
+    each sample, too, so its first axis is called as that of the first input, where that varies.
+    """
+    if model.axes is not None:
+        return {name: dict(axes) for name, axes in model.axes.items()}
+    axes = {name: dict(axes) for name, axes in config.trace.dynamic_axes.items()}
+    names = {each.name for each in model.inputs} | {each.name for each in model.outputs}
+    if IMAGES not in names and axes.get(IMAGES) == _DEFAULT_AXES:  # what conf/config.yaml says, of no input of these
+        del axes[IMAGES]
+        axes.setdefault(model.inputs[0].name, dict(_DEFAULT_AXES))
+    batch = axes.get(model.inputs[0].name, {}).get(0)
+    if batch is None:
+        return axes
+    return {each.name: {0: batch} for each in model.inputs if each.name not in axes} | axes
+
+
+def described_inputs(model: Model) -> list[dict[str, Any]]:
+    """The inputs as the I/O spec will have them, as far as they are known before a run: for the samples to trace on."""
+    described = []
+    for each in model.inputs:
+        sides: Sequence[int | None] = each.shape or ()
+        if each.preprocessing is not None:
+            height, width = each.preprocessing.size or (None, None)
+            sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
+        described.append({"name": each.name, "dtype": each.dtype, "shape": ["batch", *sides]} | _of_input(each))
+    return described
+
+
+def described(model: Model) -> dict[str, Any]:
+    """The I/O spec as far as it is known before a run, and as samples need it: inputs and class_names."""
+    return {"inputs": described_inputs(model), "class_names": list(model.class_names)}
+
+
+def _described(name: str, tensor: torch.Tensor, axes: Mapping[int, str]) -> dict[str, Any]:
+    shape: list[int | str] = list(tensor.shape)
+    for axis, symbol in axes.items():
+        if axis >= len(shape):
+            raise StageError(
+                "out-of-range",
+                f"trace.dynamic_axes.{name}: axis {axis} does not exist, rank is {len(shape)}; an output without a row "
+                "for each sample is left out with model.drop_outputs",
+            )
+        shape[axis] = symbol
+    return {"name": name, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
+
+
+def _traced(tensor: torch.Tensor, axes: Mapping[int, str], declared: Input) -> dict[str, Any]:
+    """What else is said of an input; where a side varies that nothing else tells the size of, the traced shape, too."""
+    traced = {"traced": list(tensor.shape)} if declared.preprocessing is None and any(axis > 0 for axis in axes) else {}
+    return _of_input(declared) | traced
+
+
+def _of_input(declared: Input) -> dict[str, Any]:
+    """What the data has to know: for pictures, all that truehalf.data.preprocessing.declared_by reads."""
+    if declared.preprocessing is None:
+        return {"kind": declared.kind}
+    plain = declared.preprocessing.as_dict()
+    mean, std = plain.pop("mean"), plain.pop("std")
+    outside = {"mean": mean, "std": std, "where": "before the graph"}
+    inside = None if declared.normalized is None else declared.normalized | {"where": "inside the graph"}
+    return {"kind": declared.kind} | plain | {"normalization": inside or outside}
+
+
+def _of_output(declared: Output) -> dict[str, Any]:
+    return ({} if declared.kind is None else {"kind": declared.kind}) | declared.layout

@@ -1,0 +1,448 @@
+"""A detector or classifier of `transformers`: by id and revision on the Hugging Face hub, or from a folder.
+
+Weights are safetensors; code that lies beside a model is never run. Preprocessing and class names are those of the
+model's own files, where `model` does not say others. What logits mean stands in LOGITS, by the model's type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError, first_line, typed_line
+from truehalf.codes import coded
+from truehalf.config.schema import Config
+from truehalf.data.preprocessing import Preprocessing
+from truehalf.models.calling import calling, taken
+from truehalf.models.common_faults import another_layout, half_a_size, own_decoder
+from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of
+from truehalf.models.hub.files import (
+    CONFIGURATION,
+    PROCESSOR,
+    fault_of_revision,
+    files_in,
+    is_folder,
+    located,
+    read_json,
+)
+from truehalf.models.hub.processor import preprocessing_of_processor
+from truehalf.models.model import Input, Model, Output
+
+if TYPE_CHECKING:
+    import torch
+
+_SIGMOID = {"activation": "sigmoid"}
+_SOFTMAX = {"activation": "softmax", "no_object": True}
+# How post_process_object_detection of each family's image processor (transformers 5.23) makes scores of logits. The
+# processor is that of the family, or the one that models/auto/auto_mappings.py gives it: Conditional DETR's for
+# DAB-DETR, DETR's for Table Transformer, Deformable DETR's for LW-DETR, RT-DETR's for RT-DETRv2, D-FINE and DEIMv2.
+# All take `pred_boxes` as cxcywh in 0..1.
+LOGITS: dict[str, dict[str, Any]] = {
+    "conditional_detr": _SIGMOID,
+    "d_fine": _SIGMOID,
+    "dab-detr": _SIGMOID,
+    "deformable_detr": _SIGMOID,
+    "deimv2": _SIGMOID,
+    "detr": _SOFTMAX,
+    "lw_detr": _SIGMOID,
+    "rf_detr": _SIGMOID,
+    "rt_detr": _SIGMOID,
+    "rt_detr_v2": _SIGMOID,
+    "table-transformer": _SOFTMAX,
+    "yolos": _SOFTMAX,
+}
+_KERNELS = ("eager", "sdpa")  # attention that torch itself computes
+_BOXES = {"format": "cxcywh", "normalized": True}
+_NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
+_NAMED = 5  # tensors that an error lists, of each kind
+
+
+class Task(Enum):
+    detection = "detection"
+    classification = "classification"
+
+
+@dataclass(frozen=True)
+class Options:
+    """See model/huggingface.yaml.
+
+    Attributes:
+        task: which of the model's classes in `transformers` is opened.
+        id: owner/name on the hub, or a folder by its path (./mine, /data/mine).
+        revision: commit or tag of an id of the hub; null of a folder.
+        random: seeded random weights; no file with weights is read.
+    """
+
+    task: Task
+    id: str | None
+    revision: str | None
+    random: bool
+
+
+def faults(config: Config) -> list[str]:
+    """What is wrong with `model.*` beyond types."""
+    return [*_faults_of_keys(config), *faults_of_declared(config)]
+
+
+def _faults_of_keys(config: Config) -> Iterator[str]:
+    model, options = config.model, config.model.options
+    yield from own_decoder(config)
+    if not options.id:
+        yield coded(
+            "needs-value",
+            "model.options.id: this model needs an id of the Hugging Face hub or a folder: model.options.id=owner/name "
+            "model.options.revision=<commit>, or model.options.id=./mine",
+        )
+    elif fault := fault_of_revision(options.id, options.revision):
+        yield f"model.options.revision: {fault}"
+    if model.checkpoint is not None:
+        yield coded(
+            "in-conflict",
+            "model.checkpoint: weights are those beside the model's configuration (model.options.id); expected null, "
+            f"got {model.checkpoint!r}",
+        )
+    yield from half_a_size(config, "the processor's")
+    yield from another_layout(config, "models of transformers take")
+    if model.inputs is not None:
+        yield coded("in-conflict", "model.inputs: one of pictures, known of this source; expected null")
+    if model.outputs is None and model.drop_outputs:
+        yield coded(
+            "in-conflict",
+            "model.drop_outputs: of this source there are logits, and of detectors boxes, which all are needed; "
+            f"expected [], got {model.drop_outputs}",
+        )
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """Of a folder its configurations and weights; of the hub nothing: the revision says it all.
+
+    Raises:
+        StageError: when there is no such folder, or not what is needed in it.
+    """
+    options: Options = config.model.options
+    if options.id is None or not is_folder(options.id):
+        return []
+    weights = not options.random
+    return files_in(located(options.id, None, root, weights=weights), weights=weights)
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The model with its weights, or with seeded random ones.
+
+    Raises:
+        StageError: see truehalf.models.hub.files.located and truehalf.models.hub.processor; when `transformers` does
+            not know the model's type, or not for this task; when a package is missing that it needs; when weights are
+            missing or wrongly shaped; when what its logits mean is not known; when it cannot take pictures of this
+            size.
+    """
+    options: Options = config.model.options
+    assert options.id is not None, "checked by faults"
+    folder = located(options.id, options.revision, root, weights=not options.random)
+    shape = _configuration(folder, options.task)
+    inputs = declared_inputs(config, _preprocessing(folder, config))
+    network, notes = _network(shape, folder, config)
+    pictures = _pictures(inputs[0])
+    returned = _returned(network, shape, pictures)
+    outputs, takes = _outputs(returned, shape, config)
+    classes = config.model.classes or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
+    _check_classes(taken(returned, takes), outputs, classes, folder)
+    module = calling(network, takes, ["pixel_values"])
+    return Model(
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        class_names=classes,
+        trained=not options.random,
+        prepared=lambda: _positions_fixed(module, pictures, config),
+        notes=notes,
+    )
+
+
+# --- the model's files ------------------------------------------------------------------------------------------------
+
+
+def _configuration(folder: Path, task: Task) -> Any:
+    """The model's configuration, of a type that `transformers` has for this task."""
+    import transformers
+
+    path = folder / CONFIGURATION
+    content = read_json(path)
+    kind = content.get("model_type")
+    if kernels := sorted(set(_foreign_kernels(content))):
+        raise StageError(
+            "code-refused",
+            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is code from elsewhere, "
+            f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
+            "same operations whichever computes them",
+        )
+    if kind not in transformers.CONFIG_MAPPING:
+        raise StageError(
+            "not-supported",
+            f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
+            "lies beside a model is never run: load it in a function of your own (model=torch)",
+        )
+    shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
+    if type(shape) not in _types(task):
+        others = [other.value for other in Task if type(shape) in _types(other)]
+        remedy = f"model.options.task={others[0]}" if others else "model=torch takes a function of your own"
+        raise StageError(
+            "in-conflict" if others else "not-supported",
+            f"model.options.task: {path}: transformers {transformers.__version__} has no {task.value} of model_type "
+            f"{kind!r}; {remedy}",
+        )
+    return shape
+
+
+def _foreign_kernels(content: Any) -> Iterator[str]:
+    """What a configuration or one inside it names as its attention beside torch's own."""
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key == "attn_implementation" and isinstance(value, str) and value not in _KERNELS:
+            yield value
+        yield from _foreign_kernels(value)
+
+
+def _auto(task: Task) -> Any:
+    import transformers
+
+    if task is Task.detection:
+        return transformers.AutoModelForObjectDetection
+    return transformers.AutoModelForImageClassification
+
+
+def _types(task: Task) -> Any:
+    """The types of configurations that there is a model for."""
+    import transformers
+
+    if task is Task.detection:
+        return transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING
+    return transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+
+
+def _preprocessing(folder: Path, config: Config) -> Preprocessing:
+    path = folder / PROCESSOR
+    content = read_json(path) if path.is_file() else None
+    return preprocessing_of_processor(content, config, str(path))
+
+
+def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
+    """The network in eval mode, in FP32, and what is to be said of its weights."""
+    import torch
+
+    options: Options = config.model.options
+    auto = _auto(options.task)
+    if options.random:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = _explained(folder, lambda: auto.from_config(shape, dtype=torch.float32))
+            _spread(network)
+        return network.eval(), [f"{folder}: seeded random weights; none were read"]
+    network, report = _explained(
+        folder,
+        lambda: auto.from_pretrained(
+            folder,
+            config=shape,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # refused below, together with all else that does not fit
+            output_loading_info=True,
+        ),
+    )
+    return network.eval(), _checked(report, folder)
+
+
+def _spread(network: torch.nn.Module) -> None:
+    """Begin convolutions and batch norms as torch does.
+
+    `transformers` begins those of RT-DETR and its successors so small that the features vanish: all queries score
+    alike, which of them are taken is chance, and in FP16 nothing is left.
+    """
+    import torch
+
+    for part in network.modules():
+        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+            part.reset_parameters()
+
+
+def _checked(report: dict[str, Any], folder: Path) -> list[str]:
+    """Notes on tensors that are not used; an error for those that the network lacks."""
+    missing = sorted(report["missing_keys"])
+    wrong = sorted(
+        f"{name}: expected {list(expected)}, got {list(got)}" for name, got, expected in report["mismatched_keys"]
+    )
+    unexpected = sorted(report["unexpected_keys"])
+    if missing or wrong:
+        kinds = (
+            ("of another shape", wrong),
+            ("missing in the files", missing),
+            ("unexpected in the files", unexpected),
+        )
+        lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+        raise StageError(
+            "wrong-file",
+            f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
+            "this task; give a model whose head is trained, too\n" + "\n".join(lines),
+        )
+    return [f"{folder}: {len(unexpected)} tensors are not used: {_first(unexpected)}"] if unexpected else []
+
+
+def _explained(where: Path, make: Callable[[], Any]) -> Any:
+    """What `make` returns, without what `transformers` prints; its errors as ours."""
+    with _quiet():
+        try:
+            return make()
+        except ImportError as error:
+            found = _NEEDS.search(str(error))
+            package = next((name for name in found.groups() if name), None) if found else None
+            named = f"the package {package}, which is not installed" if package else first_line(error)
+            remedy = f"pip install {package.lower()}" if package else "install it"
+            raise StageError(
+                "package-missing",
+                f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
+                "transformers has itself",
+            ) from error
+        except Exception as error:  # transformers raises what its parts raise
+            raise StageError(
+                "module-fails", f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    import transformers
+
+    logging: Any = transformers.utils.logging  # partly without types
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+# --- what goes in and comes out ---------------------------------------------------------------------------------------
+
+
+def _returned(network: torch.nn.Module, shape: Any, pictures: torch.Tensor) -> Any:
+    """What the network returns for one picture."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            return network(pixel_values=pictures)
+    except Exception as error:  # whatever the network raises
+        raise StageError(
+            "module-fails",
+            f"model.image_size: the model ({shape.model_type}) fails on pictures of {list(pictures.shape[2:])}: "
+            f"{typed_line(error)}",
+        ) from error
+
+
+def _outputs(returned: Any, shape: Any, config: Config) -> tuple[list[Output], list[str]]:
+    """The outputs, and the field of each in what the network returns."""
+    if config.model.outputs is not None:
+        return outputs_of(config, returned)
+    if config.model.options.task is Task.classification:
+        return [Output("logits", "classes")], ["logits"]
+    return [Output("logits", "logits", _meaning(shape)), Output("boxes", "boxes", _BOXES)], ["logits", "pred_boxes"]
+
+
+def _meaning(shape: Any) -> dict[str, Any]:
+    """What the logits of a detector are."""
+    known = LOGITS.get(shape.model_type)
+    if known is not None and getattr(shape, "use_focal_loss", True):
+        return known
+    what = f"model_type {shape.model_type!r}" + ("" if known is None else " trained without focal loss")
+    raise StageError(
+        "needs-value",
+        f"model.outputs: what the logits of {what} mean is not known here; known are {', '.join(LOGITS)}. Declare the "
+        "outputs, for instance: model.outputs=[{name: logits, kind: logits, activation: sigmoid}, {name: boxes, "
+        "kind: boxes, take: pred_boxes, format: cxcywh, normalized: true}]",
+    )
+
+
+def _pictures(declared: Input) -> torch.Tensor:
+    """One grey picture of the model's size."""
+    import torch
+
+    assert declared.preprocessing is not None and declared.preprocessing.size is not None
+    return torch.zeros(1, 3, *declared.preprocessing.size)
+
+
+def _check_classes(returned: tuple[Any, ...], outputs: list[Output], classes: list[str], folder: Path) -> None:
+    """As many names as the logits have classes, beside one for no object."""
+    for declared, tensor in zip(outputs, returned, strict=True):
+        if declared.kind not in ("logits", "classes"):
+            continue
+        count = tensor.shape[-1] - bool(declared.layout.get("no_object"))
+        if count != len(classes):
+            raise StageError(
+                "wrong-class-count",
+                f"model.classes: {folder}: expected {count} names, as many as output {declared.name!r} has classes, "
+                f"got {len(classes)}",
+            )
+
+
+@contextlib.contextmanager
+def _positions_fixed(module: torch.nn.Module, pictures: torch.Tensor, config: Config) -> Iterator[None]:
+    """Within, position embeddings that are interpolated to the size of the pictures are constants of that size.
+
+    While it is traced, a model interpolates them in the graph, whatever the size, and the TorchScript exporter has no
+    translation of that with antialiasing (RF-DETR). Where height or width may vary they are left as they are.
+    """
+    import torch
+
+    parts: list[Any] = [part for part in module.modules() if callable(getattr(part, "interpolate_pos_encoding", None))]
+    if any(axis for axis in config.trace.dynamic_axes.get("images", {})):
+        parts = []
+    first = next(module.parameters(), pictures)
+    seen: dict[int, torch.Tensor] = {}
+
+    def recording(number: int, interpolated: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(*arguments: Any, **keywords: Any) -> torch.Tensor:
+            seen[number] = interpolated(*arguments, **keywords).detach()
+            return seen[number]
+
+        return call
+
+    for number, part in enumerate(parts):
+        part.interpolate_pos_encoding = recording(number, part.interpolate_pos_encoding)
+    try:
+        if parts:
+            with torch.no_grad():
+                module(pictures.to(first.device, first.dtype))
+        for number, part in enumerate(parts):
+            if number in seen:
+                part.interpolate_pos_encoding = _constant(seen[number])
+        yield
+    finally:
+        for part in parts:
+            del part.interpolate_pos_encoding  # the instance's own, before the class's
+
+
+def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Gives the positions in the type and on the device of the embeddings that they are added to: a copy of the module
+    may be in half precision, or on CUDA.
+    """
+    import torch
+
+    def call(*arguments: Any, **_: Any) -> torch.Tensor:
+        like = next((each for each in arguments if isinstance(each, torch.Tensor)), positions)
+        return positions.to(like.device, like.dtype)
+
+    return call
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more

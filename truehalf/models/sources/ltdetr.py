@@ -1,0 +1,230 @@
+"""LT-DETR's shape: DINOv3 backbone (ConvNeXt or ViT), hybrid encoder, D-FINE or RT-DETRv2 decoder
+(truehalf/models/architectures/ltdetr.py).
+
+Normalisation is inside the graph: pictures go in as they are, RGB in 0..1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from truehalf.codes import coded
+from truehalf.config.schema import Config, DecoderName
+from truehalf.data.preprocessing import Preprocessing
+from truehalf.models.architectures import ltdetr
+from truehalf.models.common_faults import declared_needlessly
+from truehalf.models.model import Input, Model, Output
+from truehalf.models.weights import load_weights
+
+
+@dataclass(frozen=True)
+class ConvNextOptions:
+    """See truehalf.models.architectures.ltdetr.ConvNext."""
+
+    widths: list[int]
+    depths: list[int]
+    layer_scale_init: float
+
+
+@dataclass(frozen=True)
+class VitOptions:
+    """See truehalf.models.architectures.ltdetr.Vit."""
+
+    width: int
+    depth: int
+    heads: int
+    ffn_dim: int
+    registers: int
+    layers: list[int]
+    layer_scale_init: float
+    adapter_width: int
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """One of them; the other is null."""
+
+    convnext: ConvNextOptions | None
+    vit: VitOptions | None
+
+
+@dataclass(frozen=True)
+class ArchitectureOptions:
+    """See truehalf.models.architectures.ltdetr.Architecture."""
+
+    backbone: BackboneOptions
+    d_model: int
+    ffn_dim: int
+    heads: int
+    encoder_blocks: int
+    encoder_expansion: float
+    decoder_layers: int
+    num_queries: int
+    num_denoising: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """See model/ltdetr_nano.yaml.
+
+    Attributes:
+        attention_gain_log2: n: attention values times 2^n, the output projections that follow times 2^-n.
+        mean, std: of RGB in 0..1; the model normalises by itself.
+    """
+
+    attention_gain_log2: int
+    mean: list[float]
+    std: list[float]
+    architecture: ArchitectureOptions
+
+
+def faults(config: Config) -> list[str]:
+    """What is wrong with `model.*` beyond types."""
+    return [*_faults_of_keys(config), *_faults_of_options(config.model.options)]
+
+
+def _faults_of_keys(config: Config) -> Iterator[str]:
+    model = config.model
+    if config.decoder.name is DecoderName.none:
+        yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
+    if any(side is None or side < 32 or side % 32 for side in model.image_size):
+        yield coded(
+            "out-of-range",
+            "model.image_size: expected [height, width], multiples of 32 (the backbone's stride), got "
+            f"{model.image_size}",
+        )
+    if 1 in config.trace.dynamic_axes.get("images", {}):
+        yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: pictures have three channels")
+    for i, profile in enumerate(config.engine.profiles or ()):
+        for name, shape in dataclasses.asdict(profile["images"]).items() if "images" in profile else ():
+            if any(side is not None and side % 32 for side in shape[2:]):
+                yield coded(
+                    "out-of-range",
+                    f"engine.profiles[{i}].images.{name}: expected heights and widths that are multiples of 32 (the "
+                    f"backbone's stride), got {shape}",
+                )
+    if not model.classes:
+        yield coded("needs-value", "model.classes: expected one or more different names, got none")
+    yield from declared_needlessly(config)
+
+
+def _faults_of_options(options: Options) -> Iterator[str]:
+    for name, values in (("mean", options.mean), ("std", options.std)):
+        if len(values) != 3:
+            yield coded("wrong-shape", f"model.options.{name}: expected three numbers (RGB), got {values}")
+    if any(value <= 0 for value in options.std):
+        yield coded("out-of-range", f"model.options.std: expected numbers above 0, got {options.std}")
+    if not 0 <= options.attention_gain_log2 <= 60:
+        yield coded(
+            "out-of-range", f"model.options.attention_gain_log2: expected 0 to 60, got {options.attention_gain_log2}"
+        )
+    yield from _faults_of_architecture(options.architecture)
+
+
+def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
+    where = "model.options.architecture"
+    for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries"):
+        if getattr(shape, name) < 1:
+            yield coded("out-of-range", f"{where}.{name}: expected 1 or more, got {getattr(shape, name)}")
+    if shape.num_denoising < 0:
+        yield coded("out-of-range", f"{where}.num_denoising: expected 0 or more, got {shape.num_denoising}")
+    if shape.heads > 0 and shape.d_model % shape.heads:
+        yield coded(
+            "in-conflict", f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
+        )
+    if shape.d_model % 4:
+        yield coded(
+            "out-of-range",
+            f"{where}.d_model: expected a multiple of 4 (positions: sine and cosine of two axes), got {shape.d_model}",
+        )
+    if not 1 <= shape.encoder_blocks <= 3:
+        yield coded("out-of-range", f"{where}.encoder_blocks: expected 1 to 3, got {shape.encoder_blocks}")
+    if not 0 < shape.encoder_expansion <= 1:
+        yield coded(
+            "out-of-range",
+            f"{where}.encoder_expansion: expected a number above 0, up to 1, got {shape.encoder_expansion}",
+        )
+    convnext, vit = shape.backbone.convnext, shape.backbone.vit
+    if (convnext is None) == (vit is None):
+        yield coded(
+            "in-conflict" if vit else "needs-value",
+            f"{where}.backbone: expected one of convnext and vit, the other null; got {'both' if vit else 'neither'}",
+        )
+    if convnext is not None:
+        yield from _faults_of_convnext(convnext, f"{where}.backbone.convnext")
+    if vit is not None:
+        yield from _faults_of_vit(vit, f"{where}.backbone.vit")
+        if shape.ffn_dim % 2:
+            yield coded(
+                "out-of-range",
+                f"{where}.ffn_dim: expected an even number (its halves are gate and value), got {shape.ffn_dim}",
+            )
+
+
+def _faults_of_convnext(convnext: ConvNextOptions, where: str) -> Iterator[str]:
+    for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
+        if len(values) != 4 or any(value < 1 for value in values):
+            yield coded(
+                "out-of-range", f"{where}.{name}: expected four positive integers (ConvNeXt's stages), got {values}"
+            )
+
+
+def _faults_of_vit(vit: VitOptions, where: str) -> Iterator[str]:
+    for name in ("width", "depth", "heads", "ffn_dim", "adapter_width"):
+        if getattr(vit, name) < 1:
+            yield coded("out-of-range", f"{where}.{name}: expected 1 or more, got {getattr(vit, name)}")
+    if vit.registers < 0:
+        yield coded("out-of-range", f"{where}.registers: expected 0 or more, got {vit.registers}")
+    if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
+        yield coded(
+            "in-conflict",
+            f"{where}.width: expected heads ({vit.heads}) times a multiple of 4 (rotary positions), up to 128 per "
+            f"head, got {vit.width}",
+        )
+    if len(vit.layers) != 3 or vit.layers != sorted(set(vit.layers)) or vit.layers[0] < 1 or vit.layers[-1] > vit.depth:
+        yield coded(
+            "out-of-range",
+            f"{where}.layers: expected three different layers in order, from 1 to depth ({vit.depth}), got "
+            f"{vit.layers}",
+        )
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """The checkpoint, where there is one."""
+    return [] if config.model.checkpoint is None else [root / config.model.checkpoint]
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The configured detector.
+
+    Raises:
+        StageError: when the weights are missing, corrupt or of another architecture.
+    """
+    options: Options = config.model.options
+    classes = config.model.classes or []
+    shape = dataclasses.asdict(options.architecture)
+    arch = ltdetr.architecture(config.decoder.name.value, classes, options.mean, options.std, shape)
+    detector = ltdetr.build(arch, config.seed)
+    if config.model.checkpoint is not None:
+        load_weights(detector.get_submodule("network"), root / config.model.checkpoint)
+    if options.attention_gain_log2:
+        ltdetr.scale_attention_values(detector, options.attention_gain_log2)
+    return Model(
+        module=detector.eval(),
+        inputs=[
+            Input(
+                "images",
+                preprocessing=Preprocessing(size=[side or 0 for side in config.model.image_size]),
+                normalized={"mean": options.mean, "std": options.std},
+            )
+        ],
+        outputs=[
+            Output("logits", "logits", {"activation": "sigmoid"}),
+            Output("boxes", "boxes", {"format": "cxcywh", "normalized": True}),
+        ],
+        class_names=classes,
+        trained=config.model.checkpoint is not None,
+    )

@@ -1,0 +1,239 @@
+"""An FP32 ONNX file that is there already: trace checks it and passes it on, and it is the reference itself.
+
+Its inputs, outputs and the axes that vary are its own; trace.exporter, trace.opset and trace.dynamic_axes are not used,
+and trace's notes say so where they are set.
+What its outputs mean is said by model.outputs, or by an I/O spec in the file's metadata (`truehalf.io_spec`), which
+also says the inputs, the classes and whether the weights are trained, where model.* does not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import CONF, Config
+from truehalf.ir.model_file import SPEC_KEY
+from truehalf.models.common_faults import own_decoder
+from truehalf.models.declared import faults_of_declared
+from truehalf.models.model import Model
+from truehalf.models.onnx_ends import axes_of, batch_of, inputs_of, no_rows, outputs_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+
+
+@dataclass(frozen=True)
+class Options:
+    """See model/onnx.yaml.
+
+    Attributes:
+        trained: whether there are weights to trust.
+    """
+
+    trained: bool
+
+
+def faults(config: Config) -> list[str]:
+    """What is wrong with `model.*` beyond types."""
+    return [*_faults_of_keys(config), *faults_of_declared(config)]
+
+
+def _faults_of_keys(config: Config) -> Iterator[str]:
+    model = config.model
+    yield from own_decoder(config, "file")
+    if model.checkpoint is None:
+        yield coded(
+            "needs-value", "model.checkpoint: model=onnx needs an FP32 ONNX file: model.checkpoint=/path/to/model.onnx"
+        )
+    if model.drop_outputs:
+        yield coded(
+            "in-conflict",
+            f"model.drop_outputs: the file is passed on with all its outputs; expected [], got {model.drop_outputs}",
+        )
+    for i, each in enumerate(model.outputs or ()):
+        if each.take is not None:
+            yield coded(
+                "in-conflict",
+                f"model.outputs[{i}].take: outputs of a file are known by name; expected null, got {each.take!r}",
+            )
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """The file, and those that its weights are in."""
+    from truehalf.ir.model_file import external_files, load_model
+
+    if config.model.checkpoint is None:
+        return []
+    path = root / config.model.checkpoint
+    outside = external_files(load_model(path)) if path.is_file() else []
+    return [path, *(path.parent / name for name in outside)]
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The file, behind a torch module that runs it in ONNX Runtime.
+
+    Raises:
+        StageError: when the file cannot be read or run, is FP16 in part, has inputs that nobody says the kind of, or
+            has not what model.* declares.
+    """
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.normalize import infer_types
+    from truehalf.ir.opset import list_weights_apart
+
+    assert config.model.checkpoint is not None, "checked by faults"
+    path = root / config.model.checkpoint
+    model = load_model(path)
+    list_weights_apart(model)
+    infer_types(model)
+    _check_fp32(model, path)
+    spec = _spec_inside(model, path)
+    inputs = inputs_of(config, model, spec)
+    outputs = outputs_of(config, model, spec, path)
+    batch = batch_of(model, path)
+    return Model(
+        module=_runtime_class()(path, [each.name for each in inputs], [each.name for each in outputs], batch),
+        inputs=inputs,
+        outputs=outputs,
+        class_names=config.model.classes or list(spec.get("class_names") or ()),
+        trained=config.model.options.trained and bool(spec.get("trained", True)),
+        file=path,
+        axes=axes_of(model),
+        batch=batch,
+        notes=[*([f"I/O spec: from the file's metadata ({SPEC_KEY})"] if spec else []), *_of_no_use(config)],
+    )
+
+
+def _of_no_use(config: Config) -> Iterator[str]:
+    """Keys of tracing that were set, though nothing is traced. No error: one command line may serve several models."""
+    defaults = yaml.safe_load((CONF / "config.yaml").read_text())["trace"]
+    given = {
+        "exporter": config.trace.exporter.value,
+        "opset": config.trace.opset,
+        "dynamic_axes": config.trace.dynamic_axes,
+    }
+    for key, value in given.items():
+        if value != defaults[key]:
+            yield f"trace.{key}: {value} is not used; the file is passed on as it is, with its own"
+
+
+def _check_fp32(model: ir.Model, path: Path) -> None:
+    """Refuse FP16 anywhere, and other floats than FP32 at the ends."""
+    import onnx_ir as ir
+
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    weights = [
+        value
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if value.const_value is not None and value.const_value.dtype in halves
+    ]
+    nodes = [
+        node
+        for graph in [model.graph, *(function.graph for function in model.functions.values())]
+        for node in ir.traversal.RecursiveGraphIterator(graph)
+        if any(value.dtype in halves for value in node.outputs)
+    ]
+    ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if value.dtype in halves]
+    if weights or nodes or ends:
+        first = [f"{value.name!r}" for value in (*ends, *weights)] + [f"node {node.name!r}" for node in nodes]
+        raise StageError(
+            "wrong-dtype",
+            f"model.checkpoint: {path} is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} "
+            f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
+            "from: FP16 is made here, and held against FP32",
+        )
+    if not model.graph.inputs:
+        raise StageError(
+            "wrong-file", f"model.checkpoint: {path} has no inputs; expected a model that computes from its inputs"
+        )
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.dtype is None or value.shape is None:
+            raise StageError(
+                "wrong-file",
+                f"model.checkpoint: {path}: {value.name!r} has no type or no shape; export the model anew",
+            )
+        if value.dtype.is_floating_point() and value.dtype != ir.DataType.FLOAT:
+            raise StageError(
+                "wrong-dtype",
+                f"model.checkpoint: {path}: {value.name!r} is {value.dtype.name}; expected floats at the ends to be "
+                "FLOAT, which is FP32; export the model in FP32",
+            )
+    for value in model.graph.inputs:
+        if value.const_value is not None:
+            raise StageError(
+                "wrong-file",
+                f"model.checkpoint: {path}: input {value.name!r} has a value in the file, too, which runs may replace; "
+                "expected inputs without; export the model without keeping initializers as inputs",
+            )
+        if not len(value.shape or ()):
+            raise StageError(
+                "wrong-shape",
+                f"model.checkpoint: {path}: input {value.name!r} has no axis; expected a row for a sample",
+            )
+
+
+def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
+    """The I/O spec in the file's metadata; empty where there is none."""
+    text = model.metadata_props.get(SPEC_KEY)
+    if text is None:
+        return {}
+    try:
+        spec = json.loads(text)
+        named = [entry["name"] for kind in ("inputs", "outputs") for entry in spec[kind]]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise StageError(
+            "wrong-spec",
+            f"model.checkpoint: {path}: metadata {SPEC_KEY!r} is no I/O spec ({type(error).__name__}: {error}); "
+            "take it out of the file, or write it anew",
+        ) from error
+    there = [str(value.name) for value in (*model.graph.inputs, *model.graph.outputs)]
+    if sorted(named) != sorted(there):
+        raise StageError(
+            "wrong-spec",
+            f"model.checkpoint: {path}: the I/O spec in its metadata is of another model: it names {', '.join(named)}, "
+            f"and the file has {', '.join(there)}; take it out of the file, or write it anew",
+        )
+    return dict(spec)
+
+
+def _runtime_class() -> type[torch.nn.Module]:
+    """The class, made on first use so that importing this module does not import torch."""
+    import torch
+
+    class Runtime(torch.nn.Module):
+        """Takes and returns tensors as the file does; a batch that the file fixes is filled up and cut again."""
+
+        def __init__(self, path: Path, takes: list[str], gives: list[str], batch: int | None) -> None:
+            from truehalf.runtime.ort.session import Session
+
+            super().__init__()
+            self._path = path
+            self._session, self._takes, self._gives, self._batch = Session(path), takes, gives, batch
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            feeds = {name: tensor.numpy() for name, tensor in zip(self._takes, inputs, strict=True)}
+            rows = len(inputs[0])
+            size = self._batch or rows
+            parts = [self._part(feeds, start, size) for start in range(0, rows, size)]
+            joined = [np.concatenate([part[name] for part in parts]) for name in self._gives]
+            return tuple(torch.from_numpy(array[:rows] if self._batch else array) for array in joined)
+
+        def _part(self, feeds: Mapping[str, np.ndarray], start: int, size: int) -> dict[str, np.ndarray]:
+            last = len(next(iter(feeds.values()))) - 1
+            rows = np.minimum(np.arange(start, start + size), last)
+            found = self._session.run({name: np.ascontiguousarray(array[rows]) for name, array in feeds.items()})
+            for name, array in found.items():
+                if array.shape[:1] != (size,):
+                    raise no_rows(self._path, name, array.shape, size)
+            return found
+
+    return Runtime

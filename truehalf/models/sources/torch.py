@@ -1,0 +1,246 @@
+"""Your own torch module, made by a function of yours.
+
+`model.options.factory` is imported from the workspace or from what is installed, because you name it; nothing else is.
+Checkpoints are data: truehalf/models/checkpoints.py. The outputs are those that the module returns on one sample.
+
+`model.options.prepare`, where you name it, is called with a deep copy of the module before it is exported (`deploy()`,
+fused layers). The module itself stays as it is, and is what the exported file is held against.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.io import StageError, typed_line
+from truehalf.codes import coded
+from truehalf.config.schema import Config, DataSource
+from truehalf.data.arrays import Header
+from truehalf.data.npz import headers_of
+from truehalf.models.as_made import copied
+from truehalf.models.calling import calling
+from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder
+from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_pictures
+from truehalf.models.model import Input, Model, Output
+from truehalf.models.weights import load_weights
+from truehalf.provenance.watched import watched
+from truehalf.user_code import imported, said
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Options:
+    """See model/torch.yaml.
+
+    Attributes:
+        factory: "package.module:function", called with `kwargs`; returns the module.
+        prepare: "package.module:function", called with a copy of the module before the export; changes it in place, or
+            returns another.
+        key: where in the checkpoint's mapping the state dict is, such as "ema.module"; null: where it is found.
+        prefix: taken off every name in the checkpoint.
+        trained: whether there are weights to trust; null: whether there is a checkpoint.
+    """
+
+    factory: str | None
+    kwargs: dict[str, Any]
+    prepare: str | None
+    key: str | None
+    prefix: str | None
+    trained: bool | None
+
+
+def faults(config: Config) -> list[str]:
+    """What is wrong with `model.*` beyond types."""
+    return [*_faults_of_keys(config), *faults_of_declared(config)]
+
+
+def _faults_of_keys(config: Config) -> Iterator[str]:
+    model, options = config.model, config.model.options
+    yield from own_decoder(config, "module")
+    if options.factory is None:
+        yield coded(
+            "needs-value",
+            "model.options.factory: model=torch needs the function that makes your module: "
+            "model.options.factory=my_package.my_module:build",
+        )
+    for key in ("factory", "prepare"):
+        name = getattr(options, key)
+        if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+            yield coded("bad-syntax", f"model.options.{key}: expected package.module:function, got {name!r}")
+    if takes_pictures(config) and None in model.image_size:
+        yield coded(
+            "needs-value",
+            f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}",
+        )
+    yield from key_of_no_checkpoint(config)
+
+
+def files(config: Config, root: Path) -> list[Path]:
+    """The checkpoint, and the code of what is named: truehalf/provenance/watched.py."""
+    options: Options = config.model.options
+    found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
+    code = watched([name for name in (options.factory, options.prepare) if name is not None], root)
+    return found + [path for path in code if path not in found]
+
+
+def open_model(config: Config, root: Path) -> Model:
+    """The module that the factory makes, with its weights.
+
+    Raises:
+        StageError: when a function cannot be imported or raises, when the factory makes no module, when the weights do
+            not fit, or when what the module returns cannot be the outputs.
+    """
+    options: Options = config.model.options
+    network = _made(options, config.seed, root)
+    notes = []
+    if config.model.checkpoint is not None:
+        path = root / config.model.checkpoint
+        notes.append(load_weights(network, path, options.key, options.prefix or ""))
+    inputs = _inputs(network, config, root)
+    outputs, takes = _outputs(network, inputs, config, root)
+    module = calling(network, takes)
+    if options.prepare is not None:
+        notes.append(f"prepare: {options.prepare}, on a copy of the module, for the export alone")
+    return Model(
+        module=module,
+        inputs=inputs,
+        outputs=outputs,
+        class_names=config.model.classes or [],
+        trained=config.model.checkpoint is not None if options.trained is None else options.trained,
+        prepared=lambda: _prepared(module, options, root),
+        notes=notes,
+    )
+
+
+def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]:
+    """As declared; where nothing is, and the samples are arrays by other names than that of the pictures, these: in the
+    order in which forward takes them.
+    """
+    inputs = declared_inputs(config)
+    if config.model.inputs is not None or config.data.source is not DataSource.npz:
+        return inputs
+    headers = headers_of(config, root)
+    if [(name, _is_of_pictures(header)) for name, header in headers.items()] == [(IMAGES, True)]:
+        return inputs
+    taken: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
+        taken = [name for name in inspect.signature(network.forward).parameters if name in headers]
+    if len(headers) > 1 and sorted(taken) != sorted(headers):
+        raise StageError(
+            "needs-value",
+            f"model.inputs: data.file holds {', '.join(headers)}, and forward takes other names, so their order is not "
+            "known; declare them in the order of forward: [{name, kind, dtype, shape}]",
+        )
+    names = taken if len(headers) > 1 else list(headers)
+    return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
+
+
+def _is_of_pictures(header: Header) -> bool:
+    return len(header.shape) == 4 and 3 in (header.shape[1], header.shape[3])
+
+
+def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
+    """The module in eval mode, on the CPU, in FP32; random weights follow the seed."""
+    import torch
+
+    assert options.factory is not None, "checked by faults"
+    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))):
+        torch.manual_seed(seed)
+        network = _called(options.factory, "model.options.factory", root, **options.kwargs)
+    if not isinstance(network, torch.nn.Module):
+        raise StageError(
+            "wrong-return",
+            f"model.options.factory: {options.factory} returned a {type(network).__name__}; expected a torch.nn.Module",
+        )
+    return network.to("cpu", torch.float32).eval()
+
+
+def _outputs(
+    network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
+) -> tuple[list[Output], list[str]]:
+    """What the module returns on a sample to trace on, in the batch that is traced."""
+    import torch
+
+    from truehalf.data.samples import stacked, trace_samples
+    from truehalf.models.source import described
+
+    declared = config.model.outputs
+    if declared is not None and all(each.take is not None for each in declared):
+        return outputs_of(config, {})
+    batch = config.trace.input_shape[0] or 1
+    sample = trace_samples(config, 1, root, described(Model(network, inputs, (), config.model.classes or (), True)))[0]
+    feeds = stacked([sample] * batch)
+    network = copied(network) or network  # a run may change it
+    try:
+        with torch.no_grad():
+            returned = network(*(torch.from_numpy(feeds[each.name]) for each in inputs))
+    except Exception as error:  # whatever the module raises
+        shapes = ", ".join(f"{each.name} {feeds[each.name].dtype} {list(feeds[each.name].shape)}" for each in inputs)
+        raise StageError(
+            "module-fails",
+            f"model.options.factory: the module fails on {shapes}: {typed_line(error)}; "
+            "model.inputs and model.image_size say what goes in",
+        ) from error
+    outputs, takes = outputs_of(config, returned)
+    names = [each.name for each in inputs]
+    if clashing := [each.name for each in outputs if each.name in names]:
+        raise StageError(
+            "given-twice",
+            f"model.outputs: the module returns {', '.join(clashing)}, and an input has this name; give outputs other "
+            "names in model.outputs, each with `take`",
+        )
+    return outputs, takes
+
+
+@contextlib.contextmanager
+def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
+    """Within, `module` holds a prepared copy of its network."""
+    if options.prepare is None:
+        yield
+        return
+    import torch
+
+    network = module.network
+    try:
+        copied = copy.deepcopy(network)
+    except Exception as error:  # whatever a part of the module raises
+        raise StageError(
+            "not-supported",
+            f"model.options.prepare: the module cannot be copied ({typed_line(error)}), and "
+            "is not changed itself; prepare it in the factory",
+        ) from error
+    returned = _called(options.prepare, "model.options.prepare", root, copied)
+    if returned is not None and not isinstance(returned, torch.nn.Module):
+        raise StageError(
+            "wrong-return",
+            f"model.options.prepare: {options.prepare} returned a {type(returned).__name__}; expected a "
+            "torch.nn.Module, or nothing where it changes the one that it gets",
+        )
+    module.network = (copied if returned is None else returned).eval()
+    try:
+        yield
+    finally:
+        module.network = network
+
+
+def _called(name: str, key: str, root: Path, *arguments: Any, **keywords: Any) -> Any:
+    """What the named function returns.
+
+    Raises:
+        StageError: when there is no such function, or it raises.
+    """
+    function = imported(key, name, root)
+    try:
+        return function(*arguments, **keywords)
+    except StageError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise StageError("function-fails", f"{key}: {name} raised {said(error)}") from error

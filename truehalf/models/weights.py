@@ -1,0 +1,155 @@
+"""Weights from a file into a module: exactly its tensors, or an error that names the difference.
+
+Tensors that a module ties (several names, one storage) may stand in the file under any of their names, once or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stages.io import StageError
+from truehalf.models.checkpoints import read_checkpoint, without_prefix
+
+if TYPE_CHECKING:
+    import torch
+
+_NAMED = 5  # mismatching tensors that an error lists, of each kind
+
+
+def load_weights(module: torch.nn.Module, path: Path | str, key: str | None = None, prefix: str = "") -> str:
+    """Fill every parameter and persistent buffer of `module` from a file of weights.
+
+    Floating-point tensors are converted to the module's dtype.
+
+    Args:
+        key: where in the file's mapping the state dict is, see truehalf.models.checkpoints.
+        prefix: taken off every name in the file.
+
+    Returns:
+        a sentence: what was read, and from which key.
+
+    Raises:
+        StageError: when the file is missing or cannot be read, belongs to another architecture (missing, unexpected or
+            wrongly shaped tensors), gives tied tensors different values, or holds NaN or Inf. The module is then
+            unchanged.
+    """
+    path = Path(path)
+    checkpoint = read_checkpoint(path, key)
+    tensors = without_prefix(checkpoint.tensors, prefix, path) if prefix else checkpoint.tensors
+    taken = "" if checkpoint.key is None else f" (its key {checkpoint.key!r})"
+    fill(module, tensors, f"{path}{taken}")
+    without = f", {prefix!r} taken off every name" if prefix else ""
+    return f"weights: {len(tensors)} tensors of {path.name}{taken}{without}"
+
+
+def fill(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], named: str) -> None:
+    """Fill every parameter and persistent buffer of `module`, as `load_weights`.
+
+    Args:
+        named: what errors call the tensors' file.
+
+    Raises:
+        StageError: see load_weights.
+    """
+    expected = module.state_dict()
+    ties = _ties(expected)
+    _check_architecture(named, expected, ties, tensors)
+    _check_values(named, ties, tensors)
+    import torch
+
+    with torch.no_grad():
+        for names in ties:
+            stored = next(name for name in names if name in tensors)
+            expected[names[0]].copy_(tensors[stored])
+
+
+def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Names of the module's tensors, those that share one storage together."""
+    groups: dict[object, list[str]] = {}
+    for name, tensor in expected.items():
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
+
+
+def _check_architecture(
+    named: str, expected: Mapping[str, torch.Tensor], ties: list[list[str]], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    missing = [" = ".join(names) for names in ties if not any(name in tensors for name in names)]
+    unexpected = [name for name in tensors if name not in expected]
+    wrong = [
+        f"{name}: expected {_kind(tensor)}, got {_kind(tensors[name])}"
+        for name, tensor in expected.items()
+        if name in tensors and not _fits(tensor, tensors[name])
+    ]
+    if not (missing or unexpected or wrong):
+        return
+    kinds = (
+        ("of another shape or type", wrong),
+        ("missing in the file", missing),
+        ("unexpected in the file", unexpected),
+    )
+    lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+    if prefix := _prefix(expected, tensors):
+        lines.append(
+            f"  every name in the file begins with {prefix!r}, which the model's do not have; "
+            f"if that is all, take it off: model.options.prefix={prefix} (of source torch)"
+        )
+    raise StageError(
+        "wrong-file",
+        f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
+        "decoder, or the model that these weights were trained with\n" + "\n".join(lines),
+    )
+
+
+def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """What stands before the first dot of every name in the file, where some name without it is one of the model's."""
+    prefixes = {name.partition(".")[0] + "." for name in tensors if "." in name}
+    if len(prefixes) != 1 or not all("." in name for name in tensors):
+        return None
+    prefix = prefixes.pop()
+    return prefix if any(name.removeprefix(prefix) in expected for name in tensors) else None
+
+
+def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
+    import torch
+
+    if odd := [name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta]:
+        raise StageError(
+            "not-supported",
+            f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
+            f"{_first(odd)}; save them by tensor.to_dense(), on the CPU",
+        )
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
+        raise StageError(
+            "not-finite",
+            f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again",
+        )
+    if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
+        raise StageError(
+            "out-of-range", f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {_first(large)}"
+        )
+    for names in ties:
+        stored = [name for name in names if name in tensors]
+        if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):
+            raise StageError(
+                "wrong-file",
+                f"weights: {named}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
+                "it was trained with a model that does not tie them",
+            )
+
+
+def _fits(expected: torch.Tensor, got: torch.Tensor) -> bool:
+    return expected.shape == got.shape and expected.is_floating_point() == got.is_floating_point()
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def _first(items: list[str]) -> str:
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return "; ".join(items[:_NAMED]) + more

@@ -1,0 +1,52 @@
+"""The packages that compute: what another version of one makes is another result, though code and configuration are the
+same. `inputs` writes them for the stages to depend on.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Any
+
+from truehalf.config.schema import Config, Method
+
+# Those of pyproject.toml that have a part in what a stage writes; tests/truehalf/provenance/test_software.py has the
+# others.
+PACKAGES = (
+    *("faster-coco-eval", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "onnxslim", "pillow"),
+    *("scikit-image", "scikit-learn", "scipy", "torch", "transformers"),
+)
+OF_SOURCE = {
+    "lightly_train": ("lightly-train", "torchvision"),
+    "timm": ("timm", "torchvision"),
+    "torchvision": ("torchvision",),
+}  # sources of models with packages of their own
+_ALSO_CALLED = {"onnxruntime": "onnxruntime-gpu"}  # the same code, with more providers
+
+
+def versions(config: Config) -> dict[str, str | None]:
+    """The version of each package that a run computes with, without the build ("2.9.0+cu128" is "2.9.0"); None for one
+    that is not installed.
+    """
+    return installed((*PACKAGES, *OF_SOURCE.get(config.model.source, ())))
+
+
+def installed(packages: Iterable[str]) -> dict[str, str | None]:
+    """The versions of packages, see `versions`."""
+    return {name: _version(name) or _version(_ALSO_CALLED.get(name, name)) for name in packages}
+
+
+def tracing_device(config: Config) -> dict[str, Any]:
+    """Where `fp16` traces the model in FP16: "cuda" where there is a GPU, else "cpu"; None where it traces nothing."""
+    if config.precision.method is Method.convert:
+        return {"device": None}
+    import torch
+
+    return {"device": "cuda" if torch.cuda.is_available() else "cpu"}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,93 @@
+"""Reshape of what may be empty: a computed size of 0 means none, not "as it is in the input".
+
+    Reshape(x, s)  ->  Reshape(x, s, allowzero=1)        where x may be empty, and every element of s is a positive
+                                                         constant or computed from sizes of x (Shape, arithmetic on it)
+
+As long as no size is 0, both are the same: only an element 0 reads allowzero. Where one is 0, the old form took the
+size of the input at that place, or failed; the new one gives the empty tensor that was meant.
+
+May be empty: what takes its size from NonZero, Unique, Compress or NonMaxSuppression. Sizes of x: those of x itself, of
+what x is computed from, and of what the same of these counts.
+
+Refused: an s with a constant 0 (a copy, which is meant), with -1 (which allowzero=1 forbids beside a 0), or with an
+element that is not computed from sizes, or from those of a tensor that may be empty where x is not.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.repairs.rewrite import Done, behind, constant_of, opset
+
+_COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
+_SIZES = ("Shape", "Size")
+_ON_SIZES = (
+    *("Add", "Cast", "Concat", "Div", "Gather", "Identity", "Max", "Min", "Mul", "ReduceProd", "Reshape", "Slice"),
+    *("Squeeze", "Sub", "Unsqueeze"),
+)
+_ALLOWZERO_FROM = 14
+
+
+def allowzero(model: ir.Model) -> Done:
+    """Set allowzero on each Reshape that may make an empty tensor, in place."""
+    done = Done()
+    if opset(model) < _ALLOWZERO_FROM:
+        return done
+    for node in [node for node in all_nodes(model) if is_op(node, "Reshape")]:
+        sizes = node.inputs[1]
+        if (
+            node.attributes.get_int("allowzero", 0)
+            or constant_of(sizes) is not None
+            or not _may_be_empty(node.inputs[0])
+        ):
+            continue
+        if (why := _not_sizes(sizes) or _of_others(sizes, node.inputs[0])) is not None:
+            done.refuse(node, why)
+            continue
+        node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
+        done.changed += 1
+    return done
+
+
+def _may_be_empty(value: ir.Value | None) -> bool:
+    """Whether what counts data stands anywhere before a value."""
+    return value is not None and bool(_counts(value))
+
+
+def _not_sizes(sizes: ir.Value | None) -> str | None:
+    """Why an element of a shape may be something else than a size; None: it is one, or a positive constant."""
+    concat = made_by(sizes, "Concat")
+    for element in concat.inputs if concat is not None else [sizes]:
+        numbers = constant_of(element)
+        if numbers is not None and (numbers == 0).any():
+            return "its shape holds a constant 0, which copies a size of the input; allowzero would make it 0"
+        if numbers is not None and (numbers < 0).any():
+            return "its shape holds -1, which may not stand beside a 0 with allowzero; state every size"
+        if numbers is None and not _is_size(element):
+            return f"{element.name if element is not None else ''!r} of its shape is not computed from sizes alone"
+    return None
+
+
+def _of_others(sizes: ir.Value | None, x: ir.Value | None) -> str | None:
+    """Why a size may be 0 where x is not empty; None: it comes from x, from what made x, or from what x counts, too."""
+    made_x = set(behind(x, lambda node: True))
+    for source in behind(sizes, lambda node: is_op(node, *_ON_SIZES)):
+        measured = made_by(source, *_SIZES)
+        tensor = measured.inputs[0] if measured is not None else None
+        if tensor is not None and tensor not in made_x and not made_x & {*_counts(tensor)}:
+            return f"a size of its shape is that of {tensor.name!r}, which may be empty where its input is not"
+    return None
+
+
+def _counts(value: ir.Value) -> list[ir.Value]:
+    """What counts data before a value."""
+    return [source for source in behind(value, lambda node: True) if is_op(source.producer(), *_COUNTS)]
+
+
+def _is_size(value: ir.Value | None) -> bool:
+    """Whether all that a value is computed from are sizes and constants."""
+    return value is not None and all(
+        constant_of(source) is not None or is_op(source.producer(), *_SIZES, *_ON_SIZES)
+        for source in behind(value, lambda node: is_op(node, *_ON_SIZES))
+    )

@@ -1,0 +1,69 @@
+"""Every node has a name, and no two nodes or values of a model share one.
+
+    node without a name        ->  <scope>/<OpType>        of its outputs, or of the nodes around it
+    second node of one name    ->  <name>_1, <name>_2, ...
+    value of a name in use     ->  <name>_1, ...           sibling bodies may share names, which runtimes mix up
+
+Inputs and outputs of the graph keep their names; so does the first of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import all_nodes
+from truehalf.ir.normalize import Names, rename
+from truehalf.repairs.rewrite import Done
+
+
+def deduplicate_names(model: ir.Model) -> Done:
+    """Name the nodes and values of a model, in place."""
+    return Done(name_nodes_in_scope(model) + _rename_values(model))
+
+
+def name_nodes_in_scope(model: ir.Model) -> int:
+    """Name nodes that have none, and number repeated names; how many were changed."""
+    names, seen, changed = Names(model), set[str](), 0
+    for node in all_nodes(model):
+        if not node.name:
+            scope = _scope(node)
+            node.name = names.fresh(f"{scope}/{node.op_type}" if scope else node.op_type)
+            changed += 1
+        elif node.name in seen:
+            node.name = names.fresh(node.name)
+            changed += 1
+        seen.add(node.name)
+    return changed
+
+
+def _scope(node: ir.Node) -> str:
+    """Of the outputs' names, or of the nodes around; "" where they have none."""
+    sources = [value.producer() for value in node.inputs if value is not None]
+    readers = [reader for output in node.outputs for reader in output.consumers()]
+    near = [output.name for output in node.outputs] + [each.name for each in (*sources, *readers) if each is not None]
+    return next((scope for name in near if (scope := (name or "").rpartition("/")[0])), "")
+
+
+def _rename_values(model: ir.Model) -> int:
+    seen, repeated = set[str](), list[ir.Value]()
+    kept = {value.name for value in (*model.graph.inputs, *model.graph.outputs)}
+    ends = {*model.graph.inputs, *model.graph.outputs}
+    values = dict.fromkeys(value for graph in model.graphs() for value in _values(graph) if value.name)
+    for value in values:
+        taken = value.name in seen or (value.name in kept and value not in ends)
+        if taken:
+            repeated.append(value)
+        seen.add(value.name or "")
+    if repeated:
+        names = Names(model)
+        rename(model, {value: names.fresh(value.name or "") for value in repeated})
+    return len(repeated)
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs

@@ -1,0 +1,229 @@
+"""What no input changes is computed once, and an If whose condition never changes is its branch.
+
+    f(constants)                     ->  constant
+    Shape(x), x of static shape      ->  constant; an element of Shape(x) that is static, too
+    If(constant) {a} {b}             ->  a or b, in the place of the If
+
+Nothing grows: a result stays if it is at most SMALL bytes, or at most as large as the constants that only this node
+reads and that go with it. Folded are the operators of truehalf.repairs.foldable, which onnx's reference computes as
+ONNX Runtime does. So what is random, quantised weights (DequantizeLinear keeps them small) and operators of other
+domains stay, and so do results whose type the reference does not give as the schema does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.normalize import infer_types
+from truehalf.repairs.foldable import is_foldable
+from truehalf.repairs.rewrite import Done, Writer, axes_of, constant_of, dims_of, graph_of, ints_of, replace
+
+SMALL = 1 << 16  # bytes
+_FEW = 64  # elements of a shape that is looked into
+_Elements = np.ndarray[Any, Any]  # of objects: int or None
+
+
+def fold_constants(model: ir.Model) -> Done:
+    """Fold a typed model, in place."""
+    return Done(fold(model, None, SMALL))
+
+
+def fold(model: ir.Model, wanted: Collection[ir.Node] | None, limit: int) -> int:
+    """Fold the wanted nodes (None: all) whose result is at most `limit` bytes, until nothing is left to fold.
+
+    Returns:
+        How many nodes were folded. An If counts one, whatever its branch holds.
+    """
+    count, changed = 0, True
+    while changed:
+        changed, writer = False, Writer(model)
+        for node in [node for node in all_nodes(model) if wanted is None or node in wanted]:
+            if node.graph is None or not node.outputs:
+                continue  # went with another
+            if is_op(node, "If") and (condition := constant_of(node.inputs[0])) is not None:
+                inlined = _inline(node, bool(condition.ravel()[0]), writer)
+                wanted = None if wanted is None else {*wanted, *inlined}
+                count, changed = count + 1, True
+            elif (results := _results(node, limit)) is not None:
+                made = [writer.at(node).constant(array, ir.DataType.from_numpy(array.dtype)) for array in results]
+                replace(node, made, writer)
+                count += 1
+        if changed:
+            infer_types(model)
+    return count
+
+
+def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
+    """Move the nodes of the taken branch before the If; returns them."""
+    graph, body = graph_of(node), node.attributes["then_branch" if taken else "else_branch"].as_graph()
+    results, inside = list(body.outputs), list(body)
+    initializers = list(body.initializers.values())
+    for value in initializers:
+        body.initializers.pop(value.name or "")
+    taken_names = _names_beside(node, writer)
+    for value in (*initializers, *(output for inner in inside for output in inner.outputs if output.name)):
+        if value.name in taken_names:  # as it may be in a body, beside other bodies
+            value.name = writer.names.fresh(value.name or "constant")
+    for value in initializers:
+        graph.register_initializer(value)
+    body.outputs.clear()
+    for inner in inside:
+        body.remove(inner)
+        graph.insert_before(node, inner)
+    replace(node, results, writer)
+    return inside
+
+
+def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
+    """Names of all values of the model but those inside a node."""
+    own = {id(graph) for graph in _inside(node)}
+    found = set[str]()
+    for graph in writer.model.graphs():
+        if id(graph) not in own:
+            values = (*graph.inputs, *graph.initializers.values(), *(value for each in graph for value in each.outputs))
+            found.update(value.name for value in values if value.name)
+    return found
+
+
+def _inside(node: ir.Node) -> list[ir.Graph]:
+    """The bodies of a node and of the nodes in them."""
+    found = bodies(node)
+    return [*found, *(deeper for body in found for inner in body for deeper in _inside(inner))]
+
+
+def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:
+    """What a node gives whatever the inputs are; None: that is not known, or too large."""
+    if not is_foldable(node, graph_of(node).opset_imports.get("", 0)):
+        return None
+    if any(output.is_graph_output() for output in node.outputs):
+        return None
+    if (sizes := _known_sizes(node.outputs[0])) is not None:
+        return [sizes]
+    read = {value: constant_of(value) for value in node.inputs if value is not None}
+    arrays = {value: array for value, array in read.items() if array is not None}
+    if len(arrays) < len(read):
+        return None
+    if (size := _bytes(node)) is not None and size > max(limit, _freed(arrays)):
+        return None
+    results = _evaluated(node, arrays)
+    if results is None or sum(result.nbytes for result in results) > max(limit, _freed(arrays)):
+        return None
+    return results
+
+
+def _bytes(node: ir.Node) -> int | None:
+    """Size of the results, before they are computed; None where it is not known."""
+    total = 0
+    for output in node.outputs:
+        dims = dims_of(output)
+        if dims is None or output.dtype is None:
+            return None
+        known = [dim for dim in dims if dim is not None]
+        if len(known) < len(dims):
+            return None
+        total += int(np.prod(known, dtype=np.int64)) * int(output.dtype.itemsize)
+    return total
+
+
+def _freed(arrays: dict[ir.Value, np.ndarray[Any, Any]]) -> int:
+    return sum(array.nbytes for value, array in arrays.items() if len(value.uses()) == 1)
+
+
+def _evaluated(node: ir.Node, arrays: dict[ir.Value, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None:
+    from onnx.reference import ReferenceEvaluator
+
+    proto = ir.to_proto(node)
+    feeds = {value.name or "": array for value, array in arrays.items()}
+    inputs = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds.items()
+    ]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in proto.output if name]
+    version = graph_of(node).opset_imports.get("", 0)
+    graph = onnx.helper.make_graph([proto], "fold", inputs, outputs)
+    with contextlib.suppress(Exception), np.errstate(all="ignore"):  # what it cannot evaluate stays
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", version)])
+        results = [np.asarray(result) for result in ReferenceEvaluator(model).run(None, feeds)]
+        if len(results) == len(node.outputs) and all(map(_fits, results, node.outputs)):
+            return results
+    return None
+
+
+def _fits(result: np.ndarray[Any, Any], output: ir.Value) -> bool:
+    """Type and shape are those that were inferred; onnx infers no shape from the scalars among the initializers."""
+    dims = dims_of(output)
+    if output.dtype is None or result.dtype != output.dtype.numpy():
+        return False
+    if dims is None:
+        return True
+    return len(dims) == result.ndim and all(
+        dim is None or dim == size for dim, size in zip(dims, result.shape, strict=True)
+    )
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def _known_sizes(value: ir.Value) -> np.ndarray[Any, Any] | None:
+    """A vector or number that is moved out of shapes, where every element of it is known."""
+    elements = _elements(value, {})
+    if elements is None or any(element is None for element in elements.ravel()):
+        return None
+    result = elements.astype(np.int64)
+    return result if _fits(result, value) else None
+
+
+def _elements(value: ir.Value | None, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
+    """The elements of an int64 vector or number, None for each that only a run knows; None: it is none, or too long."""
+    if value is None or value.dtype != ir.DataType.INT64:
+        return None
+    if value not in known:
+        array, node = constant_of(value), value.producer()
+        found = array.astype(object) if array is not None else None
+        if array is None and node is not None and node.domain == "":
+            found = _moved_elements(node, known)
+        known[value] = found if found is not None and found.ndim <= 1 and found.size <= _FEW else None
+    return known[value]
+
+
+def _moved_elements(node: ir.Node, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
+    if node.op_type == "Shape":
+        dims = dims_of(node.inputs[0])
+        part = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end"))
+        return None if dims is None else np.array(dims, object)[part]
+    if node.op_type not in ("Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze") or not node.inputs:
+        return None
+    x = _elements(node.inputs[0], known)
+    if x is None:
+        return None
+    match node.op_type:
+        case "Cast" | "Identity":  # of int64, to int64
+            return x
+        case "Concat":
+            parts = [_elements(part, known) for part in node.inputs]
+            vectors = [part for part in parts if part is not None and part.ndim == 1]
+            return np.concatenate(vectors) if len(vectors) == len(parts) else None
+        case "Gather":
+            index = constant_of(node.inputs[1])
+            inside = index is not None and x.ndim == 1 and bool(((-len(x) <= index) & (index < len(x))).all())
+            return np.asarray(x[index], object) if index is not None and inside else None
+        case "Slice" if x.ndim == 1 and len(node.inputs) > 2:
+            ends = [ints_of(end) for end in (node.inputs[1], node.inputs[2], *node.inputs[4:5])]
+            if any(end is None or len(end) != 1 for end in ends):
+                return None
+            start, end, *step = [end[0] for end in ends if end]
+            return x[start : end : (*step, 1)[0]] if (*step, 1)[0] > 0 else None
+        case "Squeeze" | "Unsqueeze":
+            if (axes := axes_of(node, None)) is None or any(axis not in (0, -1) for axis in axes) or len(axes) > 1:
+                return None
+            if node.op_type == "Unsqueeze":
+                return x.reshape(1) if x.ndim == 0 and axes else None
+            return x.reshape(()) if x.shape == (1,) else None
+    return None

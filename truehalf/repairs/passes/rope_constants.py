@@ -1,0 +1,74 @@
+"""Rotary tables that no input changes become constants, however they were computed; Tile of others becomes Concat.
+
+    Sin(f(constants)), Cos(f(constants))  ->  constant, with f and whatever If, Tile, Expand, Range stands in it
+    Tile(x, [1, ..., k, ..., 1])          ->  Concat(x, ..., x)              k times, at the one axis that is repeated
+
+Only on the way to a Sin or Cos, or from one (cos(x).tile(2)). TensorRT fails on Tile and If there. A table may have
+LARGE bytes; other constants are folded by fold_constants, which lets nothing grow.
+
+Refused: repeats that only a run knows, more than one repeated axis, more than MANY copies.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.normalize import infer_types
+from truehalf.repairs.passes.fold_constants import fold
+from truehalf.repairs.rewrite import Done, Writer, ints_of, replace
+
+LARGE = 1 << 24  # bytes: 4096 positions of 1024 float32
+MANY = 8
+_AFTER = ("Add", "Cast", "Concat", "Identity", "Mul", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+def rope_constants(model: ir.Model) -> Done:
+    """Fold the tables of a typed model and rewrite its Tiles, in place."""
+    waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
+    before = _before(waves)
+    done = Done(fold(model, [*before, *_after(waves)], LARGE))
+    if done.changed:
+        infer_types(model)
+    waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
+    near = {*_before(waves), *_after(waves)}
+    writer = Writer(model)
+    for node in [node for node in all_nodes(model) if node in near and is_op(node, "Tile")]:
+        repeats = ints_of(node.inputs[1])
+        repeated = [axis for axis, count in enumerate(repeats or []) if count != 1]
+        if repeats is None:
+            done.refuse(node, "its repeats are computed in a run; give them as numbers")
+        elif len(repeated) != 1 or not 1 < repeats[repeated[0]] <= MANY:
+            done.refuse(node, f"it repeats {repeats}: expected one axis, repeated 2 to {MANY} times")
+        else:
+            copies = [node.inputs[0]] * repeats[repeated[0]]
+            replace(node, [writer.at(node).op("Concat", *copies, axis=repeated[0])], writer)
+            done.changed += 1
+    return done
+
+
+def _before(nodes: list[ir.Node]) -> list[ir.Node]:
+    """Nodes and all that they are computed from, with what is in the bodies."""
+    found: dict[ir.Node, None] = {}
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node in found:
+            continue
+        found[node] = None
+        inside = [inner for body in bodies(node) for inner in body]
+        producers = [value.producer() for value in node.inputs if value is not None]
+        waiting += [*inside, *(producer for producer in producers if producer is not None)]
+    return list(found)
+
+
+def _after(waves: list[ir.Node]) -> list[ir.Node]:
+    """Tiles, and the moves and arithmetic up to them, that read a table."""
+    found: dict[ir.Node, None] = {}
+    waiting = [reader for wave in waves for output in wave.outputs for reader in output.consumers()]
+    while waiting:
+        node = waiting.pop()
+        if node not in found and is_op(node, "Tile", "Concat", "Expand", *_AFTER):
+            found[node] = None
+            waiting += [reader for output in node.outputs for reader in output.consumers()]
+    return list(found)

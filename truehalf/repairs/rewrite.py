@@ -1,0 +1,235 @@
+"""How a pass puts new nodes in the place of one, so that nothing around it notices.
+
+    node(inputs) -> old   becomes   new nodes before it,  new takes the name, the users and the graph outputs of old
+
+New nodes stand where the old one stood, so a sorted graph stays sorted. They are called `<old name>.<label>`: the
+scope, the part before the last slash, is that of the old node, and so are its metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.ir.facts import bodies, is_op
+from truehalf.ir.normalize import Names
+
+FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
+
+
+@dataclass
+class Done:
+    """What a pass did.
+
+    Attributes:
+        changed: places that were rewritten.
+        refused: {node, reason} of each place that has the pattern and was left as it is.
+    """
+
+    changed: int = 0
+    refused: list[dict[str, str]] = field(default_factory=list)
+
+    def refuse(self, node: ir.Node, reason: str) -> None:
+        self.refused.append({"node": node.name or "", "reason": reason})
+
+
+class NotEqualError(Exception):
+    """The rewritten graph would not be equal; says why."""
+
+
+class Writer:
+    """Makes nodes and constants for one pass; equal constants of one graph are one initializer.
+
+    Attributes:
+        model: the model that it writes to.
+        names: all of the model.
+        inputs: of the graph itself, without those of bodies.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model = model
+        self.names = Names(model)
+        self.inputs = frozenset(model.graph.inputs)
+        self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
+
+    def at(self, node: ir.Node) -> Build:
+        return Build(self, node)
+
+    def constant(self, graph: ir.Graph, name: str, array: np.ndarray[Any, Any]) -> ir.Value:
+        key = (id(graph), array.dtype.str, array.shape, array.tobytes())
+        value = self._constants.get(key)
+        if value is None or value.graph is not graph:  # dropped since, with the last node that read it
+            tensor = ir.tensor(array, name=self.names.fresh(name))
+            shape = ir.Shape(array.shape)
+            value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
+            graph.register_initializer(value)
+            self._constants[key] = value
+        return value
+
+
+class Build:
+    """New nodes before one node, named after it."""
+
+    def __init__(self, writer: Writer, node: ir.Node) -> None:
+        self.node = node
+        self.inputs = writer.inputs
+        self._writer = writer
+        self._graph = graph_of(node)
+
+    def op(self, op_type: str, *inputs: ir.Value | None, count: int = 1, label: str = "", **attributes: Any) -> Any:
+        """The value of a new node, or a list of `count` values."""
+        made = ir.node(op_type, list(inputs), attributes, num_outputs=count)
+        made.name = self._writer.names.fresh(f"{self._stem}.{label or op_type}")
+        made.metadata_props.update(self.node.metadata_props)
+        for output in made.outputs:
+            output.name = self._writer.names.fresh(f"{made.name}_out")
+        self._graph.insert_before(self.node, made)
+        return made.outputs[0] if count == 1 else list(made.outputs)
+
+    def constant(self, numbers: Any, dtype: ir.DataType, label: str = "constant") -> ir.Value:
+        array = np.asarray(numbers).astype(dtype.numpy())
+        return self._writer.constant(self._graph, f"{self._stem}.{label}", array)
+
+    def ints(self, numbers: Any, label: str = "constant") -> ir.Value:
+        return self.constant(numbers, ir.DataType.INT64, label)
+
+    def floats(self, numbers: Any, label: str = "constant") -> ir.Value:
+        return self.constant(numbers, ir.DataType.FLOAT, label)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType, label: str = "Cast") -> ir.Value:
+        result: ir.Value = value if value.dtype == dtype else self.op("Cast", value, label=label, to=int(dtype))
+        if result is not value:
+            result.type = ir.TensorType(dtype)
+        return result
+
+    @property
+    def _stem(self) -> str:
+        return self.node.name or f"{self.node.op_type}_{self.node.outputs[0].name}"
+
+
+def replace(node: ir.Node, results: Sequence[ir.Value], writer: Writer) -> None:
+    """Let `results` stand for the outputs of a node, and remove it with everything that only it read.
+
+    A result that a node before it made for something else keeps its name; a graph output then gets an Identity.
+    """
+    graph = graph_of(node)
+    for old, new in zip(node.outputs, results, strict=True):
+        name, is_output = old.name, old.is_graph_output()
+        taken = new.producer() is None or bool(new.uses()) or new.is_graph_output()
+        if is_output and taken:
+            new = Build(writer, node).op("Identity", new)
+            taken = False
+        new.type = new.type or old.type
+        new.shape = old.shape if new.shape is None or is_output else new.shape
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        if not taken:
+            old.name = writer.names.fresh(f"{name}.before")
+            new.name = name
+    remove(graph, node)
+
+
+def remove(graph: ir.Graph, node: ir.Node) -> None:
+    """Take out a node that nobody reads, what its bodies read, and then whatever nobody reads any more."""
+    waiting = [(graph, node)]
+    while waiting:
+        graph, node = waiting.pop()
+        read = _read_by([node])
+        for inner in _all_inside(node):
+            for index in range(len(inner.inputs)):
+                inner.replace_input_with(index, None)
+        graph.remove(node, safe=True)
+        for value in read:
+            if value.uses() or value.is_graph_output() or value.is_graph_input():
+                continue
+            producer = value.producer()
+            if producer is None:
+                if value.is_initializer() and value.graph is not None:
+                    value.graph.initializers.pop(value.name or "", None)
+            elif producer.graph is not None and not any(
+                out.uses() or out.is_graph_output() for out in producer.outputs
+            ):
+                waiting.append((graph_of(producer), producer))
+
+
+def _read_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
+    """What nodes and their bodies read, each once, in order."""
+    found: dict[ir.Value, None] = {}
+    for node in nodes:
+        found.update(dict.fromkeys(value for value in node.inputs if value is not None))
+        found.update(dict.fromkeys(_read_by(_all_inside(node))))
+    return list(found)
+
+
+def _all_inside(node: ir.Node) -> list[ir.Node]:
+    inside = [inner for body in bodies(node) for inner in body]
+    return [*inside, *(deeper for inner in inside for deeper in _all_inside(inner))]
+
+
+# --- what a graph says ------------------------------------------------------------------------------------------------
+
+
+def graph_of(node: ir.Node) -> ir.Graph:
+    graph = node.graph
+    assert isinstance(graph, ir.Graph), "nodes of functions are inlined before"
+    return graph
+
+
+def opset(model: ir.Model) -> int:
+    return model.graph.opset_imports.get("", 0)
+
+
+def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """The content of an initializer or Constant; a graph input with a default is none."""
+    if value is None or value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
+
+
+def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+    """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
+    waiting, seen = [value], set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen:
+            continue
+        seen.add(value)
+        yield value
+        producer = value.producer()
+        if producer is not None and goes_on(producer):
+            waiting += producer.inputs
+
+
+def from_data(value: ir.Value | None) -> bool:
+    """Whether what inputs hold, and not only their sizes, decides over a value."""
+    sources = behind(value, lambda node: not is_op(node, "Shape", "Size"))
+    return any(source.producer() is None and constant_of(source) is None for source in sources)
+
+
+def ints_of(value: ir.Value | None) -> list[int] | None:
+    """A small constant as integers."""
+    array = constant_of(value)
+    return None if array is None or array.dtype.kind not in "iu" else [int(number) for number in array.ravel()]
+
+
+def dims_of(value: ir.Value | None) -> list[int | None] | None:
+    """Static sizes, None for each that only a run knows; None for an unknown rank."""
+    if value is None or value.shape is None:
+        return None
+    return [dim if isinstance(dim, int) else None for dim in value.shape]
+
+
+def axes_of(node: ir.Node, rank: int | None) -> list[int] | None:
+    """Axes of Squeeze, Unsqueeze or a Reduce, by attribute or input, not negative where the rank is known; [] for
+    none given, None where only a run knows them."""
+    given = node.attributes.get_ints("axes")
+    axes = list(given) if given is not None else None
+    if axes is None:
+        source = node.inputs[1] if len(node.inputs) > 1 else None
+        axes = [] if source is None else ints_of(source)
+    return axes if axes is None or rank is None else [axis % rank for axis in axes]

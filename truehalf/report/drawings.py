@@ -1,0 +1,179 @@
+"""Plots as inline SVG, drawn from numbers alone: they take font and colour from the page, and need no script.
+
+FP32 is blue and square, FP16 orange and round, so that no meaning hangs on colour alone. Widths are those of the
+viewBox; a page draws a plot once for wide and once for narrow screens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+BLUE, ORANGE, RED, GREY = "#0072b2", "#d98200", "#b42318", "#6b7683"
+_FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
+
+
+def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
+    """Relative error over the nodes of a graph, in their order.
+
+    Args:
+        rows: in graph order {node, op_type, precision, growth, error}: the error that each node makes by itself, a
+            point; and that of its output in the file's own run, the line. What is not finite stands at the top: a cross
+            for the node's own error, a tick over it for that in the run. A node without an error of its own has no
+            point.
+        worst: positions that get a number, 1 for the first.
+        titles: whether a point says its node when the pointer rests on it.
+    """
+    left, right, top, bottom = 58, 12, 26, 40
+    values = [value for row in rows for value in (row["growth"], row["error"]) if _drawable(value)]
+    low = math.floor(math.log10(max(min(values, default=1e-6), _FLOOR)))
+    high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
+
+    def x(i: float) -> float:
+        return left + (width - left - right) * i / max(len(rows) - 1, 1)
+
+    def y(value: float) -> float:
+        if not math.isfinite(value):
+            return top - 10.0
+        share = (math.log10(max(value, 10.0**low)) - low) / (high - low)
+        return float(top + (height - top - bottom) * (1 - share))
+
+    parts = [_grid(left, width - right, [(y(10.0**k), k) for k in range(low, high + 1)])]
+    parts += _node_axis(len(rows), x, height - bottom, width)
+    line = [(x(i), y(row["error"])) for i, row in enumerate(rows) if _drawable(row["error"])]
+    if line:
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in line)
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{GREY}" stroke-width="1" opacity="0.75"/>')
+    for i, row in enumerate(rows):
+        if not math.isfinite(row["error"]):
+            parts.append(f'<path d="M{x(i) - 0.7:.1f} 4h1.4v5h-1.4z" fill="{RED}"/>')
+        if row["growth"]:
+            parts.append(_point(x(i), y(row["growth"]), row, not math.isfinite(row["growth"]), titles))
+    for number, i in enumerate(worst, start=1):
+        parts.append(_number(x(i), y(rows[i]["growth"]), number, width))
+    label = "relative error of each node by itself (points) and of its output in the run (line)"
+    return _svg(width, height, parts, label)
+
+
+def histogram(
+    series: Sequence[tuple[str, str, Mapping[str, Any]]], width: int = 420, height: int = 190, unit: str = ""
+) -> str:
+    """Counts over magnitudes of errors, on a logarithmic axis; the first series as bars, the others as outlines.
+
+    Args:
+        series: (name, colour, {edges, counts}) as truehalf.verification.metrics.histograms.error_histogram gives them.
+    """
+    left, right, top, bottom = 44, 12, 12, 40
+    drawn = [(name, colour, data) for name, colour, data in series if data["counts"]]
+    as_bars = series[0][0] if series else ""
+    if not drawn:
+        return ""
+    low = math.floor(min(math.log10(data["edges"][0]) for _, _, data in drawn) + 1e-6)
+    high = max(math.ceil(max(math.log10(data["edges"][-1]) for _, _, data in drawn) - 1e-6), low + 1)
+    # each series by its own share, so that one over fewer samples is seen as well
+    tallest = max(max(data["counts"]) / sum(data["counts"]) for _, _, data in drawn)
+
+    def x(value: float) -> float:
+        return left + (width - left - right) * (math.log10(value) - low) / (high - low)
+
+    def y(share: float) -> float:
+        return float(top + (height - top - bottom) * (1 - share / tallest))
+
+    parts = [f'<line x1="{left}" x2="{width - right}" y1="{y(0):.1f}" y2="{y(0):.1f}" stroke="#8a94a0"/>']
+    step = max(1, math.ceil((high - low) / 7))
+    for k in range(low, high + 1, step):
+        parts.append(_text(x(10.0**k), height - bottom + 17, _power(k), "middle"))
+    for share in (tallest, tallest / 2):
+        parts.append(_text(left - 6, y(share) + 4, f"{100 * share:.0f} %", "end"))
+        parts.append(_rule(left, width - right, y(share)))
+    for name, colour, data in drawn:
+        total = sum(data["counts"])
+        bars = [
+            (x(a), x(b), y(count / total), count)
+            for a, b, count in zip(data["edges"], data["edges"][1:], data["counts"], strict=False)
+        ]
+        parts += _bars(bars, colour, y(0), name) if name == as_bars else [_outline(bars, colour, y(0))]
+    parts.append(_text((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
+    return _svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
+
+
+def _drawable(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+def _bars(bars: Sequence[tuple[float, float, float, int]], colour: str, base: float, name: str) -> list[str]:
+    return [
+        f'<rect x="{a + 0.4:.1f}" y="{top:.1f}" width="{b - a - 0.8:.1f}" height="{base - top:.1f}" fill="{colour}">'
+        f"<title>{name}: {count}</title></rect>"
+        for a, b, top, count in bars
+        if count
+    ]
+
+
+def _outline(bars: Sequence[tuple[float, float, float, int]], colour: str, base: float) -> str:
+    steps = [f"{bars[0][0]:.1f},{base:.1f}"]
+    for a, b, top, _ in bars:
+        steps += [f"{a:.1f},{top:.1f}", f"{b:.1f},{top:.1f}"]
+    steps.append(f"{bars[-1][1]:.1f},{base:.1f}")
+    return f'<polyline points="{" ".join(steps)}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+
+
+def _grid(left: float, right: float, lines: Sequence[tuple[float, int]]) -> str:
+    step = max(1, math.ceil(len(lines) / 8))
+    return "".join(_rule(left, right, y) + _text(left - 8, y + 4, _power(k), "end") for y, k in lines if k % step == 0)
+
+
+def _node_axis(count: int, x: Any, base: float, width: int) -> list[str]:
+    rough = max(count / (8 if width > 600 else 4), 1)
+    unit = 10 ** math.floor(math.log10(rough))
+    step = int(next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough))
+    marks = [_text(x(i), base + 18, str(i), "middle") for i in range(0, count, step)]
+    return [*marks, _text((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
+
+
+def _point(x: float, y: float, row: Mapping[str, Any], broken: bool, titles: bool) -> str:
+    colour = RED if broken else ORANGE if row["precision"] == "fp16" else BLUE
+    title = ""
+    if titles:
+        said = "not finite" if broken else f"{row['growth']:.2g}"
+        title = f"<title>{_escaped(row['node'])} ({_escaped(row['op_type'])}, {row['precision']}): {said}</title>"
+    if broken:
+        arms = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"
+        return f'<path d="{arms}" stroke="{colour}" stroke-width="2" fill="none">{title}</path>'
+    if row["precision"] == "fp16":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{colour}" fill-opacity="0.75">{title}</circle>'
+    side = f'x="{x - 2.4:.1f}" y="{y - 2.4:.1f}" width="4.8" height="4.8"'
+    return f'<rect {side} fill="{colour}" fill-opacity="0.85">{title}</rect>'
+
+
+def _number(x: float, y: float, number: int, width: int) -> str:
+    """A numbered mark beside a point, on the side where there is room."""
+    dx = 12 if x < width / 2 else -12
+    dy = -9 if number % 2 else 9
+    circle = f'<circle cx="{x + dx:.1f}" cy="{max(y + dy, 9):.1f}" r="8.5" fill="#fff" stroke="#1b2430"/>'
+    leader = f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x + dx:.1f}" y2="{max(y + dy, 9):.1f}" stroke="#1b2430"/>'
+    return leader + circle + _text(x + dx, max(y + dy, 9) + 4, str(number), "middle", bold=True)
+
+
+def _rule(left: float, right: float, y: float) -> str:
+    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e0e4ea"/>'
+
+
+def _text(x: float, y: float, text: str, anchor: str, bold: bool = False) -> str:
+    weight = ' font-weight="700"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{text}</text>'
+
+
+def _power(exponent: int) -> str:
+    digits = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+    return "1" if exponent == 0 else f"10{str(exponent).translate(digits)}"
+
+
+def _escaped(text: str) -> str:
+    return str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
+    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_escaped(label)}"'
+    return f'{head} font-family="inherit" font-size="12" fill="#1b2430">{"".join(parts)}</svg>'

@@ -1,0 +1,42 @@
+"""The numbers behind the plots, as JSON tables that `dvc plots show` draws and compares between runs (see dvc.yaml)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.io import write_json
+
+
+def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profile: Sequence[Mapping[str, Any]]) -> None:
+    """Write error_histogram.json and error_along_graph.json.
+
+    Args:
+        histograms: by output, as truehalf.verification.metrics.histograms.error_histogram gives them.
+        profile: in graph order {node, precision, growth}.
+
+    Errors are written as log10: DVC's templates have linear axes alone. What has no logarithm (no error, not finite)
+    has no row in the second. A table without rows is one row of Nones, as DVC draws no empty file.
+    """
+    decades = [(round(math.log10(edge), 2), count, name) for name, edge, count in _bins(histograms)]
+    none = dict.fromkeys(histograms, 0)
+    bins = [
+        {"log10_error": decade} | none | {name: count for at, count, name in decades if at == decade}
+        for decade in sorted({decade for decade, _, _ in decades})
+    ]
+    nodes = [
+        {"position": i, "node": row["node"], "precision": row["precision"], "log10_error": math.log10(row["growth"])}
+        for i, row in enumerate(profile)
+        if row["growth"] and math.isfinite(row["growth"])
+    ]
+    empty_node = {"position": None, "node": "none", "precision": "none", "log10_error": None}
+    write_json(folder / "error_histogram.json", bins or [{"log10_error": None} | none])
+    write_json(folder / "error_along_graph.json", nodes or [empty_node])
+
+
+def _bins(histograms: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, float, int]]:
+    for name, data in histograms.items():
+        for edge, count in zip(data["edges"], data["counts"], strict=False):
+            yield name, edge, count

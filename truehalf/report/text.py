@@ -1,0 +1,101 @@
+"""A comparison in a few lines of text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from truehalf.verification.compare.compare import Report
+
+_WIDTH = 120
+_SUSPECTS = 3
+_COLUMNS = (
+    ("max |d|", "max_abs"),
+    ("p99 |d|", "p99_abs"),
+    ("limit", "limit"),
+    ("max rel", "max_rel"),
+    ("cosine", "cosine"),
+    ("SQNR dB", "sqnr_db"),
+    ("NaN", "nan"),
+    ("Inf", "inf"),
+)
+
+
+def report_text(report: Report, reference: Any, candidate: Any) -> str:
+    """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified."""
+    samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
+    lines = [f"{report.verdict}: {candidate} against {reference}", f"{samples}, {report.evaluation}, {report.provider}"]
+    lines += ["", *_table(report)]
+    if report.detections is not None:
+        lines += ["", *_detections(report.detections)]
+    if report.classification is not None:
+        lines += ["", *_classification(report.classification)]
+    lines += _listed("why:", report.reasons)
+    if report.worst_sample is not None and not report.passed:
+        lines += ["", f"the sample that differs most: {report.worst_sample}"]
+    if report.suspects:
+        lines += _listed("where it goes wrong:", (suspect.sentence for suspect in report.suspects[:_SUSPECTS]))
+    lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons))
+    return "\n".join(lines)
+
+
+def _table(report: Report) -> Iterator[str]:
+    rows: list[Sequence[str]] = [("output", *(title for title, _ in _COLUMNS), "")]
+    for name, errors in report.outputs.items():
+        values = [_number(getattr(errors, key), digits=7 if key == "cosine" else 4) for _, key in _COLUMNS]
+        rows.append((name, *values, {True: "passed", False: "failed", None: "not verified"}[errors.passed]))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:], strict=False)),
+        ]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+    paired = {name: errors.confident_max_abs for name, errors in report.outputs.items() if errors.paired}
+    if paired:
+        sure = ", ".join(f"{name} {_number(value)}" for name, value in paired.items())
+        yield f"rows are paired as queries, one to one; of those above the score threshold, max |d|: {sure}"
+
+
+def _detections(found: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"detections  {found['reference']} in the reference, {found['matched']} found again, {found['missed']} missed "
+        f"({found['label_flips']} label flips, {found['moved']} moved, {found['gone']} gone), {found['extra']} extra"
+    )
+    if found["box_error_px"] is not None:
+        box, score = found["box_error_px"], found["score_error"]
+        yield f"box error   p50 {box['p50']:.3g}, p99 {box['p99']:.3g}, max {box['max']:.3g} px"
+        yield (
+            f"score error p50 {score['p50']:.3g}, p99 {score['p99']:.3g}, max {score['max']:.3g}; "
+            f"{found['rank_changes']} rank changes"
+        )
+    if found["self_ap50_95"] is not None:
+        yield f"self AP     {found['self_ap50_95']:.4f} (50-95), {found['self_ap50']:.4f} (50)"
+    if found["rank_error"] is not None and found["low_self_ap50_95_drop"] is not None:
+        yield (
+            f"low scores  self AP loses {found['low_self_ap50_95_drop']:.2g} with them; by rank, scores are off by p99 "
+            f"{found['rank_error']['p99']:.3g}, max {found['rank_error']['max']:.3g}"
+        )
+
+
+def _classification(found: dict[str, Any]) -> Iterator[str]:
+    yield (
+        f"classes     top-1 agreement {_number(found['top1_agreement'])}, top-5 {_number(found['top5_agreement'])}, "
+        f"KL mean {_number(found['kl_mean'])}, max {_number(found['kl_max'])}"
+    )
+
+
+def _listed(title: str, items: Iterable[str]) -> list[str]:
+    found = list(items)
+    wrapped = [
+        textwrap.fill(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+        for item in found
+    ]
+    return ["", title, *wrapped] if found else []
+
+
+def _number(value: float | None, digits: int = 4) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.{digits}g}"

@@ -1,0 +1,128 @@
+"""What this machine can run: its GPU, TensorRT and its plugins, ONNX Runtime and its execution providers."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from truehalf.runtime.cuda_driver import described_by, driver, uuid_of
+
+
+def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> dict[str, Any]:
+    """What an engine is bound to on this machine, and nothing else: machines of one kind give equal facts.
+
+    platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
+    driver, compute capability and memory); tensorrt and onnxruntime, versions or None; plugins, the SHA-256 of each
+    file, or None where there is none; plugin_ops, where there are a GPU, TensorRT and plugins that it takes, the
+    operators that each has registered, else None; and of ONNX Runtime's execution providers those that it was built
+    with and those that load (of them a session tells; on a machine without a GPU the CPU provider alone is asked).
+
+    Args:
+        plugins: files with TensorRT plugins (engine.plugins).
+        root: the folder that their names are relative to, by default the current one.
+        processor: name the processor, too, which a file that is optimised for it is bound to; else it is None.
+    """
+    gpus, tensorrt = _gpus(), _tensorrt_version()
+    return {
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": _processor() if processor else None,
+        "gpus": gpus,
+        "tensorrt": tensorrt,
+        "plugins": {name: _sha256((root or Path.cwd()) / name) for name in plugins},
+        "plugin_ops": _plugin_ops(plugins, root or Path.cwd()) if gpus and tensorrt and plugins else None,
+        "onnxruntime": _onnxruntime_version(),
+        "onnxruntime_providers_built": _providers_built(),
+        "onnxruntime_providers": _providers_that_load() if gpus else ["CPUExecutionProvider"],
+    }
+
+
+# Of /proc/cpuinfo: what kernels and layouts are chosen by.
+_INSTRUCTIONS = {
+    *("avx", "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni", "amx_tile", "f16c", "fma"),
+    *("asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2"),
+}
+
+
+def _processor() -> str:
+    """Its name and its vector instructions; a virtual machine's processor may have the same name with others."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = facts.get("model name") or facts.get("CPU part") or "unknown"
+    instructions = _INSTRUCTIONS.intersection((facts.get("flags") or facts.get("Features") or "").split())
+    return " ".join([name, *sorted(instructions)])
+
+
+# --- the GPU ----------------------------------------------------------------------------------------------------------
+
+
+def _gpus() -> list[dict[str, str]] | None:
+    """The GPU that is used, as a list: the first that CUDA shows. How many stand beside it binds no engine. Where the
+    driver's library cannot be asked, by nvidia-smi, which alone knows the driver's own version.
+    """
+    cuda, rows = driver(), _gpus_of_nvidia_smi()
+    if cuda is None:
+        return rows[:1] or None
+    if uuid_of(cuda) is None:
+        return None
+    return [described_by(cuda) | ({"driver": rows[0]["driver"]} if rows else {})]
+
+
+def _gpus_of_nvidia_smi() -> list[dict[str, str]]:
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = "name,driver_version,compute_cap,memory.total"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (subprocess.SubprocessError, OSError):
+        return []
+    keys = ("name", "driver", "compute_capability", "memory")
+    rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
+    return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)]
+
+
+# --- software ---------------------------------------------------------------------------------------------------------
+
+
+def _sha256(file: Path) -> str | None:
+    from truehalf.runtime.tensorrt.build import sha256
+
+    return sha256(file) if file.is_file() else None
+
+
+def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | None:
+    from truehalf.runtime.tensorrt.build import registered_ops
+
+    names = registered_ops([root / name for name in plugins])
+    return None if names is None else dict(zip(plugins, names, strict=True))
+
+
+def _tensorrt_version() -> str | None:
+    from truehalf.runtime.tensorrt.build import tensorrt_version
+
+    return tensorrt_version()
+
+
+def _onnxruntime_version() -> str:
+    from truehalf.runtime.ort.session import runtime_version
+
+    return runtime_version()
+
+
+def _providers_built() -> list[str]:
+    from truehalf.runtime.ort.session import built_providers
+
+    return built_providers()
+
+
+def _providers_that_load() -> list[str]:
+    from truehalf.runtime.ort.session import loadable_providers
+
+    return loadable_providers()

@@ -1,0 +1,306 @@
+"""What TensorRT's engine inspector tells of an engine, and whether that is the precision that was declared.
+
+It needs the standard library and numpy only, and nothing of ours: it is part of build_engine.py
+    (truehalf.engines.plan_files).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
+# Of the FP16 nodes of the file whose layers tell their types: beyond this share without Half, the engine is another.
+# One of the file's types has next to none of these and one of FP32 next to nothing else, so that any bound between
+# tells them apart; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
+LOST_NODES_MAX = 2 / 3
+NODES_MIN = 0.5  # of the FP16 nodes that must be named, told and kept: fewer are no sample of the rest
+
+
+def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> dict[str, Any]:
+    """What the engine and its inspector say.
+
+    Args:
+        keys: of the inspector's JSON, those that hold a tensor's type, best first.
+
+    Returns:
+        layers; half_layers, those that compute and have a Half output; half_layers_fraction, of the layers that compute
+        and have an output of a floating-point type; half_io_fraction, of all floating-point inputs and outputs of
+        layers (the three are None where the inspector gives no types, as with a profiling verbosity below detailed);
+        untyped_layers, those that compute and whose outputs' types are not known; tensor_keys, what the inspector's
+        JSON calls the facts of a tensor; layer_table [{name, type, inputs, outputs (types, None where not known),
+        weights (type), onnx_nodes}]; io [{name, mode, dtype, shape}]; device_memory_mb (10^6 bytes that an execution
+        context takes, None where this TensorRT does not tell); inspection_fault, why TensorRT did not tell something of
+        this, or None: what it did not tell is as in NO_LAYERS.
+    """
+    facts = dict(NO_LAYERS)
+    try:
+        sizes = (getattr(engine, name, None) for name in ("device_memory_size_v2", "device_memory_size"))  # 10.1, 10.0
+        size = next((one for one in sizes if one is not None), None)
+        facts["device_memory_mb"] = None if size is None else size / 1e6
+        facts["io"] = [
+            {
+                "name": name,
+                "mode": engine.get_tensor_mode(name).name,
+                "dtype": engine.get_tensor_dtype(name).name,
+                "shape": list(engine.get_tensor_shape(name)),
+            }
+            for name in (engine.get_tensor_name(i) for i in range(engine.num_io_tensors))
+        ]
+        text, facts["inspection_fault"] = _inspected(trt, engine)
+        return facts | layer_facts(text, keys)
+    except Exception as error:  # the engine is there and may be good: what stops a look at it must not lose it
+        return facts | {"inspection_fault": f"the engine could not be inspected: {type(error).__name__}: {error}"}
+
+
+NO_LAYERS: dict[str, Any] = {  # `engine_facts` of an engine that cannot be read
+    **{"layers": None, "half_layers": None, "half_layers_fraction": None, "half_io_fraction": None},
+    **{"untyped_layers": 0, "tensor_keys": [], "layer_table": [], "device_memory_mb": None, "io": []},
+    "inspection_fault": None,
+}
+
+
+def _inspected(trt: Any, engine: Any) -> tuple[str, str | None]:
+    """The inspector's JSON, and why it had no execution context: types of dynamic shapes are not told without one."""
+    inspector = engine.create_engine_inspector()
+    if inspector is None:
+        raise RuntimeError(f"TensorRT {trt.__version__} gives no engine inspector")
+    fault = None
+    try:
+        context, _values = _context_at_opt(trt, engine)
+        if context is not None:
+            inspector.execution_context = context
+    except Exception as error:
+        fault = f"the inspector had no execution context: {type(error).__name__}: {error}"
+    return inspector.get_engine_information(trt.LayerInformationFormat.JSON), fault
+
+
+def _context_at_opt(trt: Any, engine: Any) -> tuple[Any, list[np.ndarray]]:
+    """A context without memory of its own at the first profile's opt, or None, and the values that it reads."""
+    context = engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+    values: list[np.ndarray] = []
+    if context is None:
+        return None, values
+    for index in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(index)
+        if engine.get_tensor_mode(name) != trt.TensorIOMode.INPUT:
+            continue
+        if engine.get_tensor_location(name) == trt.TensorLocation.HOST:
+            points = profile_values(trt, engine, name, 0)
+            if not points:
+                return None, values
+            values.append(points[1])
+            context.set_tensor_address(name, values[-1].ctypes.data)
+        elif -1 in tuple(engine.get_tensor_shape(name)):
+            context.set_input_shape(name, tuple(engine.get_tensor_profile_shape(name, 0)[1]))
+    return context, values
+
+
+def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.ndarray]:
+    """Values of a shape-tensor input at a profile's min, opt and max, in its type and shape, as far as it has them."""
+    dtype = np.int64 if engine.get_tensor_dtype(name) == trt.DataType.INT64 else np.int32
+    shape = tuple(engine.get_tensor_shape(name))
+    numbers = engine.get_tensor_profile_values(profile, name)  # in this order, whatever the bindings call them
+    return [np.array(one, dtype=dtype).reshape(shape) for one in numbers]
+
+
+def layer_facts(text: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Layers of the engine inspector's JSON, as in `engine_facts`."""
+    layers = json.loads(text).get("Layers", [])
+    rows = [_layer_row(one, keys) for one in layers]
+    computing = [row for row in rows if _computes(row)]
+    floating = [row for row in computing if any(dtype in _FLOATING for dtype in row["outputs"])]
+    slots = [dtype for row in rows for dtype in row["inputs"] + row["outputs"] if dtype in _FLOATING]
+    half = sum("Half" in row["outputs"] for row in floating)
+    tensors = [one for layer in layers if isinstance(layer, dict) for one in layer.get("Outputs") or []]
+    return {
+        "layers": len(rows),
+        "half_layers": half if slots else None,
+        "half_layers_fraction": half / len(floating) if floating else None,
+        "half_io_fraction": slots.count("Half") / len(slots) if slots else None,
+        "untyped_layers": sum(not any(row["outputs"]) for row in computing),
+        "tensor_keys": sorted({str(key) for one in tensors if isinstance(one, dict) for key in one}),
+        "layer_table": rows,
+    }
+
+
+# Layers that move, convert or hold values, or make streams wait for one another, and compute nothing; fused kernels are
+# called by what is in them.
+_IDLE_TYPES = frozenset(
+    ("reformat", "cast", "shuffle", "constant", "identity", "noop", "signal", "wait", "trainstation")
+)
+_MOVING_KERNELS = re.compile(r"__myl_(?:Cast|Conc|Move|Repl|Resh|Slic|Tran)+(?:_|$)")
+
+
+def _computes(row: Mapping[str, Any]) -> bool:
+    idle = str(row["type"]).lower() in _IDLE_TYPES or not row["outputs"]
+    return not idle and not _MOVING_KERNELS.match(row["name"])
+
+
+def _hides(row: Mapping[str, Any]) -> bool:
+    """Whether a layer is a piece of the network that was compiled as a whole, whose inside no type is told of."""
+    return "ForeignNode[" in row["name"] or str(row["type"]).lower() in ("foreignnode", "myelin")
+
+
+_FLOATING = ("Half", "Float", "BFloat16", "FP8", "FP4")
+# Types are told as "Half", "kHALF", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)", "N/A due to dynamic
+# shapes".
+_TYPES = (
+    (r"half|fp16|float16", "Half"),
+    (r"bf16|bfloat16", "BFloat16"),
+    (r"fp8|float8|f8e4m3|e4m3", "FP8"),
+    (r"fp4|float4|f4e2m1", "FP4"),
+    (r"float|fp32|float32", "Float"),
+    (r"int64", "Int64"),
+    (r"int32", "Int32"),
+    (r"uint8", "UInt8"),
+    (r"int8", "Int8"),
+    (r"int4", "Int4"),
+    (r"bool", "Bool"),
+)
+
+
+def _layer_row(layer: Any, keys: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(layer, dict):  # a verbosity that tells names only
+        return {"name": str(layer), "type": None, "inputs": [], "outputs": [], "weights": None, "onnx_nodes": []}
+    weights = layer.get("Weights")
+    return {
+        "name": str(layer.get("Name", "")),
+        "type": layer.get("ParameterType") or layer.get("LayerType"),
+        "inputs": [_tensor_type(one, keys) for one in layer.get("Inputs") or []],
+        "outputs": [_tensor_type(one, keys) for one in layer.get("Outputs") or []],
+        "weights": _type(weights.get("Type")) if isinstance(weights, dict) else None,
+        "onnx_nodes": re.findall(r"\[ONNX Layer: ([^\]\x1e\x1f]*)\]", str(layer.get("Metadata", ""))),
+    }
+
+
+def _tensor_type(described: Any, keys: Sequence[str]) -> str | None:
+    if not isinstance(described, dict):
+        return None
+    return next((found for key in keys if (found := _type(described.get(key)))), None)
+
+
+def _type(text: Any) -> str | None:
+    words = str(text or "").lower()
+    return next(
+        (name for pattern, name in _TYPES if re.search(rf"(?<![a-z0-9])k?(?:{pattern})(?![a-z0-9])", words)), None
+    )
+
+
+class _Nodes(NamedTuple):
+    """FP16 nodes of the file that layers name: how many, and of which it is told whether they kept their type."""
+
+    seen: int
+    kept: int
+    lost: list[str]
+
+
+def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | None:
+    """Which FP16 nodes have Half in their layers; None where too few are named by the plan or by the inspector.
+
+    A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has floats
+    of other types alone, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
+    a whole. Of the others nothing is told.
+    """
+    names = frozenset(graph.get("fp16_node_names") or ())
+    seen: set[str] = set()
+    kept: set[str] = set()
+    lost: set[str] = set()
+    for row in facts.get("layer_table", ()):
+        fused = frozenset(row.get("onnx_nodes") or ())
+        if not fused & names or not _computes(row):
+            continue
+        seen |= fused & names
+        types = row["inputs"] + row["outputs"]
+        if "Half" in types:
+            kept |= fused & names
+        elif fused <= names and not _hides(row) and None not in types and set(types) & set(_FLOATING):
+            lost |= fused
+    if not names or len(seen) < NODES_MIN * len(names):
+        return None
+    return _Nodes(len(seen), len(kept), sorted(lost - kept))
+
+
+def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where nobody can say.
+
+    fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
+    kept and lost (`_nodes_seen`) among the s that layers name: it fails where k + l >= s / 2 and l > 2 / 3 (k + l).
+    Layers are fused nodes, and unequally many: their number says less. Where the inspector names no nodes, it fails
+    when no layer at all has a Half output.
+
+    Args:
+        facts: of `engine_facts`, or those of another runtime; without a layer_table no layer names a node.
+        graph: float_nodes, fp16_nodes and, where the plan has them, fp16_node_names of the file.
+    """
+    half, layers = facts["half_layers"], facts["layers"]
+    if declared == "fp32" and half:
+        return f"fp32 was declared and {half} of the engine's {layers} layers compute a Half output"
+    if declared != "fp16" or half is None:
+        return None
+    if (nodes := _nodes_seen(facts, graph)) is None:
+        hidden = any(map(_hides, facts.get("layer_table", ())))
+        if half or facts["half_layers_fraction"] is None or hidden or _mostly_untyped(facts):
+            return None
+        return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
+    told = nodes.kept + len(nodes.lost)
+    if told < NODES_MIN * nodes.seen or len(nodes.lost) <= LOST_NODES_MAX * told:
+        return None
+    return (
+        f"fp16 was declared and {len(nodes.lost)} of the {told} FP16 nodes of the file that can be told lie in layers "
+        f"without Half; expected at most {LOST_NODES_MAX:.0%}; such as {', '.join(nodes.lost[:5])}"
+    )
+
+
+def _mostly_untyped(facts: Mapping[str, Any]) -> bool:
+    return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts.get("layer_table", ()))))
+
+
+def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
+    """Why nobody can say what precision the engine's layers have, or None where their types are told."""
+    if facts["layers"] is None:
+        return facts["inspection_fault"] or "the engine was not read"
+    untyped = facts["untyped_layers"]
+    typed = sum(map(_computes, facts["layer_table"])) - untyped
+    if facts["half_layers"] is not None and not _mostly_untyped(facts):
+        return None
+    if verbosity != "detailed":
+        return f"engine.profiling_verbosity={verbosity} hides the types of layers; detailed shows them"
+    besides = f" ({facts['inspection_fault']})" if facts["inspection_fault"] else ""
+    if facts["half_layers"] is not None:
+        return f"the engine inspector tells the types of {typed} of {typed + untyped} layers that compute{besides}"
+    keys = ", ".join(facts["tensor_keys"]) or "none"
+    return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}{besides}"
+
+
+def precision_doubt(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+    """Why types that are told do not show that the engine is fp16, where they do not show the opposite, or None.
+
+    With k of the s FP16 nodes that layers name kept (`precision_fault`), fp16 is shown where k >= s / 2. Where the
+    inspector names no nodes, with e the share of Half among the layers that compute floats, and g that of FP16 among
+    the float nodes of the file, it is shown where e >= g / 2 and e > 0.
+    """
+    if declared != "fp16" or facts["half_layers"] is None or precision_fault(facts, declared, graph):
+        return None
+    if (nodes := _nodes_seen(facts, graph)) is not None:
+        if nodes.kept >= NODES_MIN * nodes.seen:
+            return None
+        untold = nodes.seen - nodes.kept - len(nodes.lost)
+        return (
+            f"of {nodes.seen} FP16 nodes of the file {nodes.kept} lie in layers with Half and {len(nodes.lost)} in "
+            f"layers without; {untold} lie in layers that hide what is inside; expected {NODES_MIN:.0%} with Half"
+        )
+    share = facts["half_layers_fraction"]
+    expected = graph["fp16_nodes"] / graph["float_nodes"] if graph["float_nodes"] else 0.0
+    if share and share >= SHARE_OF_GRAPH_MIN * expected:
+        return None
+    which = "the plan names no FP16 nodes" if not graph.get("fp16_node_names") else "layers name too few of them"
+    found = "no layer that computes tells" if share is None else f"{share:.1%} of the layers that compute floats have"
+    return (
+        f"{found} a Half output, where {expected:.1%} of the file's float nodes are FP16; layers are fused nodes, so "
+        f"that this decides nothing, and which FP16 nodes they fuse is not known: {which}"
+    )

@@ -1,0 +1,78 @@
+"""Code of the user's own, named as module:function: imported from the workspace or from what is installed, and called.
+
+The workspace is first on the path while the module is imported and while the function runs, for what either imports;
+otherwise it is not on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stages.io import StageError, typed_line
+
+_OURS = tuple(Path(__file__).resolve().parents[1] / room for room in ("stages", "truehalf"))
+
+
+def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
+    """The function that module:function names; the workspace is on the path whenever it is called.
+
+    Args:
+        key: of the configuration, for the message.
+        root: the workspace.
+
+    Raises:
+        StageError: when there is none, or its module cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        with importing_from(root):
+            function = getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:  # whatever the user's module raises
+        raise StageError(
+            "function-fails",
+            f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
+            f"{said(error)}",
+        ) from error
+    if not callable(function):
+        raise StageError("function-fails", f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        with importing_from(root):
+            return function(*arguments, **keywords)
+
+    return called
+
+
+@contextlib.contextmanager
+def importing_from(root: Path) -> Iterator[None]:
+    """Within, the workspace is first on the path."""
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the user's code may have taken it off
+            sys.path.remove(str(root))
+
+
+def said(error: Exception) -> str:
+    """The error's type, the first line of its message, and the last line outside this package that led to it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{typed_line(error)}{place}"
+
+
+def _is_ours(file: str) -> bool:
+    """Whether a line there says nothing about the user's code: it is of a stage, or of the import itself."""
+    return (
+        file.startswith("<frozen importlib")
+        or file == importlib.__file__
+        or any(Path(file).is_relative_to(room) for room in _OURS)
+    )

@@ -1,0 +1,145 @@
+"""The same samples in other batches: a file must find the same in them.
+
+A graph may be right at the batch that it was traced or measured with and wrong at another: a number of samples that was
+baked into a Reshape, a mask that is spread over the batch, a reduction over the wrong axis. With B(i) the detections
+on sample i in the run that the reference was compared with, for each size n:
+
+    mixed     different samples, n in a run      row k  finds what  B(i_k)  holds
+    copies    one sample, n times in a run       row k  finds what  B(i_0)  holds
+
+within the limits of the gates; other outputs are what B puts out, within theirs. Sums inside a node may be added up in
+another order at another batch, and FP16 then rounds some values to the other side; so "the same" is no equality of
+bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import VerifyConfig
+from truehalf.io_spec.outputs import DETECTIONS, detections_of, task_of
+from truehalf.ir.model_file import load_model
+from truehalf.verification.chain.batch_memory import too_large
+from truehalf.verification.chain.hops import Hop, OpenFile, fixed_batch, run_file
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from truehalf.verification.metrics.detections import match
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs, same_plain
+
+
+def measure_batches(
+    opened: OpenFile, path: Path, reference: Reference, hop: Hop, sizes: Sequence[int], options: VerifyConfig
+) -> dict[str, Any]:
+    """Run the file at `path` with each number of samples and hold it against its own outputs, those of `hop`.
+
+    The samples are those with the most detections among the ones that `hop` has seen.
+
+    Returns:
+        state: "verified" when every size is, "failed" when one fails, else "not verified", with reason; sizes: for each
+        size {batch, state, reason, matched_fraction, extra, nonfinite, nonfinite_before}, and of a failed one samples:
+        the names of those in its first run that fails.
+    """
+    model = load_model(path)
+    fixed = fixed_batch(model, path)
+    busiest = _busiest(reference, len(hop.found), options.score_threshold)
+    samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        if large := too_large(model, reference.samples[0], size, options.memory_gb):
+            rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
+        else:
+            rows.append(_measure(opened, path, reference, hop, samples, size, fixed, options))
+    states = [row["state"] for row in rows]
+    state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
+    by_reason: dict[str, list[int]] = {}
+    for row in rows:
+        if row["state"] == state:
+            by_reason.setdefault(row["reason"], []).append(row["batch"])
+    said = [f"batch {', '.join(map(str, sizes))}: {reason}" for reason, sizes in by_reason.items()]
+    return {"state": state, "reason": "; ".join(said), "sizes": rows}
+
+
+def _measure(
+    opened: OpenFile,
+    path: Path,
+    reference: Reference,
+    hop: Hop,
+    samples: Sequence[int],
+    size: int,
+    fixed: int | None,
+    options: VerifyConfig,
+) -> dict[str, Any]:
+    if fixed not in (None, size):
+        return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
+    mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full runs alone
+    rows = mixed + (mixed[:1] * size if size > 1 else [])
+    try:
+        outputs = run_file(opened[0], path, [reference.samples[i] for i in rows], size)
+    except StageError as error:
+        run = {"samples": _names(reference, rows[:size])}
+        return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"} | run
+    facts = {"batch": size} | _facts(outputs, hop, rows)
+    if facts["nonfinite"] != facts["nonfinite_before"]:
+        reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
+        differs = [_nonfinite(outputs, k) != _nonfinite(hop.outputs, i) for k, i in enumerate(rows)]
+        return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
+    if facts["nonfinite_before"]:
+        reason = coded("not-finite", "the outputs are not finite: nothing was compared")
+        return facts | {"state": NOT_VERIFIED, "reason": reason}
+    detector = task_of(reference.spec) == DETECTIONS
+    plain: dict[str, Any] = {"state": VERIFIED}
+    if plain_outputs(reference.spec):
+        before = {name: value[rows] for name, value in hop.outputs.items()}
+        plain = same_plain(before, outputs, reference.spec, options.gates)
+        if plain["state"] == FAILED:
+            errors = errors_by_sample(before, outputs, reference.spec)
+            plain["samples"] = _first_run(reference, rows, size, [bool(error == errors.max()) for error in errors])
+        if plain["state"] == FAILED or not detector:
+            return facts | plain
+    if reference.unusable:
+        return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
+    found = detections_of(outputs, reference.spec)
+    pairs = zip(rows, found, strict=True)
+    matchings = [match(hop.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
+    same = same_detections(matchings, options.gates)
+    if same["state"] == VERIFIED and not same["reference"]:
+        reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
+        return facts | same | {"state": NOT_VERIFIED, "reason": reason}
+    if same["state"] == FAILED:
+        differs = [bool(one.missed or len(one.extra)) for one in matchings]
+        same["samples"] = _first_run(reference, rows, size, differs)
+    return facts | (same if same["state"] == FAILED or plain["state"] == VERIFIED else plain)
+
+
+def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:
+    """The samples of the first run that holds a row which differs."""
+    start = differs.index(True) // size * size
+    return _names(reference, rows[start : start + size])
+
+
+def _names(reference: Reference, rows: Sequence[int]) -> list[str]:
+    return [reference.names[i] for i in rows]
+
+
+def _nonfinite(outputs: Outputs, row: int) -> int:
+    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
+
+
+def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:
+    """Of the first `count` samples, those with the most detections first."""
+    found = [int((detections.scores >= threshold).sum()) for detections in reference.found[:count]]
+    return sorted(range(count), key=lambda i: -found[i])
+
+
+def _facts(outputs: Outputs, hop: Hop, rows: Sequence[int]) -> dict[str, Any]:
+    before = {name: hop.outputs[name][list(rows)] for name in outputs}
+    return {
+        "nonfinite": sum(int((~np.isfinite(value)).sum()) for value in outputs.values()),
+        "nonfinite_before": sum(int((~np.isfinite(value)).sum()) for value in before.values()),
+    }

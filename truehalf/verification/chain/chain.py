@@ -1,0 +1,336 @@
+"""The FP32 torch model against every file of a chain, hop by hop, on samples that no other stage has seen.
+
+    hop            file                          evaluation                                   samples
+    trace, slim    FP32                          ONNX Runtime CPU                             the first SUBSET
+    fp16           before cast clean-up          emulated-fp16 (or as asked) where it         the first SUBSET
+    cast_cleanup   the final file, what ships    holds FP16                                   all
+    engine         not this stage's: "not verified"
+
+Every file runs on the adversarial samples, too, and at batch 1; the final one also at opt and max of the engine's
+profiles.
+
+ONNX Runtime's CPU provider computes FP16 graphs in FP32, so it never judges one here; what it would have claimed is
+recorded (`cpu_provider_claims`), for the difference. The gates and checks hold the final file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from stages.io import StageError, write_json
+from truehalf.codes import coded
+from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.conversion.reconversion import Conversion
+from truehalf.data.preprocessing import declared_by
+from truehalf.data.samples import stacked
+from truehalf.files import write_text
+from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.ir.model_file import load_model
+from truehalf.report import plots
+from truehalf.report.page import render
+from truehalf.report.plot_data import write_data
+from truehalf.verification import gates
+from truehalf.verification.chain.adversarial import measure_adversarial
+from truehalf.verification.chain.batches import measure_batches
+from truehalf.verification.chain.hops import (
+    FP32_CPU,
+    Hop,
+    cpu_provider_claims,
+    fixed_batch,
+    headline,
+    max_abs,
+    measure_file,
+    open_file,
+    sample_facts,
+)
+from truehalf.verification.chain.judge import gates_of, judge, precision_drop
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.checks import NAMED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.localize.failing import failing_of, place_of
+from truehalf.verification.localize.locate import error_profile
+from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.pinning.pins import suggested_pins
+from truehalf.verification.reaction import reached_outputs
+
+HOPS = ("trace", "slim", "fp16", "cast_cleanup")
+FINAL = HOPS[-1]
+SUBSET = 64  # samples for the hops before the final file
+_PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
+PAGE = "verify.html"
+NO_ENGINE = "this stage judges the ONNX file"
+_PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
+T = TypeVar("T")
+NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
+_SAID = {
+    "detections": "detections: ",
+    "average_precision": "average precision: ",
+    "classes": "best classes: ",
+    "tensors": "tensors: ",
+    "adversarial": "adversarial pictures: ",
+}
+
+
+@dataclass(frozen=True)
+class Making:
+    """How the files of a chain were made, and what else they are held against.
+
+    Attributes:
+        models: graph facts by hop, for the plot of node counts; may be empty.
+        adversarial: the reference on the adversarial samples, or why there is none.
+        batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
+        decisions: rows of the conversion, {node, op, precision, rule, reason}.
+        left_out: what is wrong with each sample that was left out.
+        pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
+        left_open: why the traced file itself is not verified; a verdict that would be passed is then "not verified".
+        conversion: how the final file was made, for options.suggest; None: no pins are searched.
+    """
+
+    models: Mapping[str, Any] = field(default_factory=dict)
+    adversarial: Reference | str = "no adversarial samples were given"
+    batch_sizes: Sequence[int] = (1,)
+    decisions: Sequence[Mapping[str, Any]] | None = None
+    left_out: Sequence[str] = ()
+    pinned: Sequence[str] = ()
+    left_open: Sequence[str] = ()
+    conversion: Conversion | None = None
+
+
+def verify(
+    reference: Reference,
+    files: Mapping[str, Path],
+    out: Path,
+    options: VerifyConfig,
+    made: Making | None = None,
+) -> dict[str, Any]:
+    """Hold the files of a chain against the frozen reference, the last one by the gates and checks.
+
+    Args:
+        reference: see truehalf.verification.chain.reference.freeze.
+        files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
+        out: folder for verdict.json, details.json, verify.html and plots/.
+        options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
+        made: what is known of how the files were made.
+
+    Returns:
+        The report: verdict, flat metrics of the final file, the hops in short, what was not verified. What is looked
+        for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
+        verdict away, and is said among what was not verified.
+    """
+    made = made or Making()
+    total = len(reference.names)
+    subset = min(SUBSET, total)
+
+    fp32 = load_model(files["slim"])
+    not_floats = [
+        str(value.name) for value in fp32.graph.outputs if value.dtype and not value.dtype.is_floating_point()
+    ]
+
+    def measured(path: Path, count: int, sizes: Sequence[int]) -> Hop:
+        opened = open_file(path, options.evaluation.value)
+        hop = measure_file(path, reference, count, options, opened)
+        facts = {
+            "adversarial": measure_adversarial(opened, path, made.adversarial, options),
+            "batches": measure_batches(opened, path, reference, hop, sizes, options),
+            "reached": {"reference": reached_outputs(fp32), "file": reached_outputs(load_model(path))},
+            "not_floats": not_floats,
+        }
+        return replace(hop, facts=hop.facts | facts)
+
+    def verify_again(path: Path) -> dict[str, Any]:
+        return judge(reference, measured(path, total, made.batch_sizes), options)
+
+    def gates_of_hop(part: Reference, hop: Hop) -> list[dict[str, Any]]:
+        return gates_of(part, hop, options)
+
+    hops = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
+    final = hops[FINAL] = measured(files[FINAL], total, made.batch_sizes)
+    verdict = gates.left_open(judge(reference, final, options), made.left_open)
+    verdict["not_verified"] = not_verified(verdict["checks"], final, total)
+    verdict["not_verified"] += [f"a sample that was left out: {what}" for what in made.left_out]
+    unknown = verdict["not_verified"]
+    if verdict["verdict"] == gates.FAILED:
+        failing = _tried(
+            _PLACE,
+            unknown,
+            lambda: failing_of(files[FINAL], reference, final, verdict, made.adversarial, options, gates_of_hop),
+        )
+        if failing is not None:
+            verdict["place"] = _tried(
+                _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], made.decisions, made.pinned)
+            )
+            verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
+        conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
+        if failing is not None and conversion is not None:
+            search = partial(suggested_pins, files["slim"], failing, options, conversion)
+            verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
+    profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
+    claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
+    details = {
+        "hops": {name: hop.facts for name, hop in hops.items()},
+        "cpu_provider_claims": claims,
+        "pictures": draw(out / "plots", reference, final, made.models, options),
+        "samples": sample_facts(reference, final),
+    }
+    report = report_of(verdict, hops, claims) | {"left_out": list(made.left_out)}
+    write_json(out / "verdict.json", verdict)
+    write_json(out / "details.json", details | {"profile": profile or []})
+    write_data(out / "plots", final.facts["histograms"], profile or [])
+    write_text(
+        out / PAGE,
+        render(
+            report,
+            verdict,
+            details,
+            out,
+            profile=profile or [],
+            no_profile=_why_none(profile, final, options),
+            pinned=made.pinned,
+            decisions=made.decisions,
+        ),
+    )
+    return report
+
+
+def _tried(what: str, unknown: list[str], search: Callable[[], T]) -> T | None:
+    """What a search finds; None when it ends with an error of any kind: the verdict stands, `unknown` says it."""
+    try:
+        return search()
+    except Exception as error:
+        said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
+        unknown.append(coded("not-searched", f"{what}: {said}"))
+        return None
+
+
+def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyConfig) -> str:
+    """Why there is no error of every node; empty where there is, and for a file without FP16."""
+    if final.facts["evaluation"] == FP32_CPU or profile is not None:
+        return ""
+    return (
+        "verify.profile is false" if not options.profile else coded("not-searched", "it ended with an error, see above")
+    )
+
+
+def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) -> list[str]:
+    """What this verification says nothing about, and why: checks of `total` samples, and of the evaluation itself."""
+    items = [f"{_SAID.get(c['check'], '')}{c['reason']}" for c in checks if c["state"] == NOT_VERIFIED]
+    if cpu_nodes := final.facts["cpu_nodes"]:
+        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
+        items.append(
+            f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
+            f"{', '.join(cpu_nodes[:NAMED])}{more}"
+        )
+    items += [final.facts["shapes_unknown"]] if final.facts.get("shapes_unknown") else []
+    rows = final.facts["batches"]["sizes"]
+    sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
+    items.append(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
+    items.append(f"the TensorRT engine: {NO_ENGINE}")
+    if total > SUBSET:
+        hops = ", ".join(HOPS[:-1])
+        items.append(f"{hops}: measured on the first {SUBSET} of {total} samples")
+    return list(dict.fromkeys(items))
+
+
+def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> list[dict[str, Any]]:
+    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16."""
+    if final.facts["evaluation"] == FP32_CPU:
+        return []
+    sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
+    batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
+    feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
+    pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
+    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+
+
+def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
+    """Write the plots into `folder`; return {file, sample, ...} of each sample picture, worst first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if models:
+        plots.node_counts(models, folder / "node_counts.svg")
+    if reference.unusable or task_of(reference.spec) != DETECTIONS:
+        return []
+    score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
+    box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
+    plots.error_distribution(score_errors, "score error of detections found again", folder / "score_error.svg")
+    plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
+    rows = sample_facts(reference, final)
+    pictures = []
+    for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
+        file = folder / f"sample_{number}.png"
+        plots.boxes_over_picture(
+            _picture(reference.samples[i].feeds, reference.spec["inputs"][0]),
+            reference.truth[i] if reference.truth else None,
+            _confident(reference.found[i], options.score_threshold),
+            _confident(final.found[i], options.score_threshold),
+            reference.spec["class_names"],
+            file,
+        )
+        pictures.append({"file": f"plots/{file.name}"} | rows[i])
+    return pictures
+
+
+def _picture(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
+    """The picture that went in: float32 [3, H, W], RGB in 0..1."""
+    preprocessing = declared_by(entry)
+    values = feeds[entry["name"]]
+    return values if preprocessing is None else preprocessing.shown(values)
+
+
+def _confident(found: Detections, threshold: float) -> Detections:
+    kept = found.scores >= threshold
+    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
+
+
+def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) -> dict[str, Any]:
+    """The content of reports/verify.json: flat metrics of the final file, and the hops in short."""
+    facts = hops[FINAL].facts
+    detections = facts["detections"] or facts["classification"] or {}
+    spreads = {
+        f"{name}_{level}": (detections.get(name) or {}).get(level)
+        for name in ("box_error_px", "score_error", "rank_error")
+        for level in ("p50", "p99", "max")
+    }
+    counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
+    return {
+        "status": "failed" if verdict["verdict"] == gates.FAILED else "done",
+        "verdict": verdict["verdict"],
+        "reasons": verdict["reasons"],
+        "place": verdict.get("place"),
+        "suggestion": verdict.get("suggestion"),
+        "evaluation": facts["evaluation"],
+        "provider": facts["provider"],
+        "samples": facts["samples"],
+        **{name: facts[name] for name in (*_PRECISIONS, "self_ap50", "self_ap50_95", "low_self_ap50_95_drop")},
+        "ap50_95_drop": precision_drop(facts),
+        **{name: detections.get(name) for name in counts},
+        **spreads,
+        **{name: (facts["classification"] or {}).get(name) for name in ("top1_agreement", "top5_agreement", "kl_max")},
+        "tensor_error": facts["tensor_error"],
+        "max_abs_error": max_abs(facts["confident_tensors"]),
+        "max_abs_error_all_queries": max_abs(facts["tensors"]),
+        "nan": facts["nan"],
+        "inf": facts["inf"],
+        "hops": {name: _short(hops[name].facts) if name in hops else NO_FILE for name in HOPS}
+        | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
+        "checks": verdict["checks"],
+        "cpu_provider_claims": claims,
+        "not_verified": verdict["not_verified"],
+    }
+
+
+def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A hop in a line."""
+    run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
+    return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
+
+
+def _state(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A hop's batches or adversarial samples in short."""
+    short = {"state": facts["state"], "reason": facts["reason"]}
+    return short | ({"sizes": {str(row["batch"]): row["state"] for row in facts["sizes"]}} if "sizes" in facts else {})

@@ -1,0 +1,334 @@
+"""One file of the chain, run and measured against the frozen reference.
+
+    the file holds FP16    emulated-fp16 (explicit rounding, truehalf.emulation.emulate); when asked, the same with the
+                           sums inside nodes rounded, too (emulated-fp16-pessimistic), or the CUDA provider
+    it does not            fp32-cpu: ONNX Runtime's CPU provider
+
+The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16; what it would have claimed is
+measured apart, for the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.data.samples import Sample, batches, stacked
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.io_spec.outputs import DETECTIONS, confident_queries, found_in, task_of
+from truehalf.ir.model_file import load_model
+from truehalf.progress import track
+from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
+from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
+from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.histograms import error_histogram
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, plain_outputs
+from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
+from truehalf.verification.metrics.tensors import check_same_shapes, in_rows, pair_queries, query_outputs, tensor_errors
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+FP32_CPU = "fp32-cpu"
+_TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
+OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One file, measured.
+
+    Attributes:
+        facts: {evaluation, provider, samples, tensors, detections, nonfinite, nan, inf, ap50, ap50_95, ...}.
+        outputs: float32 [samples, ...] by name.
+        found: its detections, per sample.
+        matchings: against the reference, per sample; empty where nothing was compared.
+    """
+
+    facts: dict[str, Any]
+    outputs: Outputs
+    found: list[Detections]
+    matchings: list[Matching]
+
+
+def open_file(path: Path, evaluation: str) -> OpenFile:
+    """A session that computes what the file says, and the name of the evaluation: a file that holds FP16 is emulated or
+    runs on CUDA, as asked; any other runs on the CPU provider ("fp32-cpu").
+    """
+    if not holds_fp16(load_model(path)):
+        return Session(path), FP32_CPU
+    if evaluation == Evaluation.cuda.value:
+        return Session(path, CUDA), evaluation
+    pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
+    emulated = EmulatedSession(path, pessimistic=True) if pessimistic else EmulatedSession(path)
+    return emulated, emulated.evaluation
+
+
+def holds_fp16(model: ir.Model) -> bool:
+    """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
+    node is told to make; in subgraphs and functions, too.
+    """
+    import onnx_ir as ir
+
+    half = ir.DataType.FLOAT16
+    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
+    for graph in graphs:
+        values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
+        if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
+            return True
+        if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
+            return True
+    return False
+
+
+def _with_bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+    yield graph
+    yield from graph.subgraphs()
+
+
+def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
+    import onnx_ir as ir
+
+    if attribute.is_ref():
+        return False
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().dtype == dtype
+    return attribute.type == ir.AttributeType.INT and attribute.name in _TYPES and attribute.as_int() == dtype
+
+
+def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:
+    """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16.
+
+    A file with a fixed batch gets groups of just that size instead of `batch`; the last one repeats its last sample.
+    """
+    model = load_model(path)
+    fixed = fixed_batch(model, path)
+    size = fixed or batch
+    dtypes = {value.name: value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
+    parts = []
+    for group in track(batches(samples, size), f"verify: {path.parent.name}", groups(samples, size)):
+        fed = filled(group, fixed) if fixed else group
+        feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(fed).items()}
+        outputs = session.run(feeds)
+        kept = len(group) if len(fed) > len(group) else None  # what fills a group up goes again
+        parts.append({name: np.asarray(value, np.float32)[:kept] for name, value in outputs.items()})
+    return joined(parts)
+
+
+def fixed_batch(model: ir.Model, path: Path) -> int | None:
+    """The number of samples that the inputs of the model at `path` are fixed to; None where their first axis is free.
+
+    Raises:
+        StageError: when inputs are fixed to different numbers.
+    """
+    axes = {str(value.name): value.shape[0] for value in model.graph.inputs if value.shape}
+    fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
+    if len(set(fixed.values())) > 1:
+        found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
+        raise StageError(
+            "wrong-shape",
+            f"{path}: the first axes of its inputs differ ({found}); expected one number of samples. Export the model "
+            "with the batch as the first axis of each input",
+        )
+    return next(iter(fixed.values()), None)
+
+
+def filled(group: Sequence[Sample], size: int) -> list[Sample]:
+    """The group and its last sample again, until there are `size`."""
+    return [*group, *[group[-1]] * (size - len(group))]
+
+
+def measure_file(
+    path: Path, reference: Reference, count: int, options: VerifyConfig, opened: OpenFile | None = None
+) -> Hop:
+    """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it.
+
+    Args:
+        opened: the file, where it is open already.
+
+    `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
+    that computed floats on the CPU provider beside CUDA, None for other evaluations; not_split, the nodes whose inner
+    sums a pessimistic emulation does not round, each with the reason; shapes_unknown, why shapes that FP16 arithmetic
+    decides were not looked at where it is not rounded, else None.
+
+    Raises:
+        StageError: an output has another shape than the reference's.
+    """
+    session, evaluation = opened or open_file(path, options.evaluation.value)
+    outputs = run_file(session, path, reference.samples[:count], options.batch)
+    hop = measure(reference, outputs, options)
+    emulated = isinstance(session, EmulatedSession)
+    run = {
+        "evaluation": evaluation,
+        "provider": session.provider,
+        "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
+        "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
+        "not_split": getattr(session, "not_split", {}),
+        "shapes_unknown": _check_unrounded_shapes(path, reference, count, options) if emulated else None,
+    }
+    return replace(hop, facts=run | hop.facts)
+
+
+def _check_unrounded_shapes(path: Path, reference: Reference, count: int, options: VerifyConfig) -> str | None:
+    """Hold the shapes of a file with FP16 shape arithmetic against the reference's; why not, where not."""
+    nodes = float16_shape_arithmetic(load_model(path))
+    try:
+        got = run_file(Session(path), path, reference.samples[:count], options.batch) if nodes else {}
+    except StageError as error:
+        return shapes_unknown(nodes, error)
+    expected = {name: reference.outputs[name][:count] for name in got}
+    if fault := shape_fault(expected, got, nodes, f"{count} samples"):
+        raise StageError("wrong-shape", f"{path}: {fault}")
+    return None
+
+
+def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
+    """Hold outputs on the first samples of the reference, as many as there are rows, against it.
+
+    `facts` gets: samples; nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
+    three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
+    of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no
+    error), and of outputs that are no queries';
+    histograms of these by output (truehalf.verification.metrics.histograms), or of all pairs where no score reaches it;
+    moved_queries, the share found in another row (None without queries); tensor_errors, tensor_error and classification
+    (truehalf.verification.metrics.plain_outputs); detections (see truehalf.verification.metrics.detections.summarize);
+    ap50, ap50_95 against the true labels, and ap50_fp32, ap50_95_fp32 of the reference on the same samples; where there
+    are no true labels self_ap50, self_ap50_95 against the FP32 detections instead; low_self_ap50_95_drop
+    (truehalf.verification.metrics.average_precision.low_self_ap_drop) in any case. What could not be
+    measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
+    the true boxes (AP50_MIN) that it is no measure.
+    """
+    count = len(next(iter(outputs.values())))
+    expected = {name: value[:count] for name, value in reference.outputs.items()}
+    check_same_shapes(expected, outputs)
+    names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
+    rows = pair_queries(expected, outputs, names) if names else None
+    paired, confident = dict(outputs), np.zeros(0, bool)
+    if rows is not None:
+        paired |= {name: in_rows(outputs[name], rows) for name in names}
+        confident = confident_queries(expected, reference.spec, options.score_threshold)
+    nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
+    inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
+    found = found_in(outputs, reference.spec)
+    matchings = [
+        match(r, c, options.score_threshold, options.iou_threshold)
+        for r, c in zip(reference.found[:count], found, strict=True)
+    ]
+    detections = summarize(matchings) if detector and not reference.unusable else None
+    found_precision, why_no_precision = precision(reference, found)
+    precision_fp32, _ = precision(reference, reference.found[:count])
+    no_drop = why_no_precision or why_no_drop(precision_fp32["ap50"])
+    reasons = {
+        "detections": (detections or {}).get("reason") if detector else NO_DETECTOR,
+        "average precision": no_drop,
+    }
+    if reference.unusable:
+        reasons["detections"] = reference.unusable
+    facts = {
+        "samples": count,
+        "nan": nan,
+        "inf": inf,
+        "nonfinite": nan + inf,
+        "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in expected},
+        "tensors": {name: tensor_errors(expected[name], paired[name]) for name in expected},
+        "confident_tensors": _confident_errors(reference, expected, paired, confident, names) or None,
+        "histograms": {
+            name: error_histogram(expected[name][confident], paired[name][confident])
+            if name in names and confident.any()
+            else error_histogram(expected[name], paired[name])
+            for name in expected
+        },
+        "moved_queries": None if rows is None else float((rows != np.arange(rows.shape[1])).mean()),
+        "detections": detections,
+        **measure_plain(expected, outputs, reference.spec),
+        **found_precision,
+        **self_precision(reference, found, options.score_threshold),
+        "low_self_ap50_95_drop": low_drop(reference, found, options.score_threshold) if detector else None,
+        **{f"{name}_fp32": value for name, value in precision_fp32.items()},
+        "reasons": {what: why for what, why in reasons.items() if why},
+    }
+    return Hop(facts, outputs, found, matchings)
+
+
+def _confident_errors(
+    reference: Reference, expected: Outputs, paired: Outputs, confident: np.ndarray, names: Sequence[str]
+) -> dict[str, Any]:
+    """Errors of the confident queries, where there are any, and of outputs that have none."""
+    plain = [name for name in plain_outputs(reference.spec) if name not in names]
+    errors = {name: tensor_errors(expected[name], paired[name]) for name in plain}
+    if confident.any():
+        errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
+    return errors
+
+
+def cpu_provider_claims(
+    path: Path, reference: Reference, hop: Hop, count: int, options: VerifyConfig
+) -> dict[str, Any] | None:
+    """What ONNX Runtime's CPU provider says of an FP16 file, beside `hop` of the same file, both on the first `count`
+    samples; None for a file without FP16. For information alone: overflow in FP16 does not show there. So a file that
+    the CPU provider cannot load or run is no failure: then {error}, its message.
+    """
+    if hop.facts["evaluation"] == FP32_CPU:
+        return None
+    try:
+        session = Session(path)
+        outputs = run_file(session, path, reference.samples[:count], options.batch)
+    except StageError as error:
+        return {"error": str(error)}
+    claimed = measure(reference, outputs, options)
+    honest = measure(reference, {name: value[:count] for name, value in hop.outputs.items()}, options)
+    return {
+        "samples": count,
+        "provider": session.provider,
+        "claimed": headline(claimed.facts),
+        hop.facts["evaluation"]: headline(honest.facts),
+    }
+
+
+def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a hop that fit in a line."""
+    return {
+        "ap50": facts["ap50"],
+        "ap50_95": facts["ap50_95"],
+        "ap50_95_fp32": facts["ap50_95_fp32"],
+        "self_ap50_95": facts["self_ap50_95"],
+        "matched_fraction": (facts["detections"] or {}).get("matched_fraction"),
+        "top1_agreement": (facts["classification"] or {}).get("top1_agreement"),
+        "tensor_error": facts["tensor_error"],
+        "nonfinite": facts["nonfinite"],
+        "max_abs_error": max_abs(facts["confident_tensors"]),
+        "max_abs_error_all_queries": max_abs(facts["tensors"]),
+    }
+
+
+def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
+    """The largest error by output; empty where nothing was measured."""
+    return {name: error["max_abs"] for name, error in (errors or {}).items()}
+
+
+def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+    """Metrics per sample of a hop, in the order of the samples."""
+    errors = errors_by_sample(reference.outputs, hop.outputs, reference.spec)
+    return [
+        {
+            "sample": name,
+            "reference": matching.reference,
+            "matched": matching.reference - matching.missed,
+            "missed": matching.missed,
+            "label_flips": len(matching.relabelled),
+            "extra": len(matching.extra),
+            "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
+            "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
+            "rank_error_max": float(matching.rank_error.max(initial=0.0)),
+            "tensor_error": float(errors[i]),
+            "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
+        }
+        for i, (name, matching) in enumerate(zip(reference.names, hop.matchings, strict=False))
+    ]

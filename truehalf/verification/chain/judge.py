@@ -1,0 +1,115 @@
+"""The verdict on a file that was measured: its gates, the checks beside them, and what verify.require demands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from truehalf.config.schema import VerifyConfig
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
+from truehalf.verification import gates
+from truehalf.verification.chain.hops import Hop
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.checks import checks_of, failures, unmet
+from truehalf.verification.localize.worst import (
+    displaced_detections,
+    extra_detections,
+    flipped_classes,
+    flipped_detections,
+    missed_detections,
+    nonfinite_outputs,
+    other_ranks,
+    rescored_detections,
+    worst_tensors,
+)
+from truehalf.verification.metrics.plain_outputs import hidden_plain, plain_outputs
+from truehalf.verification.metrics.precision import AP50_MIN
+from truehalf.verification.reaction import Observed, Reactions, reactions
+
+
+def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
+    """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
+    evaluated = gates_of(reference, final, options)
+    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
+    reacted = reactions_of(reference, final.outputs, final.facts)
+    checks = checks_of(evaluated, final.facts, reacted)
+    more = failures(checks) + unmet(checks, options.require)
+    verdict = gates.verdict(evaluated, more)
+    if reacted.unknown:  # what was compared says nothing of other inputs
+        verdict["reasons"] += reacted.unknown.values()
+        verdict["verdict"] = gates.FAILED if verdict["verdict"] == gates.FAILED else gates.NOT_VERIFIED
+    return verdict | {"gates": evaluated, "checks": checks, "worst": named}
+
+
+def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any] | None = None) -> Reactions:
+    """Whether outputs on the first samples of the reference react to the input.
+
+    Args:
+        facts: {reached: of reached_outputs, by "reference" and "file"; not_floats: names of outputs}; None: no graph is
+            asked, and all outputs are floats.
+    """
+    together = [output["name"] for output in reference.spec["outputs"] if output.get("kind")]
+    together = together if task_of(reference.spec) == DETECTIONS else []
+    together += facts["not_floats"] if facts else []
+    sides = [facts["reached"][which] for which in ("reference", "file")] if facts else []
+    seen = []
+    for name, value in outputs.items():
+        rows = ([*reference.outputs[name][: len(value)]], [*value], reference.sha256[: len(value)])
+        one = Observed(name, *rows, name not in together)
+        seen.append(replace(one, reached=(sides[0].get(name, ()), sides[1].get(name, ()))) if facts else one)
+    return reactions(seen)
+
+
+def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:
+    """The gates of a file, see truehalf.verification.gates.evaluate."""
+    values = values_of(reference, final.facts)
+    why = final.facts["reasons"]
+    reasons = {"ap50_95_drop": why.get("average precision", "")} | dict.fromkeys(
+        (*gates.detection_values({}), "low_self_ap50_95_drop"), reference.unusable or why.get("detections", "")
+    )
+    missed, extra = missed_detections(reference, final), extra_detections(reference, final)
+    displaced, rescored = displaced_detections(reference, final), rescored_detections(reference, final)
+    ranks = other_ranks(reference, final)
+    worst = {
+        "ap50_95_drop": missed + extra + displaced,
+        "low_self_ap50_95_drop": missed + extra + ranks,
+        "score_error_p99": rescored,
+        "score_error_share": rescored,
+        "rank_error_p99": ranks,
+        "rank_error_share": ranks,
+        "box_error_p99": displaced,
+        "matched_fraction": missed,
+        "extra_fraction": extra,
+        "label_flips": flipped_detections(reference, final) or flipped_classes(reference, final),
+        "tensor_error": worst_tensors(reference, final),
+        "nonfinite": nonfinite_outputs(reference, final),
+    }
+    limit = options.gates.tensor_error_max
+    if (error := values.get("tensor_error")) is not None and error <= limit:
+        hidden = hidden_plain(reference.outputs, final.outputs, reference.spec, limit, reference.names)
+        values |= {"tensor_error": None} if hidden else {}
+        reasons["tensor_error"] = hidden
+    return gates.evaluate(asdict(options.gates), values, reasons, worst)
+
+
+def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float | None]:
+    """What the gates are held against; None what was not measured. Gates of other tasks than the model's are absent."""
+    task = task_of(reference.spec)
+    values: dict[str, float | None] = {}
+    if task == DETECTIONS:
+        values = gates.detection_values(facts["detections"] or {})
+        values |= {"ap50_95_drop": precision_drop(facts), "low_self_ap50_95_drop": facts["low_self_ap50_95_drop"]}
+    elif task == CLASSIFICATION:
+        values["label_flips"] = None if reference.unusable else facts["classification"]["label_flips"]
+    if plain_outputs(reference.spec):
+        values["tensor_error"] = facts["tensor_error"]
+    return values | {"nonfinite": facts["nonfinite"]}
+
+
+def precision_drop(facts: Mapping[str, Any]) -> float | None:
+    """AP50-95 of the reference minus that of the file; None where one was not measured, or the reference finds next to
+    none of the true boxes.
+    """
+    found, before, after = (facts[name] for name in ("ap50_fp32", "ap50_95_fp32", "ap50_95"))
+    return None if found is None or found < AP50_MIN or before is None or after is None else before - after

@@ -1,0 +1,232 @@
+"""The frozen reference: outputs of the FP32 model (torch, or ONNX Runtime where it is a file) on the verification
+samples, made once, for every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError, read_json, typed_line, write_json
+from truehalf.codes import coded
+from truehalf.data.arrays import read_arrays, write_arrays
+from truehalf.data.samples import Sample, batches, stacked
+from truehalf.io_spec.outputs import found_in
+from truehalf.progress import track
+from truehalf.verification.metrics.detections import Detections
+
+if TYPE_CHECKING:
+    import torch
+
+UNTRAINED = coded(
+    "weights-random", "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
+)
+Outputs = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What every file is held against; lists go by sample.
+
+    Attributes:
+        samples: the verification samples.
+        names, sha256: of each sample its name and the SHA-256 of its inputs.
+        outputs: of the FP32 model, float32 [samples, ...] by name.
+        spec: the I/O spec.
+        found: its detections.
+        truth: the true boxes, or None where a sample has no labels.
+        unusable: why detections mean nothing here, or None.
+    """
+
+    samples: Sequence[Sample]
+    names: list[str]
+    sha256: list[str]
+    outputs: Outputs
+    spec: Mapping[str, Any]
+    found: list[Detections]
+    truth: list[Detections] | None
+    unusable: str | None
+
+    def subset(self, rows: Sequence[int]) -> Reference:
+        """The reference on some of the samples, in this order."""
+        return Reference(
+            samples=[self.samples[i] for i in rows],
+            names=[self.names[i] for i in rows],
+            sha256=[self.sha256[i] for i in rows],
+            outputs={name: value[list(rows)] for name, value in self.outputs.items()},
+            spec=self.spec,
+            found=[self.found[i] for i in rows],
+            truth=None if self.truth is None else [self.truth[i] for i in rows],
+            unusable=self.unusable,
+        )
+
+    @property
+    def index(self) -> list[dict[str, str]]:
+        """{name, sha256} of each sample."""
+        return [{"name": name, "sha256": digest} for name, digest in zip(self.names, self.sha256, strict=True)]
+
+
+def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str, Any], batch: int) -> Reference:
+    """Run the FP32 model on all samples.
+
+    Args:
+        model: in eval mode; takes the inputs of `spec` in order and returns its outputs in order.
+        batch: samples in memory at a time.
+
+    Raises:
+        StageError: when it fails, or an output has not a row for each sample or is not finite: such a model is no
+            reference.
+    """
+    import torch
+
+    parts: list[Outputs] = []
+    names: list[str] = []
+    digests: list[str] = []
+    truth: list[Detections | None] = []
+    for group in track(batches(samples, batch), "verify: FP32 reference", groups(samples, batch)):
+        feeds = stacked(group)
+        try:
+            with torch.no_grad():
+                values = model(*(torch.from_numpy(feeds[item["name"]]) for item in spec["inputs"]))
+        except StageError:
+            raise
+        except Exception as error:  # whatever a module of the user's raises
+            raise StageError(
+                "module-fails",
+                f"the FP32 model fails on {len(group)} samples from {group[0].name} on: {typed_line(error)}; "
+                f"if it takes no other batch than the traced one, set verify.batch to that",
+            ) from error
+        named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
+        parts.append({name: value.float().numpy() for name, value in named})
+        for name, value in parts[-1].items():
+            _refuse_unusable(name, value, group)
+        names += [sample.name for sample in group]
+        digests += [_fingerprint(sample) for sample in group]
+        truth += [_truth(sample) for sample in group]
+    outputs = joined(parts)
+    return _reference(samples, names, digests, outputs, truth, spec)
+
+
+def write_reference(folder: Path, reference: Reference, adversarial: Reference | str) -> None:
+    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows."""
+    index: dict[str, Any] = {}
+    for name, frozen in (("reference", reference), ("adversarial", adversarial)):
+        index[name] = frozen if isinstance(frozen, str) else frozen.index
+        if isinstance(frozen, Reference):
+            write_arrays(folder / f"{name}.npz", frozen.outputs)
+    write_json(folder / "samples.json", index)
+
+
+def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Mapping[str, Any]) -> Reference | str:
+    """A reference that the stage verify has frozen; or, where it could not freeze one, why.
+
+    Args:
+        folder: artifacts/reference of a workspace.
+        name: "reference" or "adversarial".
+        samples, spec: what it was frozen on, made or read again.
+
+    Raises:
+        StageError: when the files are missing, or the samples are others than those that it was frozen on.
+    """
+    index = read_json(folder / "samples.json")[name]
+    if isinstance(index, str):
+        return index
+    names, digests = ([str(row[key]) for row in index] for key in ("name", "sha256"))
+    if [sample.name for sample in samples] != names:
+        raise StageError(
+            "wrong-file",
+            f"{folder}/samples.json: frozen on {len(names)} samples from {names[0]} on, and the configuration says "
+            f"{len(samples)}; run `dvc repro verify`",
+        )
+    truth = []
+    for sample, digest in zip(samples, digests, strict=True):
+        if _fingerprint(sample) != digest:
+            raise StageError(
+                "wrong-file",
+                f"{folder}/samples.json: {sample.name} is not what it was when the reference was frozen; run "
+                "`dvc repro verify`",
+            )
+        truth.append(_truth(sample))
+    outputs = read_arrays(folder / f"{name}.npz")
+    return _reference(samples, names, digests, outputs, truth, spec)
+
+
+def groups(samples: Sequence[Sample], batch: int) -> int:
+    """Number of batches."""
+    return -(-len(samples) // batch)
+
+
+def joined(parts: Sequence[Outputs]) -> Outputs:
+    """Outputs of consecutive batches as one.
+
+    Raises:
+        StageError: when the shape of an output varies from batch to batch beyond its first axis.
+    """
+    for name in parts[0]:
+        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
+        if len(shapes) > 1:
+            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
+            raise StageError(
+                "wrong-shape",
+                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
+                "up to a fixed number of rows (top-k, or padding) inside the model",
+            )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _reference(
+    samples: Sequence[Sample],
+    names: list[str],
+    digests: list[str],
+    outputs: Outputs,
+    truth: Sequence[Detections | None],
+    spec: Mapping[str, Any],
+) -> Reference:
+    """What was frozen, with what follows from it; labels count where every sample has them."""
+    labelled = [boxes for boxes in truth if boxes is not None]
+    return Reference(
+        samples=samples,
+        names=names,
+        sha256=digests,
+        outputs=outputs,
+        spec=spec,
+        found=found_in(outputs, spec),
+        truth=labelled if len(labelled) == len(samples) else None,
+        unusable=None if spec.get("trained", True) else UNTRAINED,
+    )
+
+
+def _refuse_unusable(name: str, value: np.ndarray, group: Sequence[Sample]) -> None:
+    if value.shape[:1] != (len(group),):
+        raise StageError(
+            "wrong-shape",
+            f"output {name!r} of the FP32 model is {list(value.shape)} for {len(group)} samples; expected as many on "
+            "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
+        )
+    for sample, one in zip(group, value, strict=True):
+        bad = int((~np.isfinite(one)).sum())
+        if bad:
+            raise StageError(
+                "not-finite",
+                f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
+                f"sample {sample.name}; expected finite values. Check the weights and the inputs",
+            )
+
+
+def _fingerprint(sample: Sample) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(sample.feeds):
+        digest.update(name.encode() + np.ascontiguousarray(sample.feeds[name]).tobytes())
+    return digest.hexdigest()
+
+
+def _truth(sample: Sample) -> Detections | None:
+    if sample.boxes is None or sample.labels is None:
+        return None
+    crowds = np.zeros(len(sample.labels), bool) if sample.crowds is None else sample.crowds
+    return Detections(sample.boxes, sample.labels, (~crowds).astype(np.float32))

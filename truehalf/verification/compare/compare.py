@@ -1,0 +1,330 @@
+"""compare: does an FP16 file compute what its FP32 file computes?
+
+What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
+
+    detections      matched one to one and rank by rank, by the gates of conf/verify/detection.yaml, with average
+                    precision against the reference's own detections (self_ap); a label flip fails whatever the others
+                    forgive
+    classification  the tensor rule, and the same best class on every sample
+    tensors         the tensor rule (truehalf.verification.metrics.output_errors)
+
+    failed          something was measured and is beyond its limit
+    not verified    nothing failed, but something that the verdict needs could not be measured
+    passed          neither
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError, defaults, plain
+from truehalf.codes import coded
+from truehalf.config.schema import Evaluation
+from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
+from truehalf.ir.model_file import SPEC_KEY
+from truehalf.verification import gates
+from truehalf.verification.compare.comparison import Comparison
+from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
+from truehalf.verification.compare.two_files import TwoFiles
+from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.reaction import reached_outputs
+
+if TYPE_CHECKING:
+    from truehalf.data.pictures import PictureFeeds
+
+DEFAULTS = defaults("verify/detection")
+_ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `compare` found.
+
+    Attributes:
+        verdict: "passed", "failed" or "not verified".
+        reasons: why it did not pass, failures first; empty when it did.
+        outputs: errors by output; of queries after pairing them one to one.
+        task: "detections", "classification" or "tensors".
+        detections: see truehalf.verification.metrics.detections.summarize, and self_ap50, self_ap50_95,
+            self_ap50_95_drop, low_self_ap50_95_drop, gates; None for other tasks.
+        classification: see truehalf.verification.metrics.classification.classification_metrics; None for other tasks.
+        not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
+        first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
+            when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
+        suspects: truehalf.verification.localize.locate.Suspect, the likeliest first.
+        evaluation, provider: what ran the candidate; evaluation is "fp32-cpu" where it holds no FP16.
+        reference_evaluation: "fp32-cpu", or "emulated-fp16" where the reference holds FP16.
+        samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
+        worst_sample: the one that differs most; None when all are equal.
+        left_out: pictures that could not be read, with the reason.
+        preprocessing: of pictures, as applied; None for arrays.
+    """
+
+    verdict: str
+    reasons: list[str]
+    outputs: dict[str, OutputErrors]
+    task: str
+    detections: dict[str, Any] | None
+    classification: dict[str, Any] | None
+    not_verified: list[str]
+    first_bad_node: str | None
+    suspects: list[Any]
+    evaluation: str
+    provider: str
+    reference_evaluation: str
+    samples: int
+    worst_sample: str | None
+    left_out: dict[str, str]
+    preprocessing: dict[str, Any] | None
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == gates.PASSED
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
+        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self))
+        return content
+
+
+def compare(
+    reference: Path | str,
+    candidate: Path | str,
+    inputs: Any,
+    *,
+    spec: Mapping[str, Any] | Path | str | None = None,
+    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    evaluation: str = Evaluation.emulated_fp16.value,
+    tolerance: float = 1e-2,
+    batch: int = DEFAULTS["batch"],
+    score_threshold: float = DEFAULTS["score_threshold"],
+    iou_threshold: float = DEFAULTS["iou_threshold"],
+    locate: bool | str = True,
+    skip_corrupt: bool = DEFAULTS["skip_corrupt"],
+) -> Report:
+    """Hold a file against its FP32 reference, on the same inputs.
+
+    Args:
+        reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
+            against float32 is no difference.
+        inputs: samples, as `calibration` of stages.fp16.to_fp16: an .npz file, a folder of them, Polygraphy's JSON,
+            arrays by input name or a list of such mappings; or a folder of pictures, or one picture. The outputs of
+            all samples are held in memory.
+        spec: I/O spec that declares the kinds of outputs (truehalf.io_spec.outputs), as a mapping or a YAML or JSON
+            file;
+            default: the one in the reference's metadata; {}: no kinds.
+        preprocessing: of pictures (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
+            I/O spec says of the input.
+        evaluation: "emulated-fp16", "emulated-fp16-pessimistic" or "cuda", of a candidate that holds FP16.
+        tolerance: 0 or more; of the tensor rule: max |d| <= tolerance * max |reference|.
+        batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
+            feeds run as they stand.
+        score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
+        locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
+            no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
+        skip_corrupt: leave out pictures that cannot be read instead of stopping; refused where inputs are arrays.
+
+    Raises:
+        StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
+            ONNX Runtime cannot load or run; each with everything that is wrong.
+    """
+    from truehalf.data.feeds import load_feeds
+
+    _check_options(evaluation, tolerance, batch, score_threshold, iou_threshold, locate)
+    files = TwoFiles(Path(reference), Path(candidate), evaluation)
+    declared = _spec_of(files, spec)
+    entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
+    pictures = _pictures(inputs, files, entry, preprocessing, batch, skip_corrupt)
+    if pictures is None:
+        _refuse_options_of_pictures(preprocessing is not None, skip_corrupt)
+    feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "input")
+    task = task_of(declared)
+    layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
+    picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
+    by_samples = task != TENSORS or pictures is not None
+    runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
+    seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
+    judged, worst = seen.judged(), seen.worst_sample()
+    shape_faults = [files.shape_fault] if files.shape_fault else []
+    judged.failures += shape_faults
+    judged.elsewhere += shape_faults
+    judged.unknown += [files.shapes_unknown] if files.shapes_unknown else []
+    reacted = seen.reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
+    infinite, zero = empty_comparisons(runs)
+    if len(infinite) == len(judged.outputs):
+        judged.unknown += infinite
+    overflowing = [*beyond_float16(files.beyond_float16)]
+    report = Report(
+        verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
+        reasons=overflowing + reasons if (reasons := judged.failures + judged.unknown) else [],
+        outputs=judged.outputs,
+        task=task,
+        detections=judged.detections,
+        classification=judged.classification,
+        not_verified=[],
+        first_bad_node=None,
+        suspects=[],
+        evaluation=files.evaluation,
+        provider=files.provider,
+        reference_evaluation=files.reference_evaluation,
+        samples=sum(max(run.rows, 1) for run in runs),
+        worst_sample=worst[0].names[worst[1]] if worst is not None else None,
+        left_out=pictures.left_out if pictures is not None else {},
+        preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
+    )
+    said = [*judged.unknown, *judged.unjudged, *infinite, *zero, *filter(None, [reacted.open])]
+    said += overflowing if report.passed else []
+    said += outside_range(feeds, entry) if pictures is None else []
+    said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
+    if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
+        run, row = worst or (runs[0], 0)
+        feed = files.one_sample(feeds, run, row)
+        if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
+            behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; mend the inputs first"
+            said.append(coded("not-searched", behind))
+        else:
+            report, why_not = _located(report, files, feed, declared)
+            said += why_not
+    return replace(report, not_verified=said)
+
+
+# --- what was asked for -----------------------------------------------------------------------------------------------
+
+
+def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou: Any, locate: Any) -> None:
+    """Raise StageError, listing every option that is out of bounds."""
+    faults = []
+    known = [each.value for each in Evaluation]
+    if evaluation not in known:
+        faults.append(coded("unknown-choice", f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}"))
+    if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
+        faults.append(coded("out-of-range", f"tolerance: expected a number, 0 or more, got {tolerance!r}"))
+    if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
+        faults.append(coded("out-of-range", f"batch: expected an integer, 1 or more, got {batch!r}"))
+    for name, value in (("score_threshold", score), ("iou_threshold", iou)):
+        if not _is_number(value) or not 0 <= value <= 1:
+            faults.append(coded("out-of-range", f"{name}: expected a number in 0..1, got {value!r}"))
+    if locate not in (True, False, _ALWAYS):
+        faults.append(coded("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}"))
+    if faults:
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
+    """The I/O spec in force, checked against the outputs; empty where there is none."""
+    import yaml
+
+    source = f"{SPEC_KEY} in the metadata of {files.paths['reference']}"
+    content: Any = spec
+    try:
+        if spec is None:
+            text = files.reference.metadata_props.get(SPEC_KEY)
+            content = {} if text is None else json.loads(text)
+        elif isinstance(spec, (str, Path)):
+            source = f"I/O spec {spec}"
+            content = yaml.safe_load(Path(spec).read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        unreadable = "wrong-spec" if spec is None else "file-unreadable"
+        raise StageError(
+            "file-missing" if isinstance(error, FileNotFoundError) else unreadable,
+            f"{source}: expected a mapping in JSON or YAML, but {error}; give spec=",
+        ) from error
+    if not isinstance(content, Mapping):
+        raise StageError("wrong-spec", f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
+    try:
+        check_spec(content, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
+    except StageError as error:
+        raise StageError(
+            error.code, f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)"
+        ) from error
+    return _with_shapes(content, files)
+
+
+def _with_shapes(spec: Mapping[str, Any], files: TwoFiles) -> Mapping[str, Any]:
+    """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
+    stated = {str(v.name): list(v.shape) for v in files.reference.graph.outputs if v.shape is not None}
+    outputs = [{"shape": stated.get(each["name"]), **each} for each in spec.get("outputs", [])]
+    return {**spec, "outputs": outputs} if outputs else spec
+
+
+def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:
+    values = [value for value in files.reference.graph.inputs if value.shape is not None]
+    return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
+
+
+def _pictures(
+    inputs: Any,
+    files: TwoFiles,
+    entry: Mapping[str, Any],
+    preprocessing: Mapping[str, Any] | Path | str | None,
+    batch: int,
+    skip_corrupt: bool,
+) -> PictureFeeds | None:
+    """Feeds from a folder of pictures or from one picture; None where the inputs are something else."""
+    from truehalf.data.images import is_picture, pictures_under
+    from truehalf.data.pictures import load_pictures
+    from truehalf.data.preprocessing import declared_by, preprocessing_of
+
+    if not isinstance(inputs, (str, Path)):
+        return None
+    source = Path(inputs)
+    if source.is_dir():
+        arrays, found = any(source.glob("*.npz")), pictures_under(source)
+        if arrays and found:
+            raise StageError(
+                "in-conflict", f"inputs {source}: expected .npz files or pictures, it holds both; take one kind out"
+            )
+        if arrays:
+            return None
+        if not found:
+            raise StageError("file-missing", f"inputs {source}: expected .npz files or pictures, there are none in it")
+    elif not is_picture(source):
+        return None
+    applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
+    if applied is None:
+        raise StageError(
+            "needs-value",
+            f"inputs {source}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
+            "reference's I/O spec declares none",
+        )
+    return load_pictures(source, files.reference, applied, batch, skip_corrupt)
+
+
+def _refuse_options_of_pictures(preprocessing: bool, skip_corrupt: bool) -> None:
+    """Raise StageError, listing the options that mean nothing for arrays."""
+    given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
+    if given:
+        goes = "it goes" if len(given) == 1 else "they go"
+        raise StageError("in-conflict", f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
+
+
+# --- where it goes wrong ----------------------------------------------------------------------------------------------
+
+
+def _located(
+    report: Report, files: TwoFiles, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]
+) -> tuple[Report, list[str]]:
+    from truehalf.verification.localize.locate import find_suspects, first_bad_node
+
+    queries = query_outputs(spec) if spec.get("outputs") else None
+    pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
+    try:
+        suspects = find_suspects(
+            files.paths["reference"], files.paths["candidate"], feed, queries=queries, pessimistic=pessimistic
+        )
+    except StageError as error:
+        return report, [coded("not-searched", f"where it goes wrong: {error}")]
+    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []

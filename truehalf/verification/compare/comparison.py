@@ -1,0 +1,359 @@
+"""All runs of two files, measured and judged by the task that the I/O spec declares (rules:
+truehalf.verification.compare.compare).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import (
+    CLASSIFICATION,
+    DETECTIONS,
+    TENSORS,
+    check_values,
+    classes_of,
+    confident_queries,
+    detections_of,
+)
+from truehalf.verification import gates
+from truehalf.verification.chain.reference import UNTRAINED
+from truehalf.verification.compare.two_files import Run
+from truehalf.verification.declared_boxes import doubted
+from truehalf.verification.localize.worst_sample import worst_sample
+from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
+from truehalf.verification.metrics.classification import classification_metrics
+from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.row_order import in_another_order
+from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
+from truehalf.verification.metrics.score_errors import share_beyond
+from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.reaction import Reached, Reactions, observed, reactions
+
+QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of a picture at most
+# Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few pictures up to a quarter.
+CONFIDENT_BEYOND = 0.25
+
+
+@dataclass
+class Judged:
+    """What was found: errors by output, metrics of the task, reasons to fail, what could not be verified, and what is
+    beyond the tensor rule where it does not judge. `elsewhere` holds those reasons that no node is to blame for.
+    """
+
+    outputs: dict[str, OutputErrors]
+    detections: dict[str, Any] | None = None
+    classification: dict[str, Any] | None = None
+    failures: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+
+
+class Comparison:
+    """All runs of the two files, by the task that the spec declares."""
+
+    def __init__(
+        self,
+        runs: list[Run],
+        spec: Mapping[str, Any],
+        task: str,
+        tolerance: float,
+        score_threshold: float,
+        iou_threshold: float,
+        limits: Mapping[str, float],
+    ) -> None:
+        """Decode what is to be decoded.
+
+        Args:
+            runs: at least one.
+            spec, task: of truehalf.io_spec.outputs.
+            tolerance: of the tensor rule.
+            score_threshold, iou_threshold: which detections count, and when two are the same.
+            limits: of truehalf.verification.gates.
+
+        Raises:
+            StageError: when outputs have not the ranks of their kinds.
+        """
+        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, tolerance
+        self._thresholds, self._limits = (score_threshold, iou_threshold), limits
+        self._untrained = None if spec.get("trained", True) else UNTRAINED
+        self._of_task: list[str] = []
+        self._found: list[tuple[Detections, Detections]] = []
+        self._matchings: list[Matching] = []
+        self._hidden: dict[str, str] = {}  # of queries, what the scale of their columns hides
+        self._beyond: list[int] = []  # queries beyond the tensor rule, by sample
+        self._sure_beyond: dict[str, float] = {}  # by output, the share of those above the score threshold
+        for run in runs:
+            for values in (run.reference, run.candidate):
+                check_values(values, spec)
+        if task == DETECTIONS:
+            self._of_task = [output["name"] for output in spec["outputs"] if output.get("kind") is not None]
+            for run in runs:
+                pair = [detections_of(values, spec, run.size) for values in (run.reference, run.candidate)]
+                self._found += zip(*pair, strict=True)
+            self._matchings = [match(a, b, *self._thresholds) for a, b in self._found]
+
+    def judged(self) -> Judged:
+        """The outcome, every output measured."""
+        result = Judged({name: self._measured(name) for name in self._runs[0].reference})
+        if self._task == DETECTIONS:
+            self._judge_detections(result)
+        elif self._task == CLASSIFICATION:
+            self._judge_classes(result)
+        for name, errors in result.outputs.items():
+            if name not in self._of_task and errors.passed is not True:
+                (result.failures if errors.passed is False else result.unknown).append(errors.reason)
+        self._judge_row_order(result)
+        return result
+
+    def _measured(self, name: str) -> OutputErrors:
+        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
+        errors = self._output_errors(name, pairs)
+        if not errors.passed or name in self._of_task:
+            return errors
+        hidden = hidden_by_scale(name, pairs, self._tolerance, [run.names for run in self._runs])
+        return replace(errors, passed=None, reason=hidden) if hidden else errors
+
+    def _output_errors(self, name: str, pairs: list[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
+        return output_errors(name, pairs, self._tolerance, [run.names[0] for run in self._runs])
+
+    def _judge_row_order(self, result: Judged) -> None:
+        """Rows that changed places fail, but no node is to blame for queries that come in another order."""
+        others = {name: errors for name, errors in result.outputs.items() if name not in self._of_task}
+        moved = in_another_order(others, self._runs)
+        if not moved:
+            return
+        named = ", ".join(map(repr, moved))
+        verb = "holds" if len(moved) == 1 else "hold"
+        said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
+        if self._task == TENSORS:
+            said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
+        said = coded("other-order", said)
+        result.failures.append(said)
+        result.elsewhere += [said, *(others[name].reason for name in moved)]
+
+    # --- detections
+
+    def _with_paired_queries(self, outputs: dict[str, OutputErrors]) -> dict[str, OutputErrors]:
+        """The errors of the outputs that detect, with their rows paired one to one
+        (truehalf.verification.metrics.tensors).
+        """
+        names = query_outputs(self._spec)
+        if any(run.reference[name].shape != run.candidate[name].shape for run in self._runs for name in names):
+            return outputs
+        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
+        confident: list[np.ndarray] = []
+        for run in self._runs:
+            rows = pair_queries(run.reference, run.candidate, names)
+            for name in names:
+                pairs[name].append((run.reference[name], in_rows(run.candidate[name], rows)))
+            confident.append(confident_queries(run.reference, self._spec, self._thresholds[0]))
+        result = dict(outputs)
+        sure = np.concatenate([mask.ravel() for mask in confident])
+        beyond: list[list[np.ndarray]] = []  # by output and run
+        for name in names:
+            errors = self._output_errors(name, pairs[name])
+            places = [run.names for run in self._runs]
+            has_values = pairs[name][0][0].ndim > 2  # [N, n] has but rows
+            if has_values and (hidden := hidden_columns(name, pairs[name], self._tolerance, places)):
+                self._hidden[name] = hidden
+            kept = [
+                np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
+                for side in (0, 1)
+            ]
+            largest = tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None
+            beyond.append([_rows_beyond(*pair, errors.limit) for pair in pairs[name]])
+            rows_beyond = np.concatenate([rows.ravel() for rows in beyond[-1]])
+            share = float(rows_beyond.mean()) if rows_beyond.size else 0.0
+            self._sure_beyond[name] = share_beyond(rows_beyond[sure], 0) or 0.0
+            result[name] = replace(errors, paired=True, queries_beyond=share, confident_max_abs=largest)
+        of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
+        self._beyond = [int(count) for rows in of_runs for count in rows.sum(axis=1)]
+        return result
+
+    def _judge_detections(self, result: Judged) -> None:
+        outputs = result.outputs = self._with_paired_queries(result.outputs)
+        metrics = result.detections = summarize(self._matchings)
+        names = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")
+        metrics |= dict.fromkeys(names)
+        misread = None if self._untrained else self._misread()
+        unusable = self._untrained or metrics.get("reason") or misread
+        if not unusable:
+            metrics |= self._self_ap()
+        values = {
+            "ap50_95_drop": metrics["self_ap50_95_drop"],
+            "low_self_ap50_95_drop": metrics["low_self_ap50_95_drop"],
+            **gates.detection_values({} if unusable else metrics),
+            "nonfinite": sum(errors.nonfinite_new for errors in outputs.values()),
+        }
+        metrics["gates"] = [_renamed(gate) for gate in gates.evaluate(self._limits, values)]
+        failures = [gate["reason"] for gate in metrics["gates"] if gate["passed"] is False]
+        unknown = [f"detections were not verified: {unusable}"] if unusable else []
+        result.elsewhere += unknown if unusable == misread else []
+        if not self._untrained and not metrics["reference"] and metrics["extra"]:
+            failures.append(f"the reference finds nothing, and the candidate {metrics['extra']} detections")
+        taking_part = {name: errors for name, errors in outputs.items() if name in self._of_task}
+        failures += [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
+        self._judge_count(failures, unknown)
+        for name, errors in taking_part.items():
+            if errors.nan_reference:
+                said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
+                unknown.append(coded("not-finite", said))
+            elif errors.paired and not failures and not self._untrained:
+                self._judge_values(name, errors, unknown, result.unjudged)
+                unknown += [self._hidden[name]] if name in self._hidden else []
+        good = False if failures else None if unknown else True
+        for name, errors in taking_part.items():
+            outputs[name] = self._of_untrained(errors) if self._untrained else self._of_trained(errors, good)
+            if self._untrained and outputs[name].passed is None:
+                unknown.append(outputs[name].reason)
+        result.failures += failures
+        result.unknown += unknown
+
+    def _judge_count(self, failures: list[str], unknown: list[str]) -> None:
+        """Of a model with top-k inside: as many detections as the reference's file fixes. Where the number varies from
+        run to run, rounding may move one across a limit inside the model, and the gates judge it.
+        """
+        name = next(each["name"] for each in self._spec["outputs"] if each.get("kind") == "boxes")
+        counts = [(run.reference[name].shape[1], run.candidate[name].shape[1]) for run in self._runs]
+        different = next((pair for pair in counts if pair[0] != pair[1]), None)
+        if self._has_queries or different is None:
+            return
+        said = f"expected {different[0]} detections a picture, as in the reference, got {different[1]}"
+        if any(len(side) > 1 and isinstance(side[1], int) for side in self._declared_shapes()):
+            failures.append(coded("outputs-differ", said))
+        elif len({count for count, _ in counts}) == 1:
+            said += (
+                "; nothing says whether the model fixes this number: give the outputs' shapes in the I/O spec (spec=)"
+            )
+            unknown.append(coded("not-comparable", said))
+
+    def _declared_shapes(self) -> list[Any]:
+        return [each.get("shape") or () for each in self._spec["outputs"] if each.get("kind") is not None]
+
+    def _judge_values(self, name: str, errors: OutputErrors, unknown: list[str], unjudged: list[str]) -> None:
+        """Say what is beyond the tensor rule in queries that detect what they should: of many of them, the verdict
+        needs to know; of a few, rounding may have kept others.
+        """
+        measured = (
+            f"values of output {name!r} beside what they detect: {errors.queries_beyond or 0:.1%} of its queries, "
+            f"paired, and {self._sure_beyond[name]:.1%} of those above the score threshold hold one that is beyond the "
+            f"tensor rule, which allows {errors.limit or 0:.4g}, with p99 |d| {errors.p99_abs or 0:.4g}"
+        )
+        if (errors.queries_beyond or 0.0) > QUERIES_BEYOND or self._sure_beyond[name] > CONFIDENT_BEYOND:
+            explained = f"rounding explains {QUERIES_BEYOND:.0%} at most, and {CONFIDENT_BEYOND:.0%} of those above it"
+            unknown.append(coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
+        elif _beyond_limit(errors):
+            said = f"{measured}; no gate judges that (locate='always' looks for the node)"
+            unjudged.append(coded("queries-beyond", said))
+
+    def _misread(self) -> str | None:
+        """Why the reference's boxes are not what the I/O spec declares."""
+        if any(not np.isfinite(run.reference[name]).all() for run in self._runs for name in self._of_task):
+            return None  # said as such
+        return doubted([(run.reference, run.size) for run in self._runs], self._spec, self._thresholds[0])
+
+    def _of_trained(self, errors: OutputErrors, good: bool | None) -> OutputErrors:
+        """The errors of an output that takes part in detections: it passes when they do."""
+        broken = self._is_broken(errors)
+        reason = errors.reason if broken else "" if good else "it is judged as detections, and these did not pass"
+        return replace(errors, passed=good, limit=None, reason=reason)
+
+    def _of_untrained(self, errors: OutputErrors) -> OutputErrors:
+        """Random weights score queries alike, so rounding decides which are kept: a difference is not verified."""
+        if errors.passed is False and not self._is_broken(errors):
+            reason = coded("weights-random", f"{errors.reason}; untrained weights keep arbitrary queries")
+            return replace(errors, passed=None, reason=reason)
+        return errors
+
+    def _is_broken(self, errors: OutputErrors) -> bool:
+        """Whether an output is wrong whatever is found: new NaN or Inf; of queries also another shape (`_judge_count`
+        where top-k is inside the model).
+        """
+        return errors.nonfinite_new > 0 or (errors.max_abs is None and errors.passed is False and self._has_queries)
+
+    @property
+    def _has_queries(self) -> bool:
+        return any(output.get("kind") == "logits" for output in self._spec["outputs"])
+
+    def _self_ap(self) -> dict[str, float | None]:
+        found = [[pair[side] for pair in self._found] for side in (0, 1)]
+        score = self._thresholds[0]
+        largest = max(int(each.labels.max(initial=-1)) for side in found for each in side)
+        classes = max(largest + 1, len(self._spec.get("class_names") or []))
+        own, other = (self_ap(side, found[0], classes, score) for side in found)
+        return {
+            **other,
+            "self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"],
+            "low_self_ap50_95_drop": low_self_ap_drop(found[1], found[0], classes, score),
+        }
+
+    # --- classification
+
+    def _judge_classes(self, result: Judged) -> None:
+        """Any flip fails; the tensor rule holds beside it."""
+        name = classes_of(self._spec)
+        if result.outputs[name].max_abs is None:  # unequal shapes, or nothing: said there
+            return
+        reference = np.concatenate([run.reference[name] for run in self._runs])
+        candidate = np.concatenate([run.candidate[name] for run in self._runs])
+        metrics = result.classification = classification_metrics(reference, candidate)
+        if self._untrained:
+            said = "classes were not verified: the weights are random (trained: false)"
+            result.unknown.append(coded("weights-random", said))
+        elif flips := metrics["label_flips"]:
+            said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
+            result.failures.append(said)
+
+    # --- all tasks
+
+    def reactions(self, judged: Judged, reached: tuple[Reached, Reached]) -> Reactions:
+        """Whether outputs react to the input, added to what was judged.
+
+        Args:
+            reached: of truehalf.verification.reaction.reached_outputs, of the reference and of the candidate.
+        """
+        found = reactions(observed(self._runs, reached, self._of_task))
+        for passed, reasons in ((False, found.failures), (None, found.unknown)):
+            for name, reason in reasons.items():
+                if judged.outputs[name].passed:
+                    judged.outputs[name] = replace(judged.outputs[name], passed=passed, reason=reason)
+        judged.failures += found.failures.values()
+        judged.unknown += found.unknown.values()
+        judged.elsewhere += found.unknown.values()
+        return found
+
+    def worst_sample(self) -> tuple[Run, int] | None:
+        """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs. After
+        `judged`.
+        """
+        return worst_sample(self._runs, self._matchings, self._beyond)
+
+
+def _beyond_limit(errors: OutputErrors) -> bool:
+    """More than one value in a hundred is beyond the tensor rule. Single ones may be, in a good file: rounding chooses
+    another query for the last place, or the other side of a kink.
+    """
+    return errors.p99_abs is not None and errors.limit is not None and errors.p99_abs > errors.limit
+
+
+def _rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
+    """bool [pictures, queries]: a value of the row is further away than the limit, or is no number."""
+    a, b = reference.astype(np.float64), candidate.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
+    return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
+
+
+def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:
+    """A gate of average precision under the name of what was measured: the reference's detections are the labels."""
+    if gate["measures"] != "ap50_95_drop":
+        return dict(gate)
+    reason = gate["reason"].replace("ap50_95_drop", "self_ap50_95_drop", 1)
+    return {**gate, "measures": "self_ap50_95_drop", "reason": reason}

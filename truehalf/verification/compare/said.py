@@ -1,0 +1,104 @@
+"""What a comparison says beside its verdict: what it did not look at, and inputs and outputs that say little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.config.schema import FP16_MAX, Evaluation
+from truehalf.io_spec.outputs import DETECTIONS, TENSORS
+from truehalf.verification.chain.hops import FP32_CPU
+from truehalf.verification.checks import sums_not_rounded
+from truehalf.verification.compare.two_files import Run, TwoFiles
+
+if TYPE_CHECKING:
+    from truehalf.verification.compare.compare import Report
+
+_NAMED = 10  # nodes of a sentence
+_ACCUMULATION = coded(
+    "sums-not-rounded",
+    "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
+    "tensor cores do",
+)
+_NO_KINDS = (
+    "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
+    "detector may rightly change places (give spec=)"
+)
+_NO_LABELS = coded(
+    "no-labels",
+    "average precision against true labels: the inputs have none; self_ap takes the reference's detections",
+)
+
+
+def not_compared(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
+    """What the comparison says nothing about, and why."""
+    if report.task == TENSORS:
+        yield _NO_KINDS
+    if report.evaluation == FP32_CPU:
+        yield "FP16: the candidate holds none"
+    if report.task == DETECTIONS:
+        yield _NO_LABELS
+    if report.evaluation == Evaluation.emulated_fp16.value:
+        yield _ACCUMULATION
+    if files.not_split:
+        yield sums_not_rounded(files.not_split)
+    if nodes := files.cpu_nodes:
+        named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
+        yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"
+    if report.reference_evaluation != FP32_CPU:
+        yield "the FP32 model: the reference holds FP16 itself, and was emulated"
+    if by_samples:
+        sizes = sorted({run.rows for run in runs if run.rows})
+        yield f"batch sizes other than {', '.join(map(str, sizes))}"
+    yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
+
+
+def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:
+    """Values that a model which normalises inside its graph was not made for.
+
+    Args:
+        entry: of the input in the I/O spec.
+    """
+    inside = (entry.get("normalization") or {}).get("where") == "inside the graph"
+    if not inside or len(entry.get("range") or ()) != 2:
+        return []
+    arrays = [array for feed in feeds if (array := feed.get(entry["name"])) is not None and array.size]
+    if not arrays:
+        return []
+    (low, high), least, most = entry["range"], min(a.min() for a in arrays), max(a.max() for a in arrays)
+    slack = 1e-3 * (high - low)
+    if least >= low - slack and most <= high + slack:
+        return []
+    return [
+        f"inputs as the model expects them: {entry['name']!r} goes from {least:.4g} to {most:.4g}, and the I/O spec "
+        f"declares {low:g} to {high:g}"
+    ]
+
+
+def beyond_float16(largest: Mapping[str, float]) -> Iterator[str]:
+    """A sentence for each input that float16 does not hold (see TwoFiles.inputs_beyond_float16)."""
+    for name, value in largest.items():
+        yield (
+            f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}, and the candidate takes "
+            "float16: there it is Inf"
+        )
+
+
+def empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
+    """Outputs of which nothing finite was compared, where no file could fail; and those that are 0 in the reference."""
+    infinite, zero = [], []
+    for name in runs[0].reference if runs else ():
+        values = [np.asarray(run.reference[name]) for run in runs]
+        if values[0].dtype.kind != "f" or not any(value.size for value in values):
+            continue
+        finite = [value[np.isfinite(value)] for value in values]
+        if not any(value.size for value in finite):
+            said = f"output {name!r}: the reference puts out nothing finite on these inputs"
+            infinite.append(coded("nothing-compared", said))
+        elif not any(value.any() for value in finite):
+            said = f"output {name!r}: the reference puts out nothing but 0 on these inputs"
+            zero.append(coded("nothing-compared", said))
+    return infinite, zero

@@ -1,0 +1,343 @@
+"""Two ONNX files on the same inputs: their interfaces held against each other, and both run.
+
+The reference runs on ONNX Runtime's CPU provider in FP32, or emulated where it holds FP16 itself; the candidate by the
+evaluation asked for (truehalf.verification.chain.hops.open_file), and where FP16 arithmetic decides its shapes on the
+CPU provider, too (truehalf.verification.float16_shapes). Where axis 0 counts samples, feeds are run in groups of
+`batch`, and a file with a fixed batch gets groups of its own size, the last one filled up with its last sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import Evaluation
+from truehalf.ir.model_file import load_model
+from truehalf.progress import track
+from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.verification.chain.hops import OpenFile, fixed_batch, open_file
+from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
+from truehalf.verification.reaction import digest
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Arrays = dict[str, np.ndarray]
+REFERENCE, CANDIDATE, UNROUNDED = "reference", "candidate", "candidate, not rounded between nodes"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of both files.
+
+    Attributes:
+        feed, start, rows: which feed; and of its samples, where axis 0 counts them, the first and how many (else 0, 0).
+        names: of these samples, or of the feed alone.
+        reference, candidate: outputs by name.
+        size: height and width of the picture that went in, in pixels; None where there is none.
+        inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
+    """
+
+    feed: int
+    start: int
+    rows: int
+    names: list[str]
+    reference: Arrays
+    candidate: Arrays
+    size: tuple[int, int] | None
+    inputs: Sequence[str] = ()
+
+
+class TwoFiles:
+    """A reference and a candidate of one interface, opened.
+
+    Attributes:
+        reference, candidate: as loaded.
+        reference_evaluation, evaluation: what ran them.
+        provider: the candidate's execution provider, read back.
+        beyond_float16: see `inputs_beyond_float16`, of all feeds that were run.
+        shape_fault: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
+        shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
+    """
+
+    def __init__(self, reference: Path, candidate: Path, evaluation: str) -> None:
+        """Open both.
+
+        Raises:
+            StageError: when a file cannot be read, when the interfaces differ (every difference listed), or when ONNX
+                Runtime cannot load a file.
+        """
+        self.paths = {REFERENCE: reference, CANDIDATE: candidate}
+        self.reference, self.candidate = load_model(reference), load_model(candidate)
+        check_same_interface(self.reference, self.candidate)
+        self._open = {
+            REFERENCE: _opened(reference, Evaluation.emulated_fp16.value, REFERENCE),
+            CANDIDATE: _opened(candidate, evaluation, CANDIDATE),
+        }
+        self.reference_evaluation, self.evaluation = (self._open[which][1] for which in (REFERENCE, CANDIDATE))
+        self.provider: str = self._open[CANDIDATE][0].provider
+        self._dtypes = {
+            which: {str(value.name): value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
+            for which, model in ((REFERENCE, self.reference), (CANDIDATE, self.candidate))
+        }
+        self.beyond_float16: dict[str, float] = {}
+        self._fixed: dict[str, int | None] = {REFERENCE: None, CANDIDATE: None}
+        self.shape_fault: str | None = None
+        self.shapes_unknown: str | None = None
+        self._shape_nodes = float16_shape_arithmetic(self.candidate)
+        if self._shape_nodes and self.evaluation != Evaluation.cuda.value:
+            self._open_unrounded()
+
+    @property
+    def cpu_nodes(self) -> list[str]:
+        """Nodes of a candidate on CUDA that computed floats on the CPU provider, after the first run."""
+        return list(getattr(self._open[CANDIDATE][0], "cpu_nodes", None) or [])
+
+    @property
+    def not_split(self) -> dict[str, str]:
+        """FP16 nodes of a candidate whose inner sums a pessimistic emulation does not round, each with the reason."""
+        return dict(getattr(self._open[CANDIDATE][0], "not_split", None) or {})
+
+    def run(
+        self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, picture: tuple[str, str] | None = None
+    ) -> Iterator[Run]:
+        """Run both files on all feeds.
+
+        Args:
+            feeds: see truehalf.data.feeds.Feeds; checked against the reference.
+            names: one for each feed, or one for each sample of them all.
+            batch: samples a run at most.
+            by_samples: axis 0 of inputs and outputs counts samples.
+            picture: name and layout (NCHW or NHWC) of the input that is a picture.
+
+        Raises:
+            StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
+        """
+        first = 0
+        for index, feed in enumerate(track(feeds, "compare", len(feeds))):
+            rows = samples_of(feed) if by_samples else 0
+            if len(names) != len(feeds):
+                called = list(names[first : first + rows])
+            else:
+                called = [f"{names[index]}[{i}]" for i in range(rows)] if rows > 1 else [names[index]]
+            first += rows
+            _refuse_nan(feed, called)
+            if rows:
+                self._fixed = {which: fixed_batch(self._model(which), path) for which, path in self.paths.items()}
+            self._check_candidate(feed, rows)
+            for name, largest in self.inputs_beyond_float16(feed).items():
+                self.beyond_float16[name] = max(largest, self.beyond_float16.get(name, 0.0))
+            for start in range(0, max(rows, 1), batch if rows else 1):
+                part = part_of(feed, start, batch) if rows else feed
+                count = min(batch, rows - start) if rows else 0
+                reference, candidate = (self._run_one(which, part, count) for which in (REFERENCE, CANDIDATE))
+                group = called[start : start + count] if rows else called
+                if UNROUNDED in self._open and self.shape_fault is None:
+                    got = self._run_one(UNROUNDED, part, count)
+                    self.shape_fault = shape_fault(reference, got, self._shape_nodes, group[0])
+                yield Run(index, start, count, group, reference, candidate, _size(part, picture), _digests(part))
+
+    def _open_unrounded(self) -> None:
+        try:
+            self._open[UNROUNDED] = Session(self.paths[CANDIDATE]), Evaluation.emulated_fp16.value
+        except StageError as error:
+            self.shapes_unknown = shapes_unknown(self._shape_nodes, error)
+
+    def _model(self, which: str) -> ir.Model:
+        return self.reference if which == REFERENCE else self.candidate
+
+    def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
+        """The feed of a run; where axis 0 counts samples, number `row` of the run alone, as often as a file with a
+        fixed batch asks for it.
+        """
+        feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
+        if not run.rows:
+            return feed
+        copies = self._fixed[CANDIDATE] or self._fixed[REFERENCE] or 1
+        return repeated(part_of(feed, run.start + row, 1), copies)
+
+    def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The largest finite |x| of each input that the candidate alone takes as float16, where it becomes an Inf."""
+        found = {}
+        for name, array in feed.items():
+            if array.dtype == np.float32 and self._dtypes[CANDIDATE].get(name) == np.float16:
+                largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+                if np.isinf(_as_type(np.array(largest, np.float32), np.dtype(np.float16))):
+                    found[name] = largest
+        return found
+
+    def _run_one(self, which: str, feed: Arrays, rows: int) -> Arrays:
+        session, which = self._open[which][0], CANDIDATE if which == UNROUNDED else which
+        typed = {name: _as_type(value, self._dtypes[which].get(name)) for name, value in feed.items()}
+        fixed = self._fixed[which] if rows else None
+        try:
+            if fixed is None or rows == fixed:
+                return session.run(typed)
+            parts = []
+            for start in range(0, rows, fixed):
+                group = part_of(typed, start, fixed)
+                parts.append(_trimmed(session.run(repeated(group, fixed)), fixed, samples_of(group)))
+        except StageError as error:
+            raise StageError(error.code, f"{self.paths[which]} (the {which}): {error}") from error
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
+        """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""
+        faults = []
+        for value in self.candidate.graph.inputs:
+            array = feed.get(str(value.name))
+            if array is None or value.shape is None:
+                continue
+            skipped = 1 if rows else 0
+            sides = list(zip(value.shape, array.shape, strict=False))[skipped:]
+            if len(value.shape) != array.ndim or any(isinstance(a, int) and a != b for a, b in sides):
+                wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
+                said = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
+                faults.append(coded("wrong-shape", said))
+        if faults:
+            raise StageError(
+                "wrong-feeds", "inputs do not fit the candidate:\n" + "\n".join(f"  - {fault}" for fault in faults)
+            )
+
+
+# --- interfaces -------------------------------------------------------------------------------------------------------
+
+
+def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
+    """Hold the inputs and outputs of two models against each other: names, order, rank and type; float16 against
+    float32 is no difference, nor are sides.
+
+    Raises:
+        StageError: listing every difference.
+    """
+    import onnx_ir as ir
+
+    faults: list[str] = []
+    for what in ("input", "output"):
+        a, b = (_values(model, what) for model in (reference, candidate))
+        names = [list(values) for values in (a, b)]
+        for which, missing in (
+            (CANDIDATE, [name for name in a if name not in b]),
+            (REFERENCE, [name for name in b if name not in a]),
+        ):
+            faults += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
+        if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
+            said = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+            faults.append(coded("other-order", said))
+        for name in [name for name in a if name in b]:
+            faults += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name])]
+        faults += [
+            coded(
+                "not-supported", f"{what} {name!r}: expected a tensor, got {value.type}; nothing else can be compared"
+            )
+            for name, value in a.items()
+            if not isinstance(value.type, (ir.TensorType, type(None)))
+        ]
+    if faults:
+        raise StageError(
+            "not-comparable",
+            "the two files differ in their inputs and outputs:\n" + "\n".join(f"  - {fault}" for fault in faults),
+        )
+
+
+def _values(model: ir.Model, what: str) -> dict[str, ir.Value]:
+    values = model.graph.inputs if what == "input" else model.graph.outputs
+    return {str(value.name): value for value in values if what == "output" or not value.is_initializer()}
+
+
+def _differences(a: ir.Value, b: ir.Value) -> Iterator[str]:
+    if a.shape is not None and b.shape is not None and len(a.shape) != len(b.shape):
+        yield coded("wrong-shape", f"expected {len(a.shape)} axes, got {len(b.shape)}")
+    types = [value.dtype.name if value.dtype is not None else None for value in (a, b)]
+    plain = [{"FLOAT16": "FLOAT"}.get(name, name) if name else None for name in types]
+    if None not in plain and plain[0] != plain[1]:
+        yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
+
+
+def _opened(path: Path, evaluation: str, which: str) -> OpenFile:
+    """On CUDA where that is asked for, whatever the file holds: nothing falls back without a word."""
+    try:
+        if evaluation == Evaluation.cuda.value:
+            return Session(path, CUDA), evaluation
+        return open_file(path, evaluation)
+    except StageError as error:
+        text = str(error)
+        raise StageError(error.code, text if str(path) in text else f"{path} (the {which}): {text}") from error
+
+
+# --- feeds ------------------------------------------------------------------------------------------------------------
+
+
+def samples_of(feed: Mapping[str, np.ndarray]) -> int:
+    """The common length of axis 0; 0 where inputs have none or differ."""
+    lengths = {array.shape[0] if array.ndim else 0 for array in feed.values()}
+    return lengths.pop() if len(lengths) == 1 else 0
+
+
+def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
+    """Samples `start` to `start + count - 1` of axis 0."""
+    return {name: array[start : start + count] for name, array in feed.items()}
+
+
+def _digests(feed: Arrays) -> list[str]:
+    rows = samples_of(feed)
+    return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
+
+
+def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
+    """The samples of a feed and its last one again, until there are `count`."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
+    }
+
+
+def _as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """float32 as float16 where a file wants that, and back; all else as it is."""
+    if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
+    wrong = {name: list(array.shape) for name, array in outputs.items() if array.ndim == 0 or array.shape[0] != fixed}
+    if wrong:
+        raise StageError(
+            "wrong-shape",
+            f"its batch is fixed to {fixed}, but axis 0 of these outputs does not count samples: {wrong}; give inputs "
+            f"of {fixed} samples each",
+        )
+    return {name: array[:rows] for name, array in outputs.items()}
+
+
+def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:
+    faults = [
+        f"{name!r} of {_first_bad(array, called)}: {int(np.isnan(array).sum())} of {array.size} values"
+        for name, array in feed.items()
+        if array.dtype.kind == "f" and np.isnan(array).any()
+    ]
+    if faults:
+        raise StageError(
+            "not-finite",
+            "NaN in the inputs, where nothing can be compared:\n" + "\n".join(f"  - {fault}" for fault in faults),
+        )
+
+
+def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
+    row = int(np.argwhere(np.isnan(array))[0][0]) if len(called) > 1 else 0
+    return called[row]
+
+
+def _size(feed: Mapping[str, np.ndarray], picture: tuple[str, str] | None) -> tuple[int, int] | None:
+    name, layout = picture or ("", "")
+    array = feed.get(name)
+    if array is None or array.ndim != 4:
+        return None
+    height, width = array.shape[1:3] if layout == "NHWC" else array.shape[2:4]
+    return int(height), int(width)

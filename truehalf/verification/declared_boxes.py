@@ -1,0 +1,133 @@
+"""Does an I/O spec describe the boxes that it speaks of? Asked of the reference alone, before a candidate is blamed.
+
+Read as the spec declares, a box above the score threshold is odd where it
+
+    has no area                 x2 <= x1 or y2 <= y1
+    is outside                  wholly, or is larger than twice the picture; of normalised boxes alone, for pixels may
+                                be those of another picture than the model's input
+    is in the corner            within the first two pixels: 0..1, taken for pixels
+
+Where more than SHARE of them are odd, nothing that follows from them says anything about the candidate. xyxy taken for
+cxcywh makes no odd boxes, but boxes that stick out of the picture. These are doubted where more than SHARE stick out
+by MARGIN of its side, and all of them are in the picture as xyxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import Outputs, detections_of, picture_size
+
+SHARE = 0.25
+MARGIN = 0.05  # of the picture's side
+_CORNER = 2.0  # pixels
+_SMALLEST = 16  # side of a picture whose corner means something
+_LARGEST = 2.0  # sides of the picture that a box may be long
+_FORMATS, _NORMALIZED = ("cxcywh", "xyxy"), (True, False)
+Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
+
+
+def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str | None:
+    """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
+
+    Args:
+        runs: outputs of the reference by name, and the height and width of the picture in pixels where they are known.
+        spec: I/O spec of task "detections".
+        score_threshold: 0 to 1; boxes that score less are not looked at.
+    """
+    (declared,) = (output for output in spec["outputs"] if output.get("kind") == "boxes")
+    layout = (declared.get("format", "cxcywh"), declared.get("normalized", True))
+    read = _Reading(runs, spec, score_threshold, *layout)
+    if not read.boxes:
+        return None
+    if read.odd > SHARE * read.boxes:
+        others = [each for each in product(_FORMATS, _NORMALIZED) if each != layout]
+        best = min((_Reading(runs, spec, score_threshold, *each) for each in others), key=_Reading.badness)
+        better = best if best.odd <= SHARE * best.boxes else None
+    elif layout[0] == "cxcywh" and read.sticking_out > SHARE * read.boxes:
+        better = _Reading(runs, spec, score_threshold, "xyxy", layout[1])
+        if better.badness() != (0, 0):
+            return None
+    else:
+        return None
+    instead = f"they are boxes in the picture as {_changes(better, layout)}: declare that" if better else _NONE
+    return coded(
+        "boxes-misread",
+        f"output {declared['name']!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
+        f"threshold, read as the I/O spec declares ({_declaration(*layout)}); {instead}",
+    )
+
+
+_NONE = "no other format or normalized makes boxes in the picture of them; is it the output of that kind?"
+
+
+class _Reading:
+    """The boxes above the score threshold, read in one way, and counted.
+
+    Attributes:
+        boxes: how many there are.
+        odd, sticking_out: how many of them are (see the top of this module).
+    """
+
+    def __init__(
+        self, runs: Runs, spec: Mapping[str, Any], score_threshold: float, box_format: str, normalized: bool
+    ) -> None:
+        self.box_format, self.normalized = box_format, normalized
+        outputs = [
+            {**output, "format": box_format, "normalized": normalized} if output.get("kind") == "boxes" else output
+            for output in spec["outputs"]
+        ]
+        self.boxes = self.sticking_out = 0
+        self._counts = dict.fromkeys(("no area", "outside", "in the corner"), 0)
+        for values, given in runs:
+            size = picture_size(spec, given)
+            if size is None and normalized:
+                continue
+            for found in detections_of(values, {**spec, "outputs": outputs}, size):
+                self._count(found.boxes[found.scores >= score_threshold].astype(np.float64), size)
+
+    @property
+    def odd(self) -> int:
+        return sum(self._counts.values())
+
+    def badness(self) -> tuple[int, int]:
+        return self.odd, self.sticking_out
+
+    def said(self) -> str:
+        """What is odd about them, with numbers."""
+        if self.odd <= SHARE * self.boxes:
+            return f"{self.sticking_out} stick out of the picture"
+        named = ", ".join(f"{what} {count}" for what, count in self._counts.items() if count)
+        return f"{self.odd} are no boxes in the picture ({named})"
+
+    def _count(self, boxes: np.ndarray, size: tuple[int, int] | None) -> None:
+        boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are said as such
+        self.boxes += len(boxes)
+        low, high = boxes[:, :2], boxes[:, 2:]
+        empty = (high <= low).any(axis=1)
+        self._counts["no area"] += int(empty.sum())
+        if size is None:
+            return
+        side = np.array(size[::-1], np.float64)
+        outside = ((high <= 0) | (low >= side) | (high - low > _LARGEST * side)).any(axis=1) & ~empty & self.normalized
+        corner = (np.abs(boxes) <= _CORNER).all(axis=1) & ~empty & ~outside
+        self._counts["outside"] += int(outside.sum())
+        self._counts["in the corner"] += int(corner.sum()) if min(size) >= _SMALLEST else 0
+        beyond = (low < -MARGIN * side) | (high > (1 + MARGIN) * side)
+        self.sticking_out += int(beyond.any(axis=1).sum())
+
+
+def _declaration(box_format: str, normalized: bool) -> str:
+    return f"format: {box_format}, normalized: {str(normalized).lower()}"
+
+
+def _changes(reading: _Reading, layout: tuple[str, bool]) -> str:
+    """The keys whose values differ from those declared."""
+    changes = [f"format: {reading.box_format}"] if reading.box_format != layout[0] else []
+    changes += [f"normalized: {str(reading.normalized).lower()}"] if reading.normalized != layout[1] else []
+    return ", ".join(changes)

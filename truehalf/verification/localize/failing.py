@@ -1,0 +1,134 @@
+"""What a failed verification is looked into with: the samples that fail, and the rule that they fail by.
+
+    a gate fails             all samples, of which the worst are looked at, one by one
+    else adversarial fails   the adversarial pictures that fail, one by one
+    else batch fails         the run of several samples that differs, as it ran
+
+A verdict that fails because verify.require names what was not verified has no such samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.data.samples import stacked
+from truehalf.verification.chain import adversarial
+from truehalf.verification.chain.hops import FP32_CPU, Hop, measure, open_file, run_file, sample_facts
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.checks import FAILED
+from truehalf.verification.localize.locate import find_suspects, locate
+from truehalf.verification.metrics.tensors import query_outputs
+
+Judge = Callable[[Reference, Hop], list[dict[str, Any]]]  # gates, as truehalf.verification.gates.evaluate returns them
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Samples of a file that fail.
+
+    Attributes:
+        reference: the samples and what FP32 says of them.
+        final: the file, measured on them.
+        judge: the rule, as gates.
+        together: they run as one batch.
+    """
+
+    reference: Reference
+    final: Hop
+    judge: Judge
+    together: bool = False
+
+
+def failing_of(
+    path: Path,
+    reference: Reference,
+    final: Hop,
+    verdict: Mapping[str, Any],
+    pictures: Reference | str,
+    options: VerifyConfig,
+    judge: Judge,
+) -> Failing | None:
+    """What the final file at `path` fails on; None where nothing that was measured fails.
+
+    Args:
+        verdict: {gates, checks} of the file.
+        pictures: the reference on the adversarial samples.
+        judge: the gates of a hop.
+
+    Raises:
+        StageError: when the file does not run on what it fails on.
+    """
+    if any(gate["passed"] is False for gate in verdict["gates"]):
+        return Failing(reference, final, judge)
+    failed = [check["check"] for check in verdict["checks"] if check["state"] == FAILED]
+    if "adversarial" in failed and isinstance(pictures, Reference):
+        return _pictures(path, pictures, final, options)
+    if "batch" in failed:
+        return _batch(path, reference, final, options, judge)
+    return None
+
+
+def _pictures(path: Path, pictures: Reference, final: Hop, options: VerifyConfig) -> Failing:
+    outputs = run_file(open_file(path, options.evaluation.value)[0], path, pictures.samples, options.batch)
+    rows = sample_facts(pictures, measure(pictures, outputs, options))
+    bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]]
+    part = pictures.subset(bad)
+
+    def judge(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+        found = adversarial.judged(reference, hop, options)
+        return [{"gate": "adversarial", "passed": found["state"] != FAILED, "reason": found["reason"]}]
+
+    return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
+
+
+def _batch(path: Path, reference: Reference, final: Hop, options: VerifyConfig, judge: Judge) -> Failing:
+    row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
+    part = reference.subset([reference.names.index(name) for name in row["samples"]])
+    outputs = run_file(open_file(path, options.evaluation.value)[0], path, part.samples, row["batch"])
+    return Failing(part, _measured(part, outputs, final, options), judge, together=True)
+
+
+def _measured(part: Reference, outputs: Outputs, final: Hop, options: VerifyConfig) -> Hop:
+    hop = measure(part, outputs, options)
+    return replace(hop, facts={"evaluation": final.facts["evaluation"]} | hop.facts)
+
+
+def place_of(
+    failing: Failing,
+    path: Path,
+    fp32_path: Path,
+    decisions: Iterable[Mapping[str, Any]] | None,
+    pinned: Sequence[str] = (),
+) -> dict[str, Any] | None:
+    """Where the file at `path` goes wrong, see truehalf.verification.localize.locate.locate; None for a file without
+    FP16.
+
+    Raises:
+        StageError: when the files cannot be held side by side.
+    """
+    if not failing.together:
+        return locate(path, fp32_path, failing.reference, failing.final, decisions, pinned=pinned)
+    evaluation = failing.final.facts["evaluation"]
+    if evaluation == FP32_CPU:
+        return None
+    samples = list(failing.reference.samples)
+    suspects = find_suspects(
+        fp32_path,
+        path,
+        stacked(samples),
+        decisions=decisions,
+        queries=query_outputs(failing.reference.spec),
+        pinned=pinned,
+        pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value,
+    )
+    what = suspects[0].sentence if suspects else "no node differs from the FP32 file's"
+    return {
+        "sample": samples[0].name,
+        "sentence": f"in a run of {len(samples)} samples: {what}",
+        "nonfinite": [],
+        "suspects": [asdict(each) for each in suspects],
+    }

@@ -1,0 +1,190 @@
+"""Where a candidate goes wrong: the nodes at fault, the likeliest first.
+
+    1  NaN and Inf    nodes whose output is not finite although all that they read is, and that spoil an output; in
+                      graph order
+    2  errors         nodes by the effect of their own error: how far the reference's outputs move when this node alone
+                      is computed as the candidate computes it
+    3  symptoms       NaN and Inf of nodes that are finite on the reference's tensors: what they read was wrong already
+
+Rows of queries are compared in order of size, because detectors put them out in an order that rounding may change;
+rows of anything else are compared as they stand, because there another order is a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.data.samples import stacked
+from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
+from truehalf.ir.model_file import load_model
+from truehalf.verification.chain.hops import FP32_CPU, Hop, fixed_batch, sample_facts
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.localize.both_files import BothFiles, loaded
+from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
+from truehalf.verification.localize.growth import WRONG, Growths, NodeError
+from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
+from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.metrics.query_rows import rows_in_any_order
+from truehalf.verification.metrics.tensors import query_outputs
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+Feeds = Mapping[str, np.ndarray]
+_SUSPECTS = 10
+_SAMPLES = 4  # the worst, looked at
+_FELT = 0.005  # effect that rounding does not explain
+_SINGLE = 1e-6  # effect: FP32 makes as much of another order of operations
+_NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less moved nothing
+
+
+def find_suspects(
+    reference: Path | ir.Model,
+    candidate: Path | ir.Model,
+    feeds: Feeds | Sequence[Feeds],
+    *,
+    decisions: Iterable[Mapping[str, Any]] | None = None,
+    limit: int = _SUSPECTS,
+    queries: Collection[str] | None = None,
+    pinned: Sequence[str] = (),
+    pessimistic: bool = False,
+) -> list[Suspect]:
+    """The nodes of the candidate that may be at fault, the likeliest first.
+
+    Args:
+        reference: FP32.
+        candidate: the file made from it, FP16 or mixed, by whatever tool.
+        feeds: one batch, or several; errors are the largest of all.
+        decisions: rows of decisions.json.
+        limit: suspects at most.
+        queries: outputs [N, queries, values], whose rows may come in any order; None: those that the I/O spec in the
+            reference's metadata declares as such, and where there is no spec, those of three axes that depend on a
+            TopK.
+        pinned: entries of precision.node_block_list in force, which a selector repeats.
+        pessimistic: round the sums inside FP16 nodes, too, as the evaluation that failed did.
+
+    Raises:
+        StageError: when a model cannot be loaded, emulated or run, or their inputs differ.
+    """
+    batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
+    files = BothFiles(loaded(reference), loaded(candidate), decisions, pinned, pessimistic)
+    return _search(files, batches, limit, queries)[0]
+
+
+def _search(
+    files: BothFiles, batches: Sequence[Feeds], limit: int, queries: Collection[str] | None
+) -> tuple[list[Suspect], list[Nonfinite]]:
+    """The suspects, and what is not finite although it is in the reference."""
+    growths = Growths(files, batches, rows_in_any_order(files.reference) if queries is None else queries)
+    found: list[Nonfinite] = []
+    if not np.isfinite(growths.error).all() or not growths.covers_outputs():
+        found = first_nonfinite(files.candidate, batches, reference=files.reference, pessimistic=files.pessimistic)
+        found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
+    origins = [item for item in found if item.reaches_output]
+    symptoms = [item for item in origins if growths.inherited(item)]
+    first = [of_nonfinite(item, files, growths) for item in origins if item not in symptoms]
+    errors = [of_error(own, files) for own in growths.by_effect()]
+    wrong = [each for each in errors if _is_wrong(each)]
+    later = [of_nonfinite(item, files, growths) for item in symptoms]
+    rest = _wrong_ones_first([each for each in errors if each not in wrong])
+    suspects: dict[str, Suspect] = {}
+    for each in [*first, *wrong, *later, *rest]:
+        suspects.setdefault(each.node, each)
+    return list(suspects.values())[:limit], found
+
+
+def _is_wrong(suspect: Suspect) -> bool:
+    """Beyond what rounding explains, in its own output and in those of the graph."""
+    return not _by_rounding(suspect) and or_inf(suspect.effect) >= _FELT
+
+
+def _by_rounding(suspect: Suspect) -> bool:
+    """Whether rounding explains the error of its own output."""
+    return suspect.explained or or_inf(suspect.growth) < WRONG
+
+
+def _wrong_ones_first(suspects: list[Suspect]) -> list[Suspect]:
+    """Those whose error rounding does not explain first, where their effect is no smaller than that of rounding."""
+    rounded = [or_inf(each.effect) for each in suspects if _by_rounding(each)]
+    least = max(_NEXT_TO * max(rounded, default=0.0), _SINGLE)
+
+    def comes_later(each: Suspect) -> bool:
+        return _by_rounding(each) or or_inf(each.effect) < least
+
+    return sorted(suspects, key=comes_later)
+
+
+def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str | None:
+    """The first suspect's node.
+
+    Args:
+        failed: whether the file is known to be wrong; else None where rounding explains the first suspect.
+    """
+    if not suspects or not (failed or suspects[0].cause == "nonfinite" or _is_wrong(suspects[0])):
+        return None
+    return suspects[0].node
+
+
+def error_profile(
+    reference: Path | ir.Model,
+    candidate: Path | ir.Model,
+    feeds: Feeds | Sequence[Feeds],
+    *,
+    pessimistic: bool = False,
+) -> list[NodeError]:
+    """Errors of every node with a floating-point output, in graph order.
+
+    Args:
+        pessimistic: as find_suspects.
+
+    Raises:
+        StageError: as find_suspects.
+    """
+    files = BothFiles(loaded(reference), loaded(candidate), None, (), pessimistic)
+    return Growths(files, [feeds] if isinstance(feeds, Mapping) else list(feeds), ()).profile()
+
+
+def locate(
+    path: Path,
+    fp32_path: Path,
+    reference: Reference,
+    final: Hop,
+    decisions: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    pinned: Sequence[str] = (),
+) -> dict[str, Any] | None:
+    """Where a failed FP16 file goes wrong: {sample, sentence, nonfinite, suspects}, the last two the worst first.
+
+    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), by the emulation that
+    failed, and by the plain one where another machine ran the file. None for a file without FP16.
+
+    Args:
+        final: `path`, measured.
+        decisions, pinned: as find_suspects.
+    """
+    evaluation = final.facts["evaluation"]
+    if evaluation == FP32_CPU:
+        return None
+    rows = sample_facts(reference, final)
+    samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
+    copies = fixed_batch(load_model(path), path) or fixed_batch(load_model(fp32_path), fp32_path) or 1
+    batches = [stacked([sample] * copies) for sample in samples]
+    files = BothFiles(load_model(fp32_path), load_model(path), decisions, pinned, evaluation == PESSIMISTIC)
+    suspects, found = _search(files, batches, _SUSPECTS, query_outputs(reference.spec))
+    found.sort(key=lambda item: not item.reaches_output)
+    looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"
+    if copies > 1:
+        looked_at += f" (repeated {copies} times: the batch is fixed)"
+    if evaluation not in (EVALUATION, PESSIMISTIC):
+        looked_at += f", in emulated FP16 (the file failed on {evaluation})"
+    return {
+        "sample": samples[0].name,
+        "sentence": summary(suspects, [blamed(item, files) for item in found], looked_at),
+        "nonfinite": [asdict(item) for item in found[:5]],
+        "suspects": [asdict(each) for each in suspects],
+    }

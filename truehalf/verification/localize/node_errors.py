@@ -1,0 +1,157 @@
+"""Errors of every node of a candidate against the reference: its own, and what it inherits
+(truehalf.verification.localize.side_by_side).
+
+With d = x - t over the elements of a tensor t of the reference:
+
+    relative error = max(rms(d) / rms(t), max|d| / max|t|)      1 where t is 0 all over and d is not
+
+Reduced inside the graph, so that only scalars leave it. A t that is not finite, or whose squares are not (masks),
+leaves the session as it is, in a second run: elements beyond 1e30 are masks there and do not count. Integers and bools
+count as numbers. Where t is finite and x is not, the error is Inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.calibration.instrument import Instrumented, Place, ReportingSession
+from truehalf.verification.localize.side_by_side import Pair, SideBySide, switched
+
+_FLOAT = ir.DataType.FLOAT
+_COUNTED = (_FLOAT, ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
+_MASK = 1e30
+
+
+@dataclass(frozen=True)
+class Errors:
+    """One run.
+
+    Attributes:
+        growth: float64 [pairs]; relative error of the node alone, on the reference's tensors; Inf: it is not finite.
+        error: float64 [pairs]; relative error in the candidate's own run; Inf: it is not finite.
+        absmax: float64 [pairs]; largest |t| of the reference, masks left out.
+        reference, own: the outputs of both, by name.
+    """
+
+    growth: np.ndarray
+    error: np.ndarray
+    absmax: np.ndarray
+    reference: dict[str, np.ndarray]
+    own: dict[str, np.ndarray]
+
+
+class Comparer:
+    """A session over both graphs.
+
+    Attributes:
+        pairs: those that are compared: of floats, integers and bools.
+    """
+
+    def __init__(self, side: SideBySide, **options: Any) -> None:
+        graph = Instrumented(side.model)
+        self._side, self._options = side, options
+        self.pairs = [pair for pair in side.pairs if _is_counted(graph.value(pair.reference))]
+        self._outputs = [str(value.name) for value in side.model.graph.outputs]
+        for pair in self.pairs:
+            _report(graph, pair)
+        self._session: ReportingSession = graph.open(self._outputs, **options)
+        self._whole: tuple[set[int], ReportingSession | None] = set(), None
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> Errors:
+        """Errors on one batch.
+
+        Raises:
+            StageError: when the run fails.
+        """
+        values, columns = self._session.run(feeds)
+        nothing = np.zeros(0, np.float32)
+        found = {key: columns.get(key, nothing).astype(np.float64) for key in _KEYS}
+        with np.errstate(all="ignore"):
+            growth = _relative(found["t2"], found["t"], found["alone2"], found["alone"])
+            error = _relative(found["t2"], found["t"], found["own2"], found["own"])
+        absmax = found["t"]
+        masked = [i for i in range(len(self.pairs)) if not np.isfinite(found["t2"][i]) or not np.isfinite(absmax[i])]
+        for i, (of_alone, of_own, largest) in zip(masked, self._exactly(masked, feeds), strict=True):
+            growth[i], error[i], absmax[i] = of_alone, of_own, largest
+        count = len(self._side.outputs)
+        own = {name: values[of_own] for name, of_own in self._side.outputs.items()}
+        return Errors(growth, error, absmax, {name: values[name] for name in self._outputs[:-count]}, own)
+
+    def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
+        """Growth, error and largest |t| of some pairs, whose tensors leave a session of their own."""
+        if not masked:
+            return []
+        names = {i: [self.pairs[i].reference, self.pairs[i].alone, self.pairs[i].own] for i in masked}
+        values = self._opened(set(masked)).run(feeds)[0]
+        return [_exact(*(values[name].astype(np.float64) for name in names[i])) for i in masked]
+
+    def _opened(self, masked: set[int]) -> ReportingSession:
+        """The session that puts out the tensors of these pairs; opened again only where feeds ask for further ones."""
+        known, session = self._whole
+        if session is None or not masked <= known:
+            known = known | masked
+            pairs = [self.pairs[i] for i in sorted(known)]
+            names = [name for pair in pairs for name in (pair.reference, pair.alone, pair.own)]
+            session = Instrumented(self._side.model).open(names, **self._options)
+            self._whole = known, session
+        return session
+
+
+class Switched:
+    """The reference in a session in which groups of nodes can be replaced by the candidate's."""
+
+    def __init__(self, side: SideBySide, groups: list[list[Pair]], **options: Any) -> None:
+        model, self._switches = switched(side, groups)
+        self._outputs = [str(value.name) for value in model.graph.outputs]
+        self._names = list(side.model.graph.outputs[: len(self._outputs)])
+        self._session = Instrumented(model).open(self._outputs, **options)
+
+    def run(self, feeds: Mapping[str, np.ndarray], groups: Collection[int]) -> dict[str, np.ndarray]:
+        """The reference's outputs with the nodes of some groups as the candidate has them."""
+        switches = {name: np.array(i in groups) for i, name in enumerate(self._switches)}
+        values, _ = self._session.run({**feeds, **switches})
+        return {str(old.name): values[new] for old, new in zip(self._names, self._outputs, strict=True)}
+
+
+def _exact(t: np.ndarray, alone: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
+    with np.errstate(all="ignore"):
+        counts = np.abs(t) < _MASK
+        t, alone, own = t[counts], alone[counts], own[counts]
+        norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, alone - t, own - t)]
+        growth, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
+    return float(growth), float(error), float(norms[0][1])
+
+
+def _is_counted(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.TensorType) and value.dtype in _COUNTED
+
+
+_KEYS = ("t2", "t", "alone2", "alone", "own2", "own")
+
+
+def _report(graph: Instrumented, pair: Pair) -> None:
+    place = graph.after(pair.alone)
+    t, alone, own = (_flat(place, graph.value(name)) for name in (pair.reference, pair.alone, pair.own))
+    for key, value in (("t", t), ("alone", place.node("Sub", [alone, t])), ("own", place.node("Sub", [own, t]))):
+        place.report(f"{key}2", "ReduceL2", value)
+        place.report(key, "ReduceMax", place.node("Abs", [value]))
+
+
+def _flat(place: Place, value: ir.Value) -> ir.Value:
+    flat = place.flat(value)
+    return flat if value.dtype == _FLOAT else place.node("Cast", [flat], {"to": int(_FLOAT)})
+
+
+def _relative(t2: np.ndarray, t: np.ndarray, d2: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """The larger of both quotients; 0 for 0/0, 1 for x/0, Inf where d is not finite."""
+    larger: np.ndarray = np.maximum(*(_quotient(part, norm) for part, norm in ((d2, t2), (d, t))))
+    return np.where(np.isfinite(d2) & np.isfinite(d), larger, np.inf)
+
+
+def _quotient(part: np.ndarray, norm: np.ndarray) -> np.ndarray:
+    return np.where(norm == 0, np.sign(part), part / np.where(norm == 0, 1, norm))

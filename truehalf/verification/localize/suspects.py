@@ -1,0 +1,152 @@
+"""Nodes that may be at fault, with all that is known of them, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from truehalf.config.schema import FP16_MAX
+from truehalf.verification.localize.both_files import BothFiles, label
+from truehalf.verification.localize.first_nonfinite import Nonfinite
+from truehalf.verification.localize.growth import Growths, OwnError, finite
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A node that may be at fault.
+
+    Attributes:
+        node: its name in the candidate, or "OpType -> <first output>" where it has none.
+        op_type, tensor, scope: its operator, its output, the module that it was exported from.
+        cause: "nonfinite" or "error".
+        growth: relative error of its output when it reads the reference's tensors
+            (truehalf.verification.localize.node_errors); None where that is not finite or unknown.
+        error: the same in the candidate's own run.
+        effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it; None
+            where that is not finite, or was not asked for.
+        inputs_absmax, output_absmax: largest |x| of what it reads and writes; for "nonfinite" in the candidate's own
+            run, before rounding; for "error" in the reference.
+        rule: the rule that let it into FP16 (or kept it out), where decisions are given.
+        selector: what keeps it FP32, beside the entries in force, quoted for the command line.
+        explained: whether rounding what it reads explains its error (truehalf.verification.localize.both_files,
+            chooses_alike).
+        sentence: all that in words.
+    """
+
+    node: str
+    op_type: str
+    tensor: str
+    scope: str
+    cause: str
+    growth: float | None
+    error: float | None
+    effect: float | None
+    inputs_absmax: float | None
+    output_absmax: float | None
+    rule: str | None
+    selector: str
+    sentence: str
+    explained: bool = False
+
+
+def of_error(own: OwnError, files: BothFiles) -> Suspect:
+    """A node that computes something else than the reference from the same tensors."""
+    growth, node = finite(own.growth), own.node
+    alone = "is not finite" if growth is None else f"is off by {_share(growth)}"
+    finite_effect = np.isfinite(own.effect)
+    moved = f"moves the outputs by {_share(own.effect)}" if finite_effect else "makes the outputs NaN or Inf"
+    of = f" (all nodes together: {_share(own.whole)})" if np.isfinite(own.whole) else ""
+    suspect = Suspect(
+        node=label(node),
+        op_type=node.op_type,
+        tensor=own.tensor,
+        scope=files.scope(node),
+        cause="nonfinite" if growth is None else "error",
+        growth=growth,
+        error=finite(own.error),
+        effect=finite(own.effect),
+        inputs_absmax=own.inputs_absmax,
+        output_absmax=own.output_absmax,
+        rule=None,
+        selector=files.selector(node),
+        explained=files.chooses_alike(node),
+        sentence=f"{node.op_type} {label(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}",
+    )
+    return _with_decision(suspect, files.decision(node))
+
+
+def of_nonfinite(item: Nonfinite, files: BothFiles, growths: Growths) -> Suspect:
+    """A node that makes NaN or Inf of what is finite in the reference."""
+    node = files.blamed(item.tensor)
+    i = growths.of(item.tensor)
+    written = blamed(item, files)
+    suspect = Suspect(
+        node=f"{item.op_type} -> {item.tensor}" if node is None else label(node),
+        op_type=written.op_type,
+        tensor=item.tensor,
+        scope=files.scope(node) if node is not None else "",
+        cause="nonfinite",
+        growth=finite(growths.growth[i]) if i is not None else None,
+        error=finite(growths.error[i]) if i is not None else None,
+        effect=None,
+        inputs_absmax=item.inputs_absmax,
+        output_absmax=item.unrounded_absmax,
+        rule=None,
+        selector=files.selector(node) if node is not None else "precision.keep_io_types=true",
+        sentence=_first_nonfinite_sentence(written, None),
+    )
+    return _with_decision(suspect, files.decision(node) if node is not None else None)
+
+
+def blamed(item: Nonfinite, files: BothFiles) -> Nonfinite:
+    """What is not finite, with the node that it is the fault of."""
+    node = files.blamed(item.tensor)
+    return item if node is None else replace(item, node=label(node), op_type=node.op_type)
+
+
+def summary(suspects: Sequence[Suspect], found: Sequence[Nonfinite], looked_at: str) -> str:
+    """The first suspect, and the first non-finite node where it is another."""
+    if suspects and suspects[0].cause == "nonfinite":
+        first = next((item for item in found if item.tensor == suspects[0].tensor), None)
+        if first is not None:
+            return _first_nonfinite_sentence(first, looked_at)
+    if not found:
+        sentence = f"on {looked_at} FP16 makes no NaN and no Inf"
+        return f"{sentence}; {suspects[0].sentence}" if suspects else sentence
+    first_nonfinite = _first_nonfinite_sentence(found[0], None if suspects else looked_at)
+    if not found[0].reaches_output:
+        first_nonfinite += "; they reach no output"
+    return f"on {looked_at} {suspects[0].sentence}; {first_nonfinite}" if suspects else first_nonfinite
+
+
+def or_inf(number: float | None) -> float:
+    """Of a Suspect's numbers, where None stands for what is not finite."""
+    return float("inf") if number is None else number
+
+
+def _with_decision(suspect: Suspect, row: Mapping[str, Any] | None) -> Suspect:
+    if row is None:
+        return suspect
+    why = f"it runs in {str(row['precision']).upper()}: {row['reason']}"
+    return replace(suspect, rule=row["rule"], sentence=f"{suspect.sentence}; {why}")
+
+
+def _first_nonfinite_sentence(first: Nonfinite, where: str | None) -> str:
+    what = f"node {first.node!r} ({first.op_type})" if first.node else first.op_type.lower()
+    if first.inside:
+        what = f"a sum inside {what}"
+    bad = f"{first.nan} NaN and {first.posinf + first.neginf} Inf"
+    on = f" on {where}" if where else ""
+    sentence = f"the first non-finite values{on} are those of {what}, tensor {first.tensor!r}: {bad}"
+    if first.unrounded_absmax is not None and first.unrounded_absmax > FP16_MAX:
+        return f"{sentence}; |x| is {first.unrounded_absmax:.3g} there, above FP16's largest, {FP16_MAX:g}"
+    if first.inputs_absmax is not None:
+        sentence += f"; the largest |x| it reads is {first.inputs_absmax:.3g}"
+    return sentence
+
+
+def _share(number: float) -> str:
+    return f"{100 * number:.2g} %"

@@ -1,0 +1,145 @@
+"""COCO's average precision, computed by a library: against true labels, or against the reference's own detections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.verification.metrics.detections import SCORE_SLACK, Detections
+from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, SCORE_ERROR
+
+FULL = 10  # detections; fewer are no rim of what a model finds
+
+
+def average_precision(
+    found: Sequence[Detections], truth: Sequence[Detections], num_classes: int, max_per_image: int = 100
+) -> dict[str, float]:
+    """COCO average precision (faster-coco-eval): {"ap50_95": 0..1, "ap50": 0..1}.
+
+    Args:
+        found: detections per picture.
+        truth: true boxes per picture, in the same order; what lies in a crowd (score 0) is neither right nor wrong.
+        num_classes: labels are 0 to num_classes - 1.
+        max_per_image: COCO's maxDets.
+
+    Raises:
+        ValueError: when the numbers of pictures differ, or the truth holds no box at all but crowds (AP is undefined
+            there).
+    """
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    if len(found) != len(truth):
+        raise ValueError(f"average_precision: {len(found)} pictures with detections, {len(truth)} with true boxes")
+    if not any((t.scores > 0).any() for t in truth):
+        said = "average_precision: the true labels hold no box, so average precision is undefined"
+        raise ValueError(coded("no-labels", said))
+    annotations: list[dict[str, Any]] = []
+    for image_id, picture in enumerate(truth):
+        for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True):
+            x, y, w, h = _xywh(box)
+            annotations.append(
+                {"id": len(annotations) + 1, "image_id": image_id, "category_id": int(label), "bbox": [x, y, w, h]}
+                | {"area": w * h, "iscrowd": int(score == 0)}
+            )
+    labelled = COCO(
+        {
+            "images": [{"id": i} for i in range(len(truth))],
+            "annotations": annotations,
+            "categories": [{"id": c, "name": str(c)} for c in range(num_classes)],
+        }
+    )
+    results = [
+        {"image_id": i, "category_id": int(label), "bbox": list(_xywh(box)), "score": float(score)}
+        for i, picture in enumerate(found)
+        for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True)
+    ]
+    if not results:
+        return {"ap50_95": 0.0, "ap50": 0.0}
+    evaluation = COCOeval_faster(labelled, labelled.loadRes(results), iouType="bbox", print_function=lambda *_: None)
+    evaluation.params.maxDets = [1, 10, max_per_image]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    return {"ap50_95": float(evaluation.stats[0]), "ap50": float(evaluation.stats[1])}
+
+
+def self_ap(
+    found: Sequence[Detections],
+    reference_found: Sequence[Detections],
+    num_classes: int,
+    score_threshold: float,
+    max_per_image: int = 100,
+) -> dict[str, float]:
+    """Average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1, "self_ap50": 0..1}.
+
+    Args:
+        found: detections per picture.
+        reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`. Those
+            that miss it by SCORE_SLACK at most are neither right nor wrong, as in a crowd: rounding decides on which
+            side of it they are.
+        num_classes, max_per_image: as for `average_precision`.
+
+    The reference itself has 1.0, or less where a picture holds more than `max_per_image` labels. It is a measure of
+    likeness, not of quality.
+
+    Raises:
+        ValueError: as `average_precision`.
+    """
+    labels = []
+    for each in reference_found:
+        near = each.scores >= score_threshold - SCORE_SLACK
+        counts = each.scores[near] >= score_threshold
+        labels.append(Detections(each.boxes[near], each.labels[near], counts.astype(np.float32)))
+    return {
+        f"self_{name}": value for name, value in average_precision(found, labels, num_classes, max_per_image).items()
+    }
+
+
+def low_self_ap_drop(
+    found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
+) -> float | None:
+    """What is lost of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
+
+    Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
+    less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is held against them: the reference
+    itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are
+    none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of a picture that fills
+    all places (as many detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither
+    right nor wrong,
+    as in a crowd: rounding exchanges the last of them.
+
+    Args:
+        found, reference_found, num_classes, score_threshold: as for `self_ap`.
+
+    Returns:
+        None where there is no label.
+    """
+    least = min((float(scores.min()) for each in reference_found if (scores := _positive(each.scores)).size), default=0)
+    floor = min(max(LOW_SCORE, least + SCORE_ERROR), score_threshold)
+    places = max(FULL, *(len(_positive(each.scores)) for each in reference_found))
+    labels = []
+    for each in reference_found:
+        kept = (each.scores >= floor) & (each.boxes[:, 2:] > each.boxes[:, :2]).all(axis=1)
+        scores, last = each.scores[kept], 0.0
+        if len(_positive(each.scores)) == places:
+            last = min(float(each.scores.min()) + SCORE_ERROR, score_threshold)
+        labels.append(Detections(each.boxes[kept], each.labels[kept], (scores >= last).astype(np.float32)))
+    if not any((each.scores > 0).any() for each in labels):
+        return None
+    counted = []
+    for each in found:
+        kept = each.scores >= min(RANK_FLOOR, floor)
+        counted.append(Detections(each.boxes[kept], each.labels[kept], each.scores[kept]))
+    most = max(len(each.scores) for each in (*labels, *counted))
+    return 1.0 - average_precision(counted, labels, num_classes, max(most, 100))["ap50_95"]
+
+
+def _positive(scores: np.ndarray) -> np.ndarray:
+    return scores[scores > 0]
+
+
+def _xywh(box: np.ndarray) -> tuple[float, float, float, float]:
+    return float(box[0]), float(box[1]), float(box[2] - box[0]), float(box[3] - box[1])

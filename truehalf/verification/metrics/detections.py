@@ -1,0 +1,329 @@
+"""Detections: from raw outputs to scored boxes, and matching one to one.
+
+DETR outputs come in the order of their scores, so a rounding error moves whole rows: elementwise comparison says
+nothing. What is compared is which objects were found. For score threshold t and overlap threshold u, two detections of
+the same class with IoU >= u are the same one when both scores are >= t, or differ by at most 0.05:
+
+    found again: a reference detection with score >= t and a candidate that is the same one
+    missed:      a reference detection with score >= t and no partner
+    extra:       a candidate with score >= t and no partner among the reference detections, of whatever score
+
+Pairs are one to one, as many as possible, and among those the best in overlap and score. The slack keeps 0.501 against
+0.499 from being a miss and an extra; a detection that falls further below t is lost for whoever uses the threshold.
+
+    rank change: two reference detections that were found again, the one scored higher there strictly lower now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.verification.metrics.score_errors import all_but_one, rank_errors, share_beyond
+
+SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
+
+
+@dataclass(frozen=True)
+class Detections:
+    """Boxes of one picture.
+
+    Attributes:
+        boxes: float32 [n, 4], xyxy in pixels.
+        labels: int64 [n].
+        scores: float32 [n], 0 to 1. Of true labels: 1, and 0 of a crowd, in which detections are not judged.
+    """
+
+    boxes: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How the detections of one picture were found again; numbers are positions in the two `Detections`.
+
+    Attributes:
+        reference, candidate: detections with a score at or above the threshold.
+        pairs: int64 [m, 2], (reference, candidate) of each reference detection that was found again.
+        iou: float64 [m] of the pairs.
+        box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
+        extent_px: the largest corner coordinate of the reference's boxes, in pixels.
+        score_error: float64 [m], candidate minus reference.
+        relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
+        moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
+        gone: missed, and nothing of the kind was left above the threshold.
+        extra: candidates without partner.
+        rank_error: float64, of scores by rank, see truehalf.verification.metrics.score_errors.
+        rank_changes: two of `pairs` of which the reference scores one higher and the candidate the other.
+    """
+
+    reference: int
+    candidate: int
+    pairs: np.ndarray
+    iou: np.ndarray
+    box_error_px: np.ndarray
+    extent_px: float
+    score_error: np.ndarray
+    rank_error: np.ndarray
+    relabelled: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[tuple[int, int]] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
+    extra: list[int] = field(default_factory=list)
+    rank_changes: int = 0
+
+    @property
+    def missed(self) -> int:
+        return len(self.relabelled) + len(self.moved) + len(self.gone)
+
+
+def decode(
+    logits: np.ndarray,
+    boxes: np.ndarray,
+    width: int,
+    height: int,
+    top_k: int,
+    *,
+    activation: str = "sigmoid",
+    no_object: bool = False,
+    box_format: str = "cxcywh",
+    normalized: bool = True,
+) -> list[Detections]:
+    """Turn DETR outputs into detections: the `top_k` best of each picture, best first.
+
+    Args:
+        logits: [N, queries, classes].
+        boxes: [N, queries, 4].
+        width, height: size of the picture in pixels.
+        top_k: detections kept per picture.
+        activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "identity": so,
+            too, and logits are these scores, 0..1; "softmax": each query is one, of its best class.
+        no_object: of a softmax: the last class takes part in it and is never a detection.
+        box_format: "cxcywh" or "xyxy".
+        normalized: boxes are in 0..1 of the picture, else in pixels.
+
+    Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
+    stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
+    leaves the query without any score.
+    """
+    xyxy = corners(boxes, width, height, box_format, normalized)
+    scores = class_scores(logits, activation, no_object)
+    labels = np.broadcast_to(np.arange(scores.shape[2]), scores.shape)
+    if activation == "softmax":
+        labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
+    per_query = scores.shape[2]
+    result = []
+    for picture_scores, picture_labels, picture_boxes in zip(scores, labels, xyxy, strict=True):
+        flat = picture_scores.reshape(-1)
+        best = np.argsort(-flat, kind="stable")[:top_k]
+        found = picture_labels.reshape(-1)[best].astype(np.int64)
+        result.append(Detections(picture_boxes[best // per_query], found, flat[best]))
+    return result
+
+
+def class_scores(logits: np.ndarray, activation: str = "sigmoid", no_object: bool = False) -> np.ndarray:
+    """float32 [N, queries, classes], 0..1, of logits as `decode` takes them; without the class "no object"."""
+    logits = np.asarray(logits, np.float32)
+    if activation == "softmax":
+        return _softmax(logits)[..., : -1 if no_object else None]
+    scores = logits if activation == "identity" else _sigmoid(logits)
+    return np.asarray(np.where(np.isfinite(logits), scores, 0.0), np.float32)
+
+
+def read_detections(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    boxes: np.ndarray,
+    width: int,
+    height: int,
+    *,
+    box_format: str,
+    normalized: bool,
+) -> list[Detections]:
+    """Detections of a model that does the top-k inside, best first.
+
+    Args:
+        scores: [N, n], 0..1; a NaN or Inf becomes 0.
+        labels: [N, n], integers in any numeric type; what is no integer becomes -1.
+        boxes: [N, n, 4].
+        width, height, box_format, normalized: as for `decode`.
+    """
+    scores = np.nan_to_num(np.asarray(scores, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    numbers = np.asarray(labels, np.float64)
+    whole = np.where(np.isfinite(numbers) & (numbers == np.rint(numbers)), numbers, -1.0).astype(np.int64)
+    result = []
+    for one, label, box in zip(scores, whole, corners(boxes, width, height, box_format, normalized), strict=True):
+        best = np.argsort(-one, kind="stable")
+        result.append(Detections(box[best], label[best], one[best]))
+    return result
+
+
+def corners(boxes: np.ndarray, width: int, height: int, box_format: str, normalized: bool) -> np.ndarray:
+    """Boxes [..., 4] as xyxy in pixels, float32; a box with a NaN or Inf in it is empty."""
+    values = np.asarray(boxes, np.float32)
+    values = np.where(np.isfinite(values).all(axis=-1, keepdims=True), values, np.float32(0))
+    if box_format == "cxcywh":
+        centre, extent = values[..., :2], values[..., 2:]
+        values = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)
+    if normalized:
+        values = values * np.array([width, height, width, height], np.float32)
+    return values.astype(np.float32)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    """Over the last axis; rows with a NaN or +Inf, or with nothing but -Inf, are all 0."""
+    usable = ~(np.isnan(x) | np.isposinf(x)).any(axis=-1, keepdims=True) & np.isfinite(x).any(axis=-1, keepdims=True)
+    safe = np.where(usable, x, np.float32(0))
+    powers = np.exp(safe - safe.max(axis=-1, keepdims=True))
+    return np.asarray(np.where(usable, powers / powers.sum(axis=-1, keepdims=True), 0.0), np.float32)
+
+
+# --- matching ---------------------------------------------------------------------------------------------------------
+
+
+def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Intersection over union of xyxy boxes [n, 4] and [m, 4] -> [n, m]; 0 where a box has no area."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    intersection = np.prod(np.clip(high - low, 0.0, None), axis=2)
+    areas = [np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None), axis=1) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1][None, :] - intersection
+    return np.asarray(np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0))
+
+
+def match(
+    reference: Detections, candidate: Detections, score_threshold: float = 0.5, iou_threshold: float = 0.9
+) -> Matching:
+    """Find the detections of one picture again (the rule stands at the top of this module).
+
+    A detection that is missed is `relabelled`, `moved` or `gone`, so a swapped label counts once as missed, and the
+    candidate that carries the wrong label once as extra.
+    """
+    floor = score_threshold - SCORE_SLACK
+    pool_r = np.flatnonzero(reference.scores >= floor)
+    pool_c = np.flatnonzero(candidate.scores >= floor)
+    counts_r = reference.scores[pool_r] >= score_threshold
+    counts_c = candidate.scores[pool_c] >= score_threshold
+    iou = box_iou(reference.boxes[pool_r], candidate.boxes[pool_c])
+    same = reference.labels[pool_r][:, None] == candidate.labels[pool_c][None, :]
+    score_error = candidate.scores[pool_c][None, :].astype(np.float64) - reference.scores[pool_r][:, None]
+    likeness = iou - np.abs(score_error)
+
+    near = (counts_r[:, None] & counts_c[None, :]) | (np.abs(score_error) <= SCORE_SLACK)
+
+    found = _assign(likeness, same & near & (iou >= iou_threshold))
+    free_r, free_c = counts_r.copy(), np.ones(len(pool_c), bool)
+    for r, c in found:
+        free_r[r], free_c[c] = False, False
+    relabelled = _assign(likeness, free_r[:, None] & free_c[None, :] & ~same & (iou >= iou_threshold))
+    still_r, still_c = free_r.copy(), free_c.copy()
+    for r, c in relabelled:
+        still_r[r], still_c[c] = False, False
+    moved = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0) & (iou < iou_threshold))
+    for r, _ in moved:
+        still_r[r] = False
+
+    kept = np.array([pair for pair in found if counts_r[pair[0]]], np.int64).reshape(-1, 2)
+    pairs = np.stack([pool_r[kept[:, 0]], pool_c[kept[:, 1]]], axis=1)
+    corners = np.abs(reference.boxes[pairs[:, 0]].astype(np.float64) - candidate.boxes[pairs[:, 1]])
+    return Matching(
+        reference=int(counts_r.sum()),
+        candidate=int(counts_c.sum()),
+        pairs=pairs,
+        iou=iou[kept[:, 0], kept[:, 1]],
+        box_error_px=corners.max(axis=1, initial=0.0),
+        extent_px=float(np.abs(reference.boxes).max(initial=0.0)),
+        score_error=score_error[kept[:, 0], kept[:, 1]],
+        rank_error=rank_errors(reference.scores, candidate.scores),
+        relabelled=[(int(pool_r[r]), int(pool_c[c])) for r, c in relabelled],
+        moved=[(int(pool_r[r]), int(pool_c[c])) for r, c in moved],
+        gone=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
+        extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
+        rank_changes=_reversed_pairs(reference.scores[pairs[:, 0]], candidate.scores[pairs[:, 1]]),
+    )
+
+
+def _reversed_pairs(a: np.ndarray, b: np.ndarray) -> int:
+    """Pairs (i, j) with a_i > a_j and b_i < b_j; ties are no reversal."""
+    return int(((a[:, None] > a[None, :]) & (b[:, None] < b[None, :])).sum())
+
+
+def _assign(value: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
+    """One-to-one pairs among the allowed ones: as many as possible, then of the largest total value (each in -1..1)."""
+    from scipy.optimize import linear_sum_assignment
+
+    if not allowed.any():
+        return []
+    one_more_pair = 2.0 * min(value.shape) + 1.0  # outweighs any change of the values
+    rows, columns = linear_sum_assignment(np.where(allowed, one_more_pair + value, 0.0), maximize=True)
+    return [(int(r), int(c)) for r, c in zip(rows, columns, strict=True) if allowed[r, c]]
+
+
+def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
+    """The metrics of a set of pictures.
+
+    Returns:
+        pictures; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
+        moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
+        iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
+        score_error (absolute) and rank_error (all but the largest one); score_error_share and rank_error_share
+        (truehalf.verification.metrics.score_errors); rank_changes.
+        Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
+    """
+    count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
+    lists = {name: sum(len(getattr(m, name)) for m in matchings) for name in ("relabelled", "moved", "gone", "extra")}
+    matched = count["reference"] - count["missed"]
+    iou = _joined([m.iou for m in matchings])
+    box_error_px, extent_px = (
+        _joined([m.box_error_px for m in matchings]),
+        max((m.extent_px for m in matchings), default=0),
+    )
+    score_error = np.abs(_joined([m.score_error for m in matchings]))
+    rank_error = _joined([m.rank_error for m in matchings])
+    summary: dict[str, Any] = {
+        "pictures": len(matchings),
+        "reference": count["reference"],
+        "candidate": count["candidate"],
+        "matched": matched,
+        "missed": count["missed"],
+        "label_flips": lists["relabelled"],
+        "moved": lists["moved"],
+        "gone": lists["gone"],
+        "extra": lists["extra"],
+        "matched_fraction": matched / count["reference"] if count["reference"] else None,
+        "extra_fraction": lists["extra"] / max(count["candidate"], 1) if count["reference"] else None,
+        "iou": {"min": float(iou.min()), "p01": float(np.quantile(iou, 0.01)), "p50": float(np.median(iou))}
+        if len(iou)
+        else None,
+        "box_error_px": _spread(box_error_px),
+        "box_error": _spread(box_error_px / (extent_px or 1.0)),
+        "score_error": _spread(score_error),
+        "score_error_share": share_beyond(score_error, spared=2),
+        "rank_error": _spread(all_but_one(rank_error)),
+        "rank_error_share": share_beyond(rank_error),
+        "rank_changes": sum(m.rank_changes for m in matchings),
+    }
+    if not count["reference"]:
+        said = "the reference has no detection above the score threshold: nothing was compared"
+        summary["reason"] = coded("nothing-compared", said)
+    return summary
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0), *arrays])
+
+
+def _spread(values: np.ndarray) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {"p50": float(np.median(values)), "p99": float(np.quantile(values, 0.99)), "max": float(values.max())}

@@ -1,0 +1,169 @@
+"""One output of two files, measured and judged.
+
+tensor rule    no NaN or Inf where the reference is finite, integers and bools equal, and
+               max |o - r| <= tolerance * max |r|                       r: reference, o: candidate; max over all runs
+NaN            equals nothing, not even a NaN: where the reference itself holds one, nothing can be held against it,
+               and the output is not verified
+Inf            equals an Inf of its sign, as in a mask; everything else is infinitely far from it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from truehalf.codes import coded
+from truehalf.verification.metrics.tensors import tensor_errors
+
+Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class OutputErrors:
+    """The errors of one output over all runs; definitions: truehalf.verification.metrics.tensors.tensor_errors,
+    docs/verification.md.
+
+    Attributes:
+        dtype: of the reference's array ("float32", "int64", ...); float16 appears as float32 under emulation.
+        elements: of the reference.
+        max_abs, p99_abs, mean_abs, max_rel: absolute and relative errors; None of strings and of unequal shapes.
+        cosine, sqnr_db, ulp: of floating-point outputs, else None.
+        nan, inf: in the candidate; nan_reference, inf_reference: in the reference.
+        nonfinite_new: NaN and Inf in the candidate where the reference is finite.
+        limit: the largest max_abs that passes; 0 of integers, None where the tensor rule does not judge.
+        paired: whether rows were paired as queries first.
+        queries_beyond: of paired rows, the share (0..1) with a value beyond the tensor rule; else None.
+        confident_max_abs: of paired rows, over the queries whose reference score reaches the threshold; else None.
+        passed: True, False, or None: not verified.
+        reason: why it did not pass; empty when it did.
+    """
+
+    dtype: str
+    elements: int
+    max_abs: float | None
+    p99_abs: float | None
+    mean_abs: float | None
+    max_rel: float | None
+    cosine: float | None
+    sqnr_db: float | None
+    ulp: dict[str, int] | None
+    nan: int
+    inf: int
+    nan_reference: int
+    inf_reference: int
+    nonfinite_new: int
+    limit: float | None
+    paired: bool
+    queries_beyond: float | None
+    confident_max_abs: float | None
+    passed: bool | None
+    reason: str
+
+
+_NO_NUMBERS: dict[str, Any] = dict.fromkeys(
+    (
+        "max_abs",
+        "p99_abs",
+        "mean_abs",
+        "max_rel",
+        "cosine",
+        "sqnr_db",
+        "ulp",
+        "limit",
+        "queries_beyond",
+        "confident_max_abs",
+    )
+)
+_NO_COUNTS: dict[str, Any] = dict.fromkeys(("nan", "inf", "nan_reference", "inf_reference", "nonfinite_new"), 0)
+
+
+def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[str]) -> OutputErrors:
+    """Measure an output by the tensor rule.
+
+    Args:
+        name: of the output, for the reasons.
+        pairs: (reference, candidate) of each run.
+        tolerance: see the tensor rule.
+        places: what the runs are called.
+    """
+    dtype, elements = str(pairs[0][0].dtype), sum(reference.size for reference, _ in pairs)
+    plain: dict[str, Any] = {"dtype": dtype, "elements": elements, "paired": False}
+    for (reference, other), place in zip(pairs, places, strict=True):
+        if reference.shape != other.shape:
+            reason = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
+            return OutputErrors(**plain, **_NO_NUMBERS, **_counts(pairs), passed=False, reason=reason)
+    if not elements:
+        reason = coded("nothing-compared", f"output {name!r} is empty in every run: nothing was compared")
+        return OutputErrors(**plain, **_NO_NUMBERS, **_NO_COUNTS, passed=None, reason=reason)
+    a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
+    if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":  # strings
+        different = int((a != b).sum())
+        reason = f"output {name!r}: {different} of {a.size} values differ" if different else ""
+        return OutputErrors(**plain, **_NO_NUMBERS, **_NO_COUNTS, passed=not different, reason=reason)
+    measured = tensor_errors(a, b)
+    floating = a.dtype.kind == "f"
+    limit, passed, reason = _judged_floats(a, b, measured, tolerance) if floating else _judged_integers(a, b)
+    numbers: dict[str, Any] = {key: measured[key] for key in ("max_abs", "p99_abs", "mean_abs", "max_rel")}
+    numbers |= {key: measured[key] if floating else None for key in ("cosine", "sqnr_db", "ulp")}
+    return OutputErrors(
+        **plain,
+        **numbers,
+        nan=measured["nan_other"],
+        inf=measured["inf_other"],
+        nan_reference=measured["nan_reference"],
+        inf_reference=measured["inf_reference"],
+        nonfinite_new=measured["nonfinite_new"],
+        limit=limit,
+        queries_beyond=None,
+        confident_max_abs=None,
+        passed=passed,
+        reason=f"output {name!r}: {reason}" if reason else "",
+    )
+
+
+def _counts(pairs: Pairs) -> dict[str, Any]:
+    """NaN and Inf where shapes differ; new are those that the reference has not as many of."""
+    if any(each.dtype.kind != "f" for pair in pairs for each in pair):
+        return _NO_COUNTS
+    nan, inf = (
+        [sum(int(test(pair[side]).sum()) for pair in pairs) for side in (0, 1)] for test in (np.isnan, np.isinf)
+    )
+    new = max(nan[1] + inf[1] - nan[0] - inf[0], 0)
+    return {"nan": nan[1], "inf": inf[1], "nan_reference": nan[0], "inf_reference": inf[0], "nonfinite_new": new}
+
+
+def _judged_integers(a: np.ndarray, b: np.ndarray) -> tuple[float, bool, str]:
+    different = int((a != b).sum())
+    kind = "bool" if a.dtype.kind == "b" else "integer"
+    return 0.0, not different, f"{different} of {a.size} {kind} values differ, expected equal ones" if different else ""
+
+
+def _judged_floats(
+    a: np.ndarray, b: np.ndarray, measured: dict[str, Any], tolerance: float
+) -> tuple[float, bool | None, str]:
+    """The limit, whether the tensor rule holds, and why not."""
+    magnitude = np.abs(a[np.isfinite(a)].astype(np.float64))
+    largest = float(magnitude.max(initial=0.0))
+    limit = tolerance * largest
+    comparable = ~np.isnan(a)
+    wide = [each[comparable].astype(np.float64) for each in (a, b)]
+    with np.errstate(invalid="ignore"):
+        apart = np.where(wide[0] == wide[1], 0.0, np.abs(wide[0] - wide[1]))
+    error = float(np.where(np.isnan(apart), np.inf, apart).max(initial=0.0))
+    if new := measured["nonfinite_new"]:
+        nan = int((np.isfinite(a) & np.isnan(b)).sum())
+        return limit, False, f"{nan} NaN and {new - nan} Inf of {a.size} values where the reference is finite"
+    if error > limit:
+        where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
+        return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"
+    if nan := measured["nan_reference"]:
+        said = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be held against them"
+        return limit, None, coded("not-finite", said)
+    return limit, True, ""
+
+
+def _beyond(error: float, limit: float) -> str:
+    return f"max |d| is {error:.4g}, expected at most {limit:.4g}"

@@ -1,0 +1,65 @@
+"""Average precision of a file in a chain: against the true labels, and against the detections of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
+from truehalf.verification.metrics.detections import Detections
+
+AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
+NO_DETECTOR = "the model puts out no boxes with scores and classes"
+
+
+def precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:
+    """{ap50, ap50_95} of detections on the first samples against their true labels, or Nones and the reason."""
+    nothing: dict[str, float | None] = {"ap50": None, "ap50_95": None}
+    if reference.unusable:
+        return nothing, reference.unusable
+    if task_of(reference.spec) != DETECTIONS:
+        return nothing, NO_DETECTOR
+    if reference.truth is None:
+        return nothing, coded("no-labels", "the samples have no labels")
+    truth = reference.truth[: len(found)]
+    if not any((boxes.scores > 0).any() for boxes in truth):
+        return nothing, coded("no-labels", "the true labels hold no box")
+    return {**average_precision(found, truth, _classes(reference, found, truth))}, None
+
+
+def why_no_drop(ap50_fp32: float | None) -> str | None:
+    """Why the FP32 model's average precision is nothing to lose; None where it is."""
+    if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
+        return None
+    found = "none" if ap50_fp32 <= 0 else "next to none"
+    return (
+        f"the FP32 model finds {found} of the true boxes (AP50 {ap50_fp32:.4f}): "
+        "check model.outputs (format, normalized), model.classes and model.preprocessing"
+    )
+
+
+def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:
+    """The number of classes: those that have names, and every label that occurs."""
+    largest = max(int(each.labels.max(initial=-1)) for pictures in detections for each in pictures)
+    return max(largest + 1, len(reference.spec.get("class_names") or ()))
+
+
+def self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
+    """{self_ap50, self_ap50_95}: against the FP32 detections as labels, where the samples have none of their own."""
+    nothing: dict[str, float | None] = {"self_ap50": None, "self_ap50_95": None}
+    if reference.unusable or reference.truth is not None:
+        return nothing
+    expected = reference.found[: len(found)]
+    if not any((each.scores >= threshold).any() for each in expected):
+        return nothing
+    return nothing | self_ap(found, expected, _classes(reference, found, expected), threshold)
+
+
+def low_drop(reference: Reference, found: Sequence[Detections], threshold: float) -> float | None:
+    """As `low_self_ap_drop`; None where it could not be measured."""
+    if reference.unusable:
+        return None
+    expected = reference.found[: len(found)]
+    return low_self_ap_drop(found, expected, _classes(reference, found, expected), threshold)

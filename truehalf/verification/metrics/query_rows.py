@@ -1,0 +1,66 @@
+"""Outputs of queries, whose rows rounding may put in another order: which they are, and how far two files are apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.ir.model_file import SPEC_KEY
+from truehalf.verification.metrics.tensors import query_outputs
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def outputs_apart(
+    reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], queries: Collection[str] | None = None
+) -> float:
+    """Relative RMS difference of the worst output; Inf where something ceases to be finite.
+
+    Args:
+        queries: outputs [N, queries, values] whose rows are put in order of size first, number by number; None: all of
+            three axes.
+    """
+    worst = 0.0
+    for name, ours in reference.items():
+        if name not in other or ours.dtype.kind != "f" or ours.shape != other[name].shape:
+            continue
+        a, b = (each.astype(np.float64) for each in (ours, other[name]))
+        if ours.ndim == 3 and (queries is None or name in queries):
+            a, b = np.sort(a, axis=1), np.sort(b, axis=1)
+        counts = np.isfinite(a)
+        if not np.isfinite(b[counts]).all():
+            return float("inf")
+        size = float(np.linalg.norm(a[counts]))
+        worst = max(worst, float(np.linalg.norm(b[counts] - a[counts])) / (size or 1.0))
+    return worst
+
+
+def rows_in_any_order(reference: ir.Model) -> list[str]:
+    """Outputs whose rows are queries: those that the I/O spec declares, or else those of three axes behind a TopK."""
+    text = reference.metadata_props.get(SPEC_KEY)
+    if text is not None:
+        try:
+            return query_outputs(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StageError(
+                "wrong-spec", f"{SPEC_KEY} in the reference's metadata: expected an I/O spec, got {text[:80]!r}"
+            ) from error
+    ranked = _behind_top_k(reference)
+    outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]
+    return [str(value.name) for value in outputs if value in ranked]
+
+
+def _behind_top_k(model: ir.Model) -> set[ir.Value]:
+    """The values of the main graph that depend on a TopK."""
+    from truehalf.ir.facts import read_by
+
+    found: set[ir.Value] = set()
+    for node in model.graph:
+        if node.op_type == "TopK" or any(value in found for value in read_by(node)):
+            found.update(node.outputs)
+    return found

@@ -1,0 +1,318 @@
+"""Errors between tensors, and the rule by which two runs of one network are the same.
+
+Value rule      |o - r| <= atol + rtol * |r|        r: reference, o: other; a NaN equals nothing, not even a NaN
+Run rule        the value rule holds for at least SHARE of all values, and for SHARE_OF_EACH of those of each output:
+                a large output hides no small one
+Query rule      detectors of the DETR family put their queries in top-k order, so two correct runs may hold the same
+                query in different rows. Rows are therefore paired one to one in each picture before values are
+                compared: the pairing p -> q with the least total of
+                    distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
+                A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
+                A query is matched when the value rule holds for all its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stages.io import StageError
+from truehalf.codes import coded
+
+SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
+SHARE_OF_EACH = 0.9  # of an output's own values, of which there may be few
+VERIFIED, NOT_VERIFIED = "verified", "not verified"
+_QUERY_KINDS = ("logits", "boxes", "scores", "labels")
+_ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
+_ULP_BEYOND = ">256"
+Outputs = Mapping[str, np.ndarray]
+
+
+def tensor_errors(reference: np.ndarray, other: np.ndarray, floor: float | None = None) -> dict[str, Any]:
+    """How far a tensor is from its reference, element by element.
+
+    Args:
+        reference, other: numbers of one shape; compared in float64.
+        floor: least magnitude that an error is divided by in max_rel; default 1e-3 of the reference's largest.
+
+    Returns:
+        elements; max_abs, p99_abs, mean_abs of |other - reference|; max_rel of |other - reference| / max(|reference|,
+        floor); cosine of the two as vectors (None where an error is infinite); sqnr_db, see _sqnr_db; ulp, see
+        _ulp_histogram; nan_reference, inf_reference, nan_other, inf_other; nonfinite_new: NaN and Inf of the other
+        where the reference is finite. Equal infinities differ by 0; a NaN on either side, or an infinity on one, by
+        infinity. All errors of empty tensors are 0.
+
+    Raises:
+        StageError: when the shapes differ.
+    """
+    error = _absolute_error("tensor", reference, other)
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    finite = magnitude[np.isfinite(magnitude)]
+    if floor is None:
+        floor = 1e-3 * float(finite.max(initial=0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        relative = np.where(error == 0, 0.0, error / np.maximum(magnitude, floor))
+    relative = np.where(np.isnan(relative), np.inf, relative)
+    return {
+        "elements": int(error.size),
+        "max_abs": float(error.max(initial=0.0)),
+        "p99_abs": float(np.percentile(error, 99, method="higher")) if error.size else 0.0,
+        "mean_abs": float(error.mean()) if error.size else 0.0,
+        "max_rel": float(relative.max(initial=0.0)),
+        "cosine": _cosine(reference, other, error),
+        "sqnr_db": _sqnr_db(reference, error),
+        "ulp": _ulp_histogram(reference, error),
+        "nan_reference": int(np.isnan(reference).sum()),
+        "inf_reference": int(np.isinf(reference).sum()),
+        "nan_other": int(np.isnan(other).sum()),
+        "inf_other": int(np.isinf(other).sum()),
+        "nonfinite_new": int((np.isfinite(reference) & ~np.isfinite(other)).sum()),
+    }
+
+
+def _cosine(reference: np.ndarray, other: np.ndarray, error: np.ndarray) -> float | None:
+    """r . o / (|r| |o|) over the elements that are finite in both; 1 of two zero vectors, 0 where one alone is zero."""
+    if np.isinf(error).any():
+        return None
+    finite = np.isfinite(reference)  # and so is the other there: no error is infinite
+    a, b = (np.asarray(each, np.float64)[finite] for each in (reference, other))
+    largest = [float(np.abs(each).max(initial=0.0)) for each in (a, b)]
+    if not all(largest):
+        return float(largest[0] == largest[1])
+    a, b = a / largest[0], b / largest[1]  # squares of what is left cannot overflow
+    return float(np.clip(a @ b / np.sqrt((a @ a) * (b @ b)), -1.0, 1.0))
+
+
+def _sqnr_db(reference: np.ndarray, error: np.ndarray) -> float:
+    """10 log10(sum r^2 / sum (o - r)^2) over the finite elements of r: Inf where there is no error, -Inf where one is
+    infinite or there is no signal.
+    """
+    if not error.any():
+        return float("inf")
+    values = np.asarray(reference, np.float64)
+    return 20.0 * (_log10_norm(values[np.isfinite(values)]) - _log10_norm(error.ravel()))
+
+
+def _log10_norm(values: np.ndarray) -> float:
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0 or np.isinf(largest):
+        return -np.inf if largest == 0.0 else np.inf
+    return float(np.log10(largest) + 0.5 * np.log10(np.square(values / largest).sum()))
+
+
+def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
+    """How many elements are off by how many FP16 steps: round(|o - r| / u(r)).
+
+    u(r) = 2^(max(floor(log2 |r|), -14) - 10), the step of FP16 at r. 0 is what rounding the reference
+    to FP16 costs at most. Above 65504 the steps go on as if FP16 did.
+    """
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))[1] - 1
+    steps = np.rint(np.ldexp(error, 10 - np.maximum(np.where(magnitude == 0, -14, exponent), -14)))
+    at_most = [int((steps <= bound).sum()) for bound in _ULP_BINS.values()]
+    counts = dict(zip(_ULP_BINS, np.diff(at_most, prepend=0).tolist(), strict=True))
+    return counts | {_ULP_BEYOND: int(error.size - at_most[-1])}
+
+
+def query_outputs(spec: Mapping[str, Any]) -> list[str]:
+    """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
+    return [output["name"] for output in spec["outputs"] if output.get("kind") in _QUERY_KINDS]
+
+
+def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
+    """The row of `other` that belongs to each row of `reference`, by the query rule.
+
+    Args:
+        reference, other: [pictures, queries, values], or [pictures, queries], by name; non-finite values count as far
+            away.
+        names: the outputs that take part.
+
+    Returns:
+        int64 [pictures, queries].
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    pictures, queries = reference[names[0]].shape[:2]
+    rows = np.empty((pictures, queries), np.int64)
+    for picture in range(pictures):
+        distance = np.zeros((queries, queries))
+        for name in names:
+            distance += _distances(reference[name][picture], other[name][picture])
+        rows[picture] = linear_sum_assignment(distance)[1]
+    return rows
+
+
+def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Values [pictures, queries] or [pictures, queries, values] in the order that `pair_queries` found."""
+    return np.take_along_axis(values, rows.reshape(rows.shape + (1,) * (values.ndim - 2)), axis=1)
+
+
+def total_error(spec: Mapping[str, Any], reference: Outputs, other: Outputs) -> float:
+    """How far all outputs are off, in one number: of each the root mean square of the differences over that of the
+    reference, queries paired, added up; NaN or Inf where one is not finite.
+
+    Args:
+        spec: I/O spec, which says what outputs hold queries.
+        reference, other: arrays by output name.
+    """
+    names = query_outputs(spec)
+    paired = dict(other)
+    if names:
+        rows = pair_queries(reference, other, names)
+        paired |= {name: in_rows(other[name], rows) for name in names}
+    total = 0.0
+    for name, expected in reference.items():
+        with np.errstate(over="ignore", invalid="ignore"):
+            difference = np.asarray(paired[name], np.float64) - expected
+            scale = float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))) or 1.0
+            total += float(np.sqrt(np.mean(np.square(difference)))) / scale
+    return total
+
+
+def compare_runs(
+    runs: Sequence[tuple[Outputs, Outputs]], *, atol: float, rtol: float, queries: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compare outputs of two networks, run by run (one run: one batch).
+
+    Args:
+        runs: (reference, other) outputs by name.
+        atol, rtol: of the value rule.
+        queries: outputs whose rows are queries, paired before values are compared.
+
+    Returns:
+        agree: whether the run rule holds (False where nothing was compared); wrong: by output that has less than
+        SHARE_OF_EACH, its share; share: of the values for which the value
+        rule holds; max_abs by output; errors: tensor_errors by output; nonfinite: NaN and Inf values in the other;
+        nonfinite_reference; and with `queries` matched_queries: share of them, and moved_queries: share found in
+        another row.
+
+    Raises:
+        StageError: when names or shapes differ.
+    """
+    references: dict[str, list[np.ndarray]] = {}
+    others: dict[str, list[np.ndarray]] = {}
+    matched: list[np.ndarray] = []
+    moved: list[np.ndarray] = []
+    for reference, other in runs:
+        _check_alike(reference, other)
+        aligned = dict(other)
+        if queries:
+            rows = pair_queries(reference, other, queries)
+            for name in queries:
+                aligned[name] = in_rows(other[name], rows)
+            matched.append(_matched(reference, aligned, queries, atol, rtol).ravel())
+            moved.append((rows != np.arange(rows.shape[1])).ravel())
+        for name in reference:
+            references.setdefault(name, []).append(np.ravel(reference[name]))
+            others.setdefault(name, []).append(np.ravel(aligned[name]))
+    joined = {name: (np.concatenate(references[name]), np.concatenate(others[name])) for name in references}
+    errors = {name: tensor_errors(*pair) for name, pair in joined.items()}
+    within = {name: _within(*pair, atol, rtol) for name, pair in joined.items()}
+    values = sum(each.size for each in within.values())
+    share = sum(int(each.sum()) for each in within.values()) / values if values else 0.0
+    shares = {name: float(each.mean()) for name, each in within.items() if each.size}
+    wrong = [name for name, each in shares.items() if each < SHARE_OF_EACH]
+    result = {
+        "agree": share >= SHARE and not wrong,
+        "wrong": {name: shares[name] for name in wrong},
+        "share": share,
+        "max_abs": {name: error["max_abs"] for name, error in errors.items()},
+        "errors": errors,
+        "nonfinite": sum(error["nan_other"] + error["inf_other"] for error in errors.values()),
+        "nonfinite_reference": sum(error["nan_reference"] + error["inf_reference"] for error in errors.values()),
+    }
+    if queries and matched:
+        result["matched_queries"] = float(np.concatenate(matched).mean())
+        result["moved_queries"] = float(np.concatenate(moved).mean())
+    return result
+
+
+def check_runs(
+    runs: Sequence[tuple[Outputs, Outputs]],
+    spec: Mapping[str, Any],
+    *,
+    atol: float,
+    rtol: float,
+    sides: tuple[str, str] = ("reference", "other"),
+) -> dict[str, Any]:
+    """Judge `compare_runs` by the run rule, given what the I/O spec says of outputs and weights.
+
+    Untrained weights score queries nearly or exactly alike, so that rounding decides which are kept, and a detector
+    may rightly return others: a difference is then "not verified", never "verified".
+
+    Returns:
+        status: "verified" or "not verified", the latter with reason; share, max_abs, matched_queries, moved_queries as
+        compare_runs.
+
+    Raises:
+        StageError: on a NaN or Inf on either side, and on a difference where spec["trained"] (default: true).
+    """
+    compared = compare_runs(runs, atol=atol, rtol=rtol, queries=query_outputs(spec))
+    for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
+        if count:
+            raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
+    kept = ("share", "max_abs", "matched_queries", "moved_queries")
+    facts = {name: compared[name] for name in kept if name in compared}
+    if compared["agree"]:
+        return {"status": VERIFIED} | facts
+    worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
+    each = "".join(f", on {own:.2%} of {name!r}" for name, own in compared["wrong"].items())
+    said = (
+        f"{sides[0]} and {sides[1]} agree on {compared['share']:.2%} of the values{each}, expected {SHARE:.1%}, "
+        f"and {SHARE_OF_EACH:.0%} of each output "
+        f"(atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
+    )
+    if spec.get("trained", True):
+        raise StageError("outputs-differ", said)
+    reason = coded("weights-random", f"{said}; untrained weights keep arbitrary queries")
+    return {"status": NOT_VERIFIED, "reason": reason} | facts
+
+
+def _check_alike(reference: Outputs, other: Outputs) -> None:
+    if list(reference) != list(other):
+        raise StageError("not-comparable", f"outputs: expected {', '.join(reference)}, got {', '.join(other)}")
+    check_same_shapes(reference, other)
+
+
+def check_same_shapes(reference: Outputs, other: Outputs) -> None:
+    """Raise StageError for the first output of another shape than the reference's."""
+    for name, value in reference.items():
+        if value.shape != other[name].shape:
+            raise StageError(
+                "not-comparable", f"output {name!r}: expected shape {list(value.shape)}, got {list(other[name].shape)}"
+            )
+
+
+def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
+    """bool [pictures, queries]."""
+    within = [_within(reference[name], aligned[name], atol, rtol) for name in names]
+    return np.asarray(np.logical_and.reduce([each.all(axis=tuple(range(2, each.ndim))) for each in within]))
+
+
+def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
+    magnitude = np.abs(np.asarray(reference, np.float64))
+    limit = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
+    return np.asarray(_absolute_error("tensor", reference, other) <= limit)
+
+
+def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """[queries, queries]: rows of the reference against rows of the other, each a value or values on axis 1."""
+    r, o = (np.asarray(each, np.float64) for each in (reference, other))
+    r, o = (each[:, None] if each.ndim == 1 else each for each in (r, o))
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(r[:, None, :] - o[None, :, :])
+    return np.asarray(np.minimum(np.nan_to_num(apart, nan=1.0), 1.0).mean(axis=2))
+
+
+def _absolute_error(what: str, reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """|other - reference| in float64, infinite where the two cannot be compared."""
+    if np.shape(reference) != np.shape(other):
+        raise StageError(
+            "not-comparable", f"{what}: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}"
+        )
+    a, b = np.asarray(reference, np.float64), np.asarray(other, np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.where(a == b, 0.0, np.abs(b - a))
+    return np.where(np.isnan(error), np.inf, error)

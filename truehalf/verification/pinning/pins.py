@@ -1,0 +1,154 @@
+"""verify.suggest: further pins that bring a failed file inside the gates, found on a switchboard and then confirmed.
+
+    search     on the samples that fail, the worst of them (truehalf.verification.localize.failing), one run for each
+               question (truehalf.verification.pinning.suggest), within verify.suggest_runs
+    confirm    the FP32 file is converted anew with the pins, and that file is verified on all samples as the final one
+
+Nothing is applied: the pins are printed and stored, ready for the command line.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.io import StageError
+from truehalf.codes import coded
+from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.conversion.reconversion import Conversion
+from truehalf.data.samples import stacked
+from truehalf.ir.model_file import load_model
+from truehalf.verification import gates
+from truehalf.verification.chain.hops import filled, fixed_batch, measure, sample_facts
+from truehalf.verification.chain.reference import Outputs
+from truehalf.verification.localize.failing import Failing
+from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.metrics.tensors import total_error
+from truehalf.verification.pinning.as_argument import pins_argument
+from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
+from truehalf.verification.pinning.switchboard import Switchboard
+
+SAMPLES = 4  # the worst, on which the search runs
+
+
+def suggested_pins(
+    fp32_path: Path,
+    failing: Failing,
+    options: VerifyConfig,
+    conversion: Conversion,
+    decisions: Sequence[Mapping[str, Any]],
+    verify_again: Callable[[Path], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Search pins and confirm them.
+
+    Args:
+        fp32_path: the file before the conversion.
+        failing: the samples of the final file that fail, and the rule.
+        decisions: rows of its conversion, {node, precision, ...}.
+        verify_again: {verdict, reasons, gates} of a file, on all samples.
+
+    Returns:
+        sentence; status "found", "not confirmed" or "none"; node_block_list, scope_block_list; selectors, the same for
+        the command line; nodes, minimal, runs, verdict (None where the new file cannot be made or run) and reasons of
+        the confirmation.
+
+    Raises:
+        StageError: when the search cannot run.
+    """
+    model = conversion.source(fp32_path)
+    board = Switchboard(
+        model,
+        ranges=conversion.ranges,
+        masks=conversion.precision.masks,
+        keep_io_types=conversion.precision.keep_io_types,
+        init_conversion_max_bytes=conversion.precision.init_conversion_max_bytes,
+    )
+    reference, judge = failing.reference, failing.judge
+    facts_of_samples = sample_facts(reference, failing.final)
+    worst = list(range(len(facts_of_samples))) if failing.together else worst_samples(facts_of_samples, SAMPLES)
+    size = fixed_batch(load_model(fp32_path), fp32_path) or len(worst)
+    rows = worst[: max(1, len(worst) // size) * size]
+    part = reference.subset(rows)
+    feeds = [stacked(filled(list(part.samples[start : start + size]), size)) for start in range(0, len(rows), size)]
+
+    def kept(outputs: Outputs) -> Outputs:
+        return {name: value[: len(rows)] for name, value in outputs.items()}
+
+    def gates_hold(outputs: Outputs) -> bool:
+        found = judge(part, measure(part, kept(outputs), options))
+        return bool(gates.verdict(found)["verdict"] != gates.FAILED)
+
+    def error(outputs: Outputs) -> float:
+        return total_error(part.spec, part.outputs, kept(outputs))
+
+    base = [str(row["node"]) for row in decisions if row["precision"] == "fp32"]
+    found = suggest(board, feeds, base, error, gates_hold, runs=options.suggest_runs)
+    where = f"a run of {len(rows)} samples" if failing.together else f"the worst {len(rows)} samples"
+    if found is None:
+        return {"status": "none", "selectors": "", "sentence": _NONE.format(where=where)}
+    facts = as_dict(found) | {"selectors": _selectors(found, conversion)}
+    if not found.nodes:
+        said = why_none_needed(failing.final.facts["evaluation"]) if found.minimal else _USED_UP
+        return facts | {"status": "none", "sentence": said.format(where=where, runs=found.runs)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
+            path = Path(folder) / "model.onnx"
+            conversion.convert(fp32_path, path, found.node_block_list, found.scope_block_list)
+            again = verify_again(path)
+    except StageError as fault:
+        again = {"verdict": None, "reasons": [str(fault)], "gates": []}
+    return facts | {
+        "status": "found" if again["verdict"] not in (None, gates.FAILED) else "not confirmed",
+        "sentence": f"{_found(found, where)} {confirmation(again)}",
+        "verdict": again["verdict"],
+        "reasons": again["reasons"],
+    }
+
+
+_NONE = "No pins help: on {where} the gates do not hold with every node in FP32, either."
+_HOLDS = "No further pin is needed for {where} alone: what fails does not show there."
+_HOLDS_ELSEWHERE = (
+    "No pins were found: the search rounds what each node puts out, and so {{where}} hold the gates; the file failed "
+    "by evaluation {evaluation}."
+)
+_USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.suggest_runs are used up."
+
+
+def why_none_needed(evaluation: str) -> str:
+    """What is said, {where} to be filled in, when the samples that fail hold the gates on the switchboard as it is."""
+    plain = evaluation == Evaluation.emulated_fp16.value
+    return _HOLDS if plain else _HOLDS_ELSEWHERE.format(evaluation=evaluation)
+
+
+def _found(found: Suggestion, where: str) -> str:
+    count = len(found.node_block_list) + len(found.scope_block_list)
+    short = "no entry can be dropped" if found.minimal else "the budget of runs was used up before it was the shortest"
+    nodes = f"{len(found.nodes)} node{'s' if len(found.nodes) > 1 else ''}"
+    return (
+        f"{count} more {'entries' if count > 1 else 'entry'} ({nodes}), found in {found.runs} runs on {where}; {short}."
+    )
+
+
+def confirmation(again: Mapping[str, Any]) -> str:
+    """What a file converted with the pins does on all samples, by its {verdict, reasons, gates}."""
+    if again["verdict"] is None:
+        return f"A file converted with them could not be verified: {again['reasons'][0]}"
+    if again["verdict"] == gates.FAILED:
+        return f"A file converted with them fails on all samples: {again['reasons'][0]}."
+    unknown = [gate["gate"] for gate in again["gates"] if gate["passed"] is None]
+    if len(unknown) == len(again["gates"]):
+        said = "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
+        return coded("pins-open", said)
+    if unknown:
+        said = "holds on all samples the gates that had a value"
+        said = f"A file converted with them {said}; {', '.join(unknown)} had none. They were not applied."
+        return coded("pins-open", said)
+    return coded("pins-hold", "A file converted with them holds the gates on all samples. They were not applied.")
+
+
+def _selectors(found: Suggestion, conversion: Conversion) -> str:
+    """Entries in force and new ones, as arguments of `python -m pipeline`."""
+    lists = {"node_block_list": found.node_block_list, "scope_block_list": found.scope_block_list}
+    return " ".join(pins_argument(key, new, getattr(conversion.precision, key)) for key, new in lists.items() if new)

@@ -1,0 +1,142 @@
+"""One session that computes a model with any assignment of FP16 and FP32 to its nodes (see
+truehalf.verification.pinning.switched_graph).
+
+Weights reach their nodes through a Where, so ONNX Runtime neither packs them nor picks the kernels that want constant
+weights, and between two nodes there is always a choice, so it fuses nothing. A session of the converted file sums in
+the same order when it does neither: optimize=False and "session.disable_prepacking": "1". Then both give the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from stages.io import StageError
+from truehalf.ir.model_file import load_model
+from truehalf.ir.normalize import light_proto
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.pinning.switched_graph import Board, switchboard
+
+Feeds = Mapping[str, np.ndarray] | Sequence[Mapping[str, np.ndarray]]
+_NAMED = 5
+
+
+class Switchboard:
+    """See above.
+
+    Attributes:
+        nodes: names of the nodes that have a switch, in graph order.
+        scopes: of each, the dotted path of its module, "" where none is known.
+        digest: SHA-256 of the model and of how the board was built.
+        runs: how often `run` was called.
+        provider: the execution provider, read back from ONNX Runtime.
+    """
+
+    def __init__(
+        self,
+        model: Path | str | ir.Model,
+        *,
+        ranges: Mapping[str, Any] | None = None,
+        masks: bool = True,
+        keep_io_types: bool | Collection[str] = True,
+        init_conversion_max_bytes: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Build the graph and open the session.
+
+        Args:
+            model: FP32; path or loaded model.
+            ranges, masks, keep_io_types, init_conversion_max_bytes: as
+                truehalf.verification.pinning.switched_graph.switchboard.
+            options: further attributes of onnxruntime.SessionOptions.
+
+        Raises:
+            StageError: when the file cannot be loaded, or nothing in it can be switched.
+        """
+        fp32 = load_model(model) if isinstance(model, (Path, str)) else model
+        board = switchboard(
+            fp32,
+            ranges=ranges,
+            masks=masks,
+            keep_io_types=keep_io_types,
+            init_conversion_max_bytes=init_conversion_max_bytes,
+        )
+        self.nodes: list[str] = list(board.nodes)
+        self.scopes = dict(board.scopes)
+        self.digest = _digest(board)
+        self.runs = 0
+        self._positions = {name: position for position, name in enumerate(self.nodes)}
+        self._fixed, self._input = board.fixed, board.input
+        self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
+        # Of the weights hardly one is constant; threads that spin take the processor from those that work.
+        settings: dict[str, Any] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
+        self._session = Session(board.model, **(settings | options))
+        self.provider = self._session.provider
+        self.output_names = self._session.output_names
+
+    def run(self, feeds: Feeds, fp32: Collection[str]) -> dict[str, np.ndarray]:
+        """Outputs by name, floating-point ones as float32, with the named nodes in FP32 and all others in FP16.
+
+        Args:
+            feeds: arrays by input name; or a list of such, whose outputs are then joined along the first axis.
+            fp32: names of nodes; those without a switch are FP32 anyway.
+
+        Raises:
+            StageError: when the model has no node of a name, or the run fails.
+        """
+        bits = self._bits(fp32)
+        self.runs += 1
+        parts = [
+            self._session.run({name: _widened(array) for name, array in one.items()} | {self._input: bits})
+            for one in ([feeds] if isinstance(feeds, Mapping) else feeds)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def effect(self, fp32: Collection[str]) -> bytes:
+        """What a set of nodes in FP32 comes to: two sets of one effect give the same outputs.
+
+        A node that alone is FP32 between FP16 nodes, and reads no weight that rounding changes, has none.
+
+        Raises:
+            StageError: when the model has no node of a name.
+        """
+        bits = self._bits(fp32)
+        return np.array([bool(combine(bits[at])) for at, combine in self._choices], bool).tobytes()
+
+    def _bits(self, fp32: Collection[str]) -> np.ndarray:
+        bits = np.zeros(len(self.nodes), bool)
+        unknown = []
+        for name in fp32:
+            if name in self._positions:
+                bits[self._positions[name]] = True
+            elif name not in self._fixed:
+                unknown.append(name)
+        if unknown:
+            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+            raise StageError(
+                "wrong-name",
+                f"switchboard: the model has no node {', '.join(map(repr, sorted(unknown)[:_NAMED]))}{more}; expected "
+                "names of the FP32 model's nodes, as decisions.json has them",
+            )
+        return bits
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def _digest(board: Board) -> str:
+    """Of the switchboard's graph, in which the model, its clamps and its types of inputs and outputs all show."""
+    digest = hashlib.sha256(light_proto(board.model).SerializeToString(deterministic=True))
+    for graph in board.model.graphs():
+        for name, value in graph.initializers.items():
+            if value.const_value is not None:
+                digest.update(name.encode() + value.const_value.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,231 @@
+"""Does an output react to the input? A file that puts out the same whatever it is fed may be right on every sample.
+
+    failed         no value of an input reaches the output (reached_outputs), and one does in the reference's file; or
+                   the output is the same on samples that differ, while the reference's moves by more than STEPS of FP16
+    not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
+                   that the output is right on any other input; or one of several inputs no longer reaches the output
+    open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
+                   nothing from what was compared on them
+
+An output of integers, bools or strings may rightly be the same on all samples (a count, a shape), and so may one of
+several that make up detections: those count where no output reacts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from truehalf.codes import coded
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from truehalf.verification.compare.two_files import Run
+
+STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
+_SHAPES = frozenset({"Shape", "Size"})  # read no values
+_PRODUCTS = frozenset({"Mul", "MatMul", "Gemm", "Conv", "ConvTranspose"})  # of their first two inputs
+_KNOWN = ("the input",)  # where no graph is asked
+_FIRST = 1024  # values of a weight that are looked at before all of them
+
+
+Reached = Mapping[str, Collection[str]]  # inputs by output
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One output of both files on samples.
+
+    Attributes:
+        name: of the output.
+        reference, candidate: one array for each sample.
+        samples: a digest of each sample's inputs.
+        always: whether it counts alone, see above.
+        reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
+    """
+
+    name: str
+    reference: Sequence[np.ndarray]
+    candidate: Sequence[np.ndarray]
+    samples: Sequence[str]
+    always: bool = True
+    reached: tuple[Collection[str], Collection[str]] = (_KNOWN, _KNOWN)
+
+
+@dataclass
+class Reactions:
+    """What was found: by output the reasons to fail, and what the verdict cannot do without; and, over all outputs,
+    what the samples leave open.
+    """
+
+    failures: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    open: str = ""
+
+
+def digest(feed: Mapping[str, np.ndarray]) -> str:
+    """Of the inputs of one sample."""
+    found = hashlib.blake2b(digest_size=16)
+    for name in sorted(feed):
+        array = feed[name]
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(str(array.tolist()).encode() if array.dtype.kind == "O" else np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()
+
+
+def reactions(outputs: Sequence[Observed]) -> Reactions:
+    """Judge all outputs of a file together."""
+    found = Reactions()
+    unmoved: dict[str, str] = {}
+    left_open: list[Observed] = []
+    for output in outputs:
+        if why := _fault(output):
+            found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
+        elif lost := [name for name in output.reached[0] if name not in output.reached[1]]:
+            named = ", ".join(map(repr, lost))
+            said = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
+            found.unknown[output.name] = coded("input-ignored", said)
+        elif why := _unmoved(output):
+            said = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
+            unmoved[output.name] = coded("input-ignored", said)
+        elif len({*output.samples}) < 2:
+            left_open.append(output)
+    none_moves = len(unmoved) == len(outputs)
+    alone = {output.name for output in outputs if output.always or none_moves}
+    found.unknown |= {name: said for name, said in unmoved.items() if name in alone}
+    if left_open:
+        count = max(len(output.samples) for output in left_open)
+        samples = "there is one sample" if count == 1 else f"the {count} samples are all alike"
+        named = ", ".join(repr(output.name) for output in left_open)
+        said = f"whether {named} react{'s' * (len(left_open) == 1)} to the input: {samples}; give samples that differ"
+        found.open = coded("samples-alike", said)
+    return found
+
+
+def _fault(output: Observed) -> str:
+    """Why an output does not react as it should, or nothing."""
+    if output.reached[0] and not output.reached[1]:
+        return "no value of an input reaches it, and one does in the reference"
+    if len({*output.samples}) < 2 or not _is_constant(output.candidate) or not _moves(output.reference):
+        return ""
+    if not output.always and len({array.shape for array in output.reference}) > 1:
+        return ""  # as many detections as there are: their gates judge it
+    return f"it is the same on all {len(output.samples)} samples, and the reference's is not: it ignores its input"
+
+
+def _unmoved(output: Observed) -> str:
+    """Why nothing can be said of an output without a fault, or nothing."""
+    count = len(output.samples)
+    if not output.reached[0]:
+        return "no value of an input reaches the reference's"
+    if len({*output.samples}) < 2:
+        return ""
+    if _is_constant(output.reference):
+        return f"the reference's is the same on all {count} samples, which differ"
+    if _is_constant(output.candidate):
+        return f"it is the same on all {count} samples, and the reference's moves by no more than a step of FP16"
+    return ""
+
+
+def _moves(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether an output changes by more than FP16 may swallow."""
+    if len({array.shape for array in arrays}) > 1 or arrays[0].dtype.kind != "f":
+        return not _is_constant(arrays)
+    stacked = np.stack(arrays).astype(np.float64)
+    finite = np.isfinite(stacked)
+    if (finite.any(axis=0) & ~finite.all(axis=0)).any():
+        return True
+    values = np.where(finite, stacked, 0.0)
+    exponent = np.frexp(np.abs(values).max(axis=0))[1] - 1
+    step = np.ldexp(1.0, np.maximum(exponent, -14) - 10)
+    return bool((values.max(axis=0) - values.min(axis=0) > STEPS * step).any())
+
+
+def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
+    first = arrays[0]
+    nan = first.dtype.kind == "f"
+    return all(np.array_equal(first, each, equal_nan=nan) for each in arrays[1:])
+
+
+def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Collection[str]) -> list[Observed]:
+    """The outputs of two files; by row where axis 0 of inputs and outputs counts the same, else by run.
+
+    Args:
+        reached: of `reached_outputs`, of the reference and the candidate.
+        together: outputs that make up detections or classes.
+    """
+    found = []
+    for name, first in runs[0].reference.items():
+        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
+        rows = [len(run.inputs) for run in runs]
+        if all(a.ndim and b.ndim and len(a) == len(b) == n for (a, b), n in zip(pairs, rows, strict=True)):
+            reference, candidate = ([row for pair in pairs for row in pair[side]] for side in (0, 1))
+            samples = [sample for run in runs for sample in run.inputs]
+        else:
+            reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
+            samples = [" ".join(run.inputs) for run in runs]
+        always = np.asarray(first).dtype.kind == "f" and name not in together
+        reaches = (reached[0].get(name, ()), reached[1].get(name, ()))
+        found.append(Observed(name, reference, candidate, samples, always, reaches))
+    return found
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
+    """By output, the inputs of which a value can reach it.
+
+    A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
+    pass nothing on. Nodes with bodies, and functions, pass on all that they read.
+    """
+    none: frozenset[str] = frozenset()
+    inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
+    for node in model.graph:
+        if node.op_type not in _SHAPES:
+            read = none.union(*(inputs.get(value, none) for value in _passed_on(node)))
+            inputs.update(dict.fromkeys(node.outputs, read))
+    return {str(value.name): sorted(inputs.get(value, none)) for value in model.graph.outputs}
+
+
+def _passed_on(node: ir.Node) -> list[ir.Value]:
+    """The inputs, and what bodies read, that the outputs depend on."""
+    inputs = [value for value in node.inputs if value is not None]
+    if node.domain == "" and node.op_type in _PRODUCTS and any(_is_all(value, False) for value in inputs[:2]):
+        return inputs[2:]
+    if node.domain == "" and node.op_type == "Where":
+        sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]
+        return sides or inputs
+    return [*inputs, *_read_by_bodies(node)]
+
+
+def _is_all(value: ir.Value, truth: bool) -> bool:
+    """Whether it is a constant that is zero (or False) everywhere, or not anywhere."""
+    import onnx_ir as ir
+
+    tensor = ir.convenience.get_const_tensor(value)
+    if tensor is None or not tensor.size:
+        return False
+    values = tensor.numpy().ravel()
+    if truth:
+        return bool(values.all())
+    return not values[:_FIRST].any() and not values.any()
+
+
+def _read_by_bodies(node: ir.Node) -> Iterator[ir.Value]:
+    import onnx_ir as ir
+
+    for attribute in node.attributes.values():
+        if attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            continue
+        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
+        for graph in graphs:
+            yield from graph.outputs
+            for inner in graph:
+                yield from (value for value in inner.inputs if value is not None)
+                yield from _read_by_bodies(inner)
