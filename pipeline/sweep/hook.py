@@ -31,7 +31,7 @@ from pipeline.workspace import root
 from truehalf.codes import coded
 
 _SERIAL = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
-_RAY = "pipeline.sweep.ray_launcher.RayLauncher"
+_RAY = "hydra_plugins.truehalf.RayLauncher"
 _PRODUCT = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 _HERE_ON_RAY = (
     "workspace: expected isolated with hydra/launcher=ray, whose workers do not see the project; got here: "

@@ -24,6 +24,8 @@ _REACHED_S = 10
 class RayLauncher(Launcher):
     """See conf/hydra/launcher/ray.yaml for the options."""
 
+    __module__ = "hydra_plugins.truehalf"  # Hydra makes launchers of this package alone, registered ones, too
+
     def __init__(
         self, address: str | None, cpus_per_job: float, gpus_per_job: float, retries: int, share_cache: bool
     ) -> None:
