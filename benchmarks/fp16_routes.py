@@ -14,12 +14,12 @@ from typing import Any
 
 from stages.cast_cleanup import clean_casts
 from stages.fp16 import to_fp16
-from stages.io import StageError
 from stages.slim import slim
 from stages.trace import trace
 from stages.verify import compare
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples, stacked, trace_samples, verification_samples
+from truehalf.errors import StageError
 from truehalf.exporting.routes.half_trace import trace_in_fp16
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of

@@ -15,8 +15,8 @@ import onnx
 import onnx_ir as ir
 
 from benchmarks.peer import main
-from stages.io import StageError
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import infer_types

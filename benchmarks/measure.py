@@ -22,8 +22,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb

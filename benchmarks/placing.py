@@ -23,7 +23,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.io import defaults
+from truehalf.config.defaults import defaults
 from truehalf.conversion.decide import Lists, Rules, Verdict, decide
 from truehalf.conversion.place import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports

@@ -38,7 +38,7 @@ Arrays = dict[str, np.ndarray]
 
 def row_of(path: Path) -> dict[str, Any]:
     """The figures of one model."""
-    from stages.io import defaults
+    from truehalf.config.defaults import defaults
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model, save_model
     from truehalf.repairs import repair

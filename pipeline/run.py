@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from pipeline.cache.stale_locks import release
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, remove_leftovers, write_params
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 LOCK_FILE = ".truehalf.lock"
 _WAITING = "pipeline: another run is at work in this workspace; waiting for it to end"

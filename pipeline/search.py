@@ -31,7 +31,7 @@ from pipeline.compare.compared_runs import ComparedRun, of_folder
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 NONE = {"name": "none", "runs": None, "samples": None}
 _LISTS = ("node_block_list", "scope_block_list")

@@ -35,7 +35,7 @@ from pipeline.tracking.record import (
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 DIGEST_TAG = "truehalf.digest"
 COMPLETE_TAG = "truehalf.complete"  # set last: a run without it was cut off and is logged anew

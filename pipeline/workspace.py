@@ -16,7 +16,7 @@ import yaml
 
 from truehalf.codes import coded
 from truehalf.config.schema import CONF
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 STAGES = ("trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine")
 PROJECT_VARIABLE = "TRUEHALF_PROJECT"  # of the environment: whose runs an isolated workspace works for

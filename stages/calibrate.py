@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import Stage, read_json, stage_main, write_json
+from stages.frame import Stage, stage_main
 from truehalf.calibration.calibrate import calibrate
 from truehalf.config.schema import DataSource
 from truehalf.data.noise import WARNING
 from truehalf.data.samples import Sample, Samples, calibration_samples, verification_samples
+from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.ready import make_ready
 

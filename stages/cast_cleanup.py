@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import MODEL_FILE, Stage, run_door, run_stage
+from stages.frame import Stage, run_door, run_stage
+from truehalf.files import MODEL_FILE
 from truehalf.ir.model_file import adopt_proto, load_model, model_size_mb, read_proto, save_model, source_weights
 from truehalf.output_paths import check_outputs
 

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.io import Stage, StageError, defaults, load_params, read_json, run_door, run_stage, workspace, write_json
+from stages.frame import Stage, load_params, run_door, run_stage, workspace
 from truehalf.cli.engine_arguments import arguments
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import Backend, Config, EngineConfig, FailOn
 from truehalf.config.validate import ConfigErrors, check_engine
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
@@ -31,6 +32,8 @@ from truehalf.engines.parity import Evidence
 from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.engines.precision import check_precision, typed_model
+from truehalf.errors import StageError
+from truehalf.files import read_json, write_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.runtime.machine import probe as probe_machine

@@ -17,14 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import MODEL_FILE, Stage, StageError, explain, read_json, run_door, run_stage, write_json
+from stages.frame import Stage, run_door, run_stage
 from truehalf.cli.conversion_arguments import arguments
 from truehalf.config.schema import Method
 from truehalf.conversion.options import DEFAULTS, check_names, checked, keywords_of, rules_of, unmatched_wishes
 from truehalf.conversion.report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
-from truehalf.files import written_whole
+from truehalf.errors import StageError
+from truehalf.files import MODEL_FILE, explain, read_json, write_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, save_model, source_weights
+from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 
 if TYPE_CHECKING:

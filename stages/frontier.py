@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.io import load_params, read_json, run_door, workspace, write_json
+from stages.frame import load_params, run_door, workspace
 from truehalf.config.schema import Config
 from truehalf.conversion.fp32_costs import fp32_costs
 from truehalf.conversion.reconversion import Conversion
 from truehalf.data.samples import calibration_samples, stacked
+from truehalf.files import read_json, write_json
 from truehalf.output_paths import check_outputs
 from truehalf.verification.chain.hops import filled, fixed_batch
 from truehalf.verification.metrics.tensors import total_error

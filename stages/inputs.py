@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import Stage, StageError, stage_main, write_json
+from stages.frame import Stage, stage_main
 from truehalf.config.schema import Config, DataSource
 from truehalf.data.picture import Arrays, Drawn, Picture
 from truehalf.data.samples import PURPOSES, drawn
+from truehalf.errors import StageError
+from truehalf.files import write_json
 from truehalf.models.sources import source
 from truehalf.provenance.code import code_digests
 from truehalf.provenance.software import tracing_device, versions

@@ -19,15 +19,17 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, defaults, explain
 from truehalf.codes import coded
-from truehalf.files import write_text
+from truehalf.config.defaults import defaults
+from truehalf.errors import StageError
+from truehalf.files import explain
 from truehalf.ir.model_file import SPEC_KEY, load_model, source_weights
 from truehalf.linting import RULES, SEVERITIES, Finding
 from truehalf.linting import lint as lint_graph
 from truehalf.linting.ignoring import parse_ignores, split_ignored
 from truehalf.linting.report import LintReport, sarif, text
 from truehalf.linting.support import parse_version
+from truehalf.output_files import write_text
 from truehalf.output_paths import check_outputs
 
 FORMATS = ("text", "json", "sarif")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.io import Stage, stage_main
+from stages.frame import Stage, stage_main
 from truehalf.config.schema import Backend, Provider
 from truehalf.runtime.machine import probe
 

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.io import MODEL_FILE, Stage, read_json, stage_main
+from stages.frame import Stage, stage_main
 from truehalf.data.samples import Sample, Samples, calibration_samples, stacked
+from truehalf.files import MODEL_FILE, read_json
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.slimming.slim import at_fault, slim

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import MODEL_FILE, Stage, StageError, defaults, stage_main, write_json
+from stages.frame import Stage, stage_main
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import Config
 from truehalf.data.picture import Arrays as ArraysOfOne
 from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
+from truehalf.errors import StageError
 from truehalf.exporting.against_torch import (
     SILENT,
     compared_with_torch,
@@ -35,7 +37,7 @@ from truehalf.exporting.against_torch import (
 )
 from truehalf.exporting.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
 from truehalf.exporting.export import DynamicAxes, export
-from truehalf.files import destination, write_text, written_whole
+from truehalf.files import MODEL_FILE, write_json
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
@@ -47,6 +49,7 @@ from truehalf.models.as_made import copied, state
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes, varying_axes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
+from truehalf.output_files import destination, write_text, written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.metrics.tensors import NOT_VERIFIED

@@ -17,11 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import Stage, StageError, read_json, run_stage
+from stages.frame import Stage, run_stage
 from truehalf.cli.verification_arguments import compare_from_shell
 from truehalf.config.schema import Config, Evaluation
 from truehalf.conversion.reconversion import Conversion
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
+from truehalf.errors import StageError
+from truehalf.files import read_json
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.ir.model_file import load_model
 from truehalf.models.source import open_model

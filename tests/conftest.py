@@ -23,7 +23,7 @@ from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import OmegaConf
 
-from stages.io import collect_garbage_less
+from stages.frame import collect_garbage_less
 from tests.tiers import ALL_EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent

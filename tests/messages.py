@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from stages.io import StageError
 from truehalf.codes import codes_in
+from truehalf.errors import StageError
 
 
 def expect(text: str, code: str | None, *facts: object) -> None:

@@ -64,7 +64,7 @@ def test_import_rules(path: Path) -> None:
     if name.startswith("stages.graph"):
         ours = tops - set(sys.stdlib_module_names)
         assert ours <= GRAPH_MAY_IMPORT
-        assert all(one.startswith(("stages.graph", "stages.io")) for one in imported if top(one) == "stages")
+        assert all(one.startswith(("stages.graph", "stages.frame")) for one in imported if top(one) == "stages")
         assert all(one.startswith("truehalf.codes") for one in imported if top(one) == "conf")
     if not name.startswith("stages.ort"):
         assert "onnxruntime" not in tops

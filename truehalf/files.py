@@ -1,130 +1,83 @@
-"""Files written for the user: regular files alone, whole or not at all, and no two outputs of one name.
-
-A device, FIFO, socket or folder in an output's place is refused: moving a file there would destroy it for the whole
-machine. A symlink is followed, so that it stays, and its target is what is written.
-"""
+"""Files and folders of ours: JSON, finished folders put in place, and what is said where the system refuses."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
+import json
 import shutil
-import stat
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-PARTIAL = ".partial"  # how names end of what is being built
-_WRITE_BITS = 0o222
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFCHR: "a character device",
-    stat.S_IFBLK: "a block device",
-    stat.S_IFSOCK: "a socket",
-}
+from truehalf.errors import StageError
+from truehalf.output_files import NoPlace, write_text
+
+MODEL_FILE = "model.onnx"
+_REPLACED = ".replaced"
 
 
-class NoPlace(OSError):
-    """Where nothing is written: `strerror` says what is there and what is expected, `filename` where."""
+def explain(error: OSError) -> str:
+    """What went wrong with a file, and what to do, in one line."""
+    where = f": {error.filename}" if error.filename else ""
+    if isinstance(error, NoPlace):
+        return f"{error.strerror}{where}; nothing was replaced"
+    remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check its permissions"
+    return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
 
-    def __init__(self, path: Path, there: str, expected: str = "the name of a regular file to write") -> None:
-        super().__init__(errno.EINVAL, f"{there}; expected {expected}", str(path))
+
+def swap_in(folder: Path, place: Path) -> None:
+    """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
+    refuse_no_folder(place)
+    replaced = place.with_name(place.name + _REPLACED)
+    remove(replaced)
+    if place.exists():
+        place.rename(replaced)
+    folder.rename(place)
+    remove(replaced)
 
 
-def destination(path: Path) -> Path:
-    """The regular file, there or not yet, that is written by writing to `path`: the target of a symlink.
+def refuse_no_folder(place: Path) -> None:
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON whole (truehalf.output_files); NaN and Inf as text, so that every reader copes."""
+    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of ours.
 
     Raises:
-        NoPlace: where anything else lies there, or a link to a write-protected file, which DVC's cache holds.
-        OSError: where the system cannot say (a loop of links, a file among the folders).
+        StageError: when it is missing or broken.
     """
     try:
-        found = path.stat()
-    except FileNotFoundError:  # nothing, or a link to nothing
-        return Path(os.path.realpath(path)) if path.is_symlink() else path
-    if not stat.S_ISREG(found.st_mode):
-        raise NoPlace(path, _KINDS.get(stat.S_IFMT(found.st_mode), "something else"))
-    if not path.is_symlink():
-        return path
-    if is_protected(path):
-        raise NoPlace(path, "a link to a write-protected file")
-    target = Path(os.path.realpath(path))
-    if not target.exists() or not target.samefile(path):  # a file that was deleted, and is open still
-        raise NoPlace(path, "a link to a file without a name")
-    return target
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise StageError("file-missing", f"{path} is missing; run the stage that writes it") from error
+    except json.JSONDecodeError as error:
+        raise StageError(
+            "file-unreadable", f"{path} is no valid JSON ({error}); run the stage that writes it again"
+        ) from error
 
 
-def is_protected(path: Path) -> bool:
-    """Whether nobody may write a file, root aside, as DVC makes those of its cache, where links may lead to."""
-    return not path.stat().st_mode & _WRITE_BITS
+def plain(value: Any) -> Any:
+    """For JSON: numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy
+        return plain(value.tolist())
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return str(value)
+    return value
 
 
-@contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """The path to build a file at, in an empty folder beside its place; files that begin with its name may join it.
-
-    They are moved into place, that file last, when the block ends well; otherwise nothing changes. A file that is
-    replaced leaves its permissions to the new one; of several hard links to it, the others keep the old content.
-    A process that is killed leaves the folder behind.
-
-    Raises:
-        OSError: as `destination`, before and after the block, and where the system refuses.
-    """
-    place = destination(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".truehalf-", suffix=PARTIAL, dir=place.parent))  # no other writer's
-    try:
-        building = folder / place.name
-        yield building
-        if destination(path) != place:
-            raise NoPlace(path, "another link than before")
-        files = {file: place.with_name(file.name) for file in sorted(folder.iterdir(), reverse=True)}
-        for target in files.values():
-            if target != place and target.is_symlink():  # who reads the model reads no files that are links
-                raise NoPlace(target, "a link")
-            destination(target)
-        for file, target in files.items():
-            with contextlib.suppress(FileNotFoundError):
-                shutil.copymode(target, file)
-            file.replace(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole.
-
-    Raises:
-        OSError: as `written_whole`.
-    """
-    with written_whole(path) as building:
-        building.write_text(text)
-
-
-def same_place(outputs: Mapping[str, Path], others: Mapping[str, Path]) -> tuple[str, str] | None:
-    """The first output that is one of `others`, or another output, with that one's name: by links, hard links and
-    whatever spelling.
-    """
-    taken = [(name, _places(path)) for name, path in others.items()]
-    for name, path in outputs.items():
-        own = _places(path)
-        for other, places in taken:
-            if own & places:
-                return name, other
-        taken.append((name, own))
-    return None
-
-
-def _places(path: Path) -> set[tuple[int | str, ...]]:
-    """What names a file, whether it is there or not: its inode, and its folder's with its name."""
-    real = Path(os.path.realpath(path))
-    found: set[tuple[int | str, ...]] = {(str(real),)}
-    with contextlib.suppress(OSError):
-        folder = real.parent.stat()
-        found.add((folder.st_dev, folder.st_ino, real.name))
-    with contextlib.suppress(OSError):
-        file = path.stat()
-        found.add((file.st_dev, file.st_ino))
-    return found
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it; nothing happens where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, explain
-from truehalf.files import NoPlace, destination, same_place
+from truehalf.errors import StageError
+from truehalf.files import explain
+from truehalf.output_files import NoPlace, destination, same_place
 
 _WEIGHTS = "{}.data"  # where the weights of a large model go, beside it
 

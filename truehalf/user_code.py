@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, typed_line
+from truehalf.errors import StageError, typed_line
 
 _OURS = tuple(Path(__file__).resolve().parents[1] / room for room in ("stages", "truehalf"))
 

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 
 def release(folder: Path) -> int:

@@ -24,7 +24,7 @@ from pipeline.compare.node_diff import changes, summary
 from pipeline.report.template import rendered
 from pipeline.workspace import root
 from truehalf.codes import coded
-from truehalf.files import destination, same_place, write_text
+from truehalf.output_files import destination, same_place, write_text
 
 _TEMPLATE = Path(__file__).with_name("compare.html.j2")
 _NAMED = 12  # names, or nodes, at most in a message

@@ -24,7 +24,7 @@ from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows
 from pipeline.report.data import data_of
 from pipeline.report.template import rendered
 from pipeline.workspace import STAGES, read_reports, root
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 _INK = "#767676"  # the text colour of the plots, replaced by the page's own

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipeline.workspace import locked
 from truehalf.codes import coded
-from truehalf.files import write_text
+from truehalf.output_files import write_text
 
 VARIABLE = "TRUEHALF_SWEEP"
 

@@ -16,10 +16,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.io import defaults
 from tests.messages import raises
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
+from truehalf.config.defaults import defaults
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.runtime.tensorrt.build import BuildError, build, version_of

@@ -26,10 +26,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from stages.io import StageError
 from tests.onnx_backend import cases
 from tests.truehalf.conversion.test_backend_nodes import converted
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
 from truehalf.runtime.ort.session import Session
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emulation_ulp.json"

@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 
 from stages.calibrate import SampleFeeds, fixed_batch, report, run
-from stages.io import Stage
+from stages.frame import Stage
 from tests.conftest import SPEC, write_params
 from truehalf.calibration.calibrate import calibrate
 from truehalf.data.noise import WARNING

@@ -13,9 +13,9 @@ import onnx
 import pytest
 
 from stages.cast_cleanup import clean_casts
-from stages.io import read_json
 from tests.conftest import in_workspace, write_params
 from tests.messages import raises
+from truehalf.files import read_json
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 PAIR = HEAD + "(float[2] x) => (float[2] y) { a = Cast<to = 10>(x) b = Cast<to = 1>(a) y = Relu(b) }"

@@ -19,7 +19,7 @@ import yaml
 
 from pipeline.engine import engine_hop
 from stages.engine import NO_EVIDENCE, build_engine, evidence_of, execute_plan
-from stages.io import StageError, load_params
+from stages.frame import load_params
 from tests.conftest import ROOT, SPEC, composed, in_workspace
 from tests.messages import expect, raises
 from tests.truehalf.runtime.test_alone import measuring, says
@@ -28,6 +28,7 @@ from truehalf.codes import codes_in
 from truehalf.engines.carry_out import CPU_FP16
 from truehalf.engines.plan import check_keys
 from truehalf.engines.precision import check_precision
+from truehalf.errors import StageError
 from truehalf.linting.plugin_ops import ASSUMED
 from truehalf.runtime.machine import probe
 from truehalf.verification.chain.reference import freeze

@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 from stages.fp16 import to_fp16
-from stages.io import read_json, write_json
 from tests.conftest import in_workspace, write_params
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
 from truehalf.config.schema import FP16_MAX
+from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
 

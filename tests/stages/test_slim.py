@@ -13,13 +13,14 @@ import onnx.parser
 import onnxslim
 import pytest
 
-from stages.io import Stage, defaults
+from stages.frame import Stage
 from stages.slim import at_fault, run, slim
 from stages.trace import trace
 from tests.conftest import SPEC, write_params
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
+from truehalf.config.defaults import defaults
 from truehalf.ir.model_file import load_model
 from truehalf.repairs import PASSES, Done
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from stages.io import Stage
+from stages.frame import Stage
 from stages.trace import PASSED_ON, pass_on, run, trace
 from tests.conftest import write_params
 from tests.messages import expect, raises

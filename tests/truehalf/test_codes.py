@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stages.io import StageError
 from tests.conftest import ROOT
 from truehalf.codes import CODES, coded, codes_in, table
+from truehalf.errors import StageError
 
 # Calls whose first argument is a code.
 CODED = {"coded", "StageError", "BuildError"}

@@ -16,7 +16,6 @@ from pipeline.compare.compare import main as compare_runs
 from stages.cast_cleanup import clean_casts
 from stages.fp16 import to_fp16
 from stages.frontier import _written
-from stages.io import StageError
 from stages.lint import lint_from_shell
 from stages.slim import slim
 from stages.trace import pass_on
@@ -25,6 +24,7 @@ from tests.messages import expect
 from tests.truehalf.test_files import REFUSED, made
 from truehalf.cli.verification_arguments import compare_from_shell
 from truehalf.engines.plan import check_target
+from truehalf.errors import StageError
 from truehalf.runtime.tensorrt.build import BuildError, _check_written
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -26,11 +26,11 @@ from typing import Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.ir.opset import to_opset

@@ -30,10 +30,10 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from stages.io import StageError
 from truehalf.calibration.hazards import Reduction
 from truehalf.calibration.instrument import LARGEST, Instrumented, Place, main_values
 from truehalf.calibration.sums import bounded, report_inner
+from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN
 
 _FLOAT = ir.DataType.FLOAT

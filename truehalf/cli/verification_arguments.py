@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, explain, write_json
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation
+from truehalf.errors import StageError
+from truehalf.files import explain, write_json
 from truehalf.ir.model_file import load_model, source_weights
 from truehalf.output_paths import check_outputs
 from truehalf.report.text import report_text

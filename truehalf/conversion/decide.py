@@ -27,7 +27,6 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
 from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.base import Decision, Evidence, Rules, Verdict
@@ -40,6 +39,7 @@ from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structu
 from truehalf.conversion.rules.tiny import tiny
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
 

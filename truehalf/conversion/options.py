@@ -7,10 +7,11 @@ from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, defaults
 from truehalf.codes import coded
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import PrecisionConfig
 from truehalf.config.validate import ConfigErrors, check_precision
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.ir.model_file import model_size_mb
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
-from truehalf.files import written_whole
+from truehalf.errors import StageError
+from truehalf.output_files import written_whole
 
 _ENDING = ".npy"
 _LONGEST = 0xFFFF  # bytes of a member's name in a zip archive
@@ -36,7 +36,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     Raises:
         StageError: when a name is longer than an archive holds.
         ValueError: when an array holds objects of Python.
-        OSError: as truehalf.files.written_whole.
+        OSError: as truehalf.output_files.written_whole.
     """
     for name in arrays:
         if len(f"{name}{_ENDING}".encode()) > _LONGEST:

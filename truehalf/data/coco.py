@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.images import left_out, open_picture, same_content, take
 from truehalf.data.picture import Drawn, Picture
+from truehalf.errors import StageError
 
 EMPTY = "boxes without an area"
 STRAY = "annotations of pictures that the file does not list"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config
 from truehalf.data.picture import Drawn, Picture
+from truehalf.errors import StageError
 
 CLASSES = tuple(str(digit) for digit in range(10))
 SPLITS = ("train", "val")

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.data.arrays import Header, read_arrays, read_headers
+from truehalf.errors import StageError
 
 _FAULTS_SHOWN = 20
 _EXPECTED = (

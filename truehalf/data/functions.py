@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config
 from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.errors import StageError
 from truehalf.user_code import imported, said
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config
 from truehalf.data.picture import Drawn, Picture, TooFew
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     from PIL import Image

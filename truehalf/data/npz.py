@@ -14,11 +14,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config
 from truehalf.data.arrays import Header, members, read_header, read_headers
 from truehalf.data.images import left_out, same_content
 from truehalf.data.picture import Arrays, Drawn, TooFew
+from truehalf.errors import StageError
 
 _BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)
 _CHUNK = 1 << 22  # bytes that are skipped at once

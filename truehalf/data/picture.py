@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.io import StageError
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.data.images import expected_files, is_picture, pictures_under, unreadable
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.data.images import open_picture
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     from PIL import Image

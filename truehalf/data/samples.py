@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config, DataSource
 from truehalf.data import coco, digits, functions, images, noise, npz
 from truehalf.data.picture import Arrays, Drawn, Picture, TooFew
 from truehalf.data.preprocessing import Preprocessing, declared_by
+from truehalf.errors import StageError
 
 PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; set apart from those of calibrate and verify where there are enough

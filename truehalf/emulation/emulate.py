@@ -29,7 +29,7 @@ import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from stages.io import StageError
+from truehalf.errors import StageError
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import Backend, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines.parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import scope_of
 from truehalf.linting import Finding, lint

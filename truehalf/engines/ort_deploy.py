@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError, write_json
 from truehalf.config.schema import ASKS_NOTHING, PROVIDER_TAKES
 from truehalf.engines.precision import float_facts, typed_model
 from truehalf.engines.profiles import KINDS, check_profiles, shape_inputs
-from truehalf.files import destination, write_text, written_whole
+from truehalf.errors import StageError
+from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model, model_size_mb
+from truehalf.output_files import destination, write_text, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
 from truehalf.runtime.tensorrt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
+from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import judged

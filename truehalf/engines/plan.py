@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import ASKS_NOTHING, Backend, FailOn, ProfilingVerbosity
 from truehalf.config.validate import ConfigErrors, check_engine
 from truehalf.engines.profiles import check_profiles, shape_inputs
+from truehalf.errors import StageError
 from truehalf.linting import RULES
 from truehalf.linting.ignoring import parse_ignores
 from truehalf.output_paths import check_outputs

@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, write_json
-from truehalf import files as output_files
+from truehalf import output_files as output_files
 from truehalf.engines.options import plain_options
 from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
-from truehalf.files import write_text
+from truehalf.errors import StageError
+from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model
+from truehalf.output_files import write_text
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import proof
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.arithmetic import MOVES
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, typed_line
+from truehalf.errors import StageError, typed_line
 from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.models.sizes import other_axes, refusal

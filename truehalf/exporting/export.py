@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.models.sizes import REMEDY, other_sides, step
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import check_shapes, fault_of_classes
 from truehalf.ir.model_file import SPEC_KEY
 

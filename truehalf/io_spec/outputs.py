@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.verification.metrics.detections import Detections, class_scores, decode, read_detections
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stages.io import StageError
 from truehalf.config.schema import ProfileShapes
+from truehalf.errors import StageError
 
 KINDS = ("min", "opt", "max")
 Profile = dict[str, dict[str, list[int]]]

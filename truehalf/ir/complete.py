@@ -7,7 +7,7 @@ from collections.abc import Collection
 import onnx
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from stages.io import StageError, explain, first_line
-from truehalf.files import destination, written_whole
+from truehalf.errors import StageError, first_line
+from truehalf.files import explain
+from truehalf.output_files import destination, written_whole
 
 if TYPE_CHECKING:
     import onnx
@@ -95,7 +96,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
 
 
 def save_model(model: ir.Model, path: Path | str) -> None:
-    """Write an ONNX file whole (truehalf.files), checked fully before it appears.
+    """Write an ONNX file whole (truehalf.output_files), checked fully before it appears.
 
     Weights go to <name>.data beside it, one after the other, when they exceed 1 GB; otherwise all of them go into the
     file. The file that the model was loaded from may be written over.

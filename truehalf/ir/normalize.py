@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, bodies
 
 _SMALL = 1000  # bytes; constants that shapes are computed from are smaller

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from stages.io import StageError, first_line
+from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.normalize import infer_types, light_proto, names_apart, rename
 

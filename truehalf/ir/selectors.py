@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.patterns import Neighbours, parse_pattern
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.complete import check_complete
 from truehalf.linting.base import Check, Place, Rule, Subject
 from truehalf.linting.finding import SEVERITIES, Finding

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.linting.finding import Finding
 
 _SOURCE_RULE = re.compile(r"py-[a-z]+(-[a-z]+)*")  # of source code: truehalf.exporting.source_lint

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
 from truehalf.linting.finding import link_to
 from truehalf.linting.ignoring import parse_ignores, split_ignored

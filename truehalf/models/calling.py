@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
 from truehalf.config.named_files import folder_instead
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import torch

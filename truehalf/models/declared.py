@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 from truehalf.models.calling import all_taken, named_tensors
 from truehalf.models.model import Input, Output
 

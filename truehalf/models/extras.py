@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 from types import ModuleType
 
-from stages.io import StageError, typed_line
+from truehalf.errors import StageError, typed_line
 
 
 def extra(package: str) -> ModuleType:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
 from truehalf.config.schema import Config, DataSource
 from truehalf.data.preprocessing import Preprocessing, declared_by
+from truehalf.errors import StageError
 from truehalf.models.declared import declared_outputs, declared_preprocessing
 from truehalf.models.model import Input, Output
 

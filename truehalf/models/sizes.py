@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.models.model import Input
 
 Arrays = Mapping[str, np.ndarray]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Config
+from truehalf.errors import StageError
 from truehalf.models import sources
 from truehalf.models.as_made import copied
 from truehalf.models.declared import IMAGES

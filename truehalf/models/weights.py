@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.models.checkpoints import read_checkpoint, without_prefix
 
 if TYPE_CHECKING:

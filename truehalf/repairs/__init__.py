@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.complete import check_complete
 from truehalf.ir.inlining import inline_functions, other_versions
 from truehalf.ir.normalize import infer_types, sort_nodes

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.io import write_json
+from truehalf.files import write_json
 
 
 def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profile: Sequence[Mapping[str, Any]]) -> None:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, defaults
-from truehalf.files import destination, written_whole
+from truehalf.config.defaults import defaults
+from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import SPEC_KEY, load_model, model_size_mb, save_model, source_weights
+from truehalf.output_files import destination, written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired

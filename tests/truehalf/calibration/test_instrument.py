@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from stages.io import read_json
 from truehalf.calibration.instrument import Instrumented
+from truehalf.files import read_json
 
 
 def model_of(text: str, imports: str = '"": 17') -> ir.Model:

@@ -12,8 +12,8 @@ import pytest
 
 from stages.cast_cleanup import clean_casts
 from stages.fp16 import to_fp16
-from stages.io import defaults
 from tests.tiers import first_of
+from truehalf.config.defaults import defaults
 from truehalf.models.architectures.ltdetr import DECODERS, architecture, build
 
 

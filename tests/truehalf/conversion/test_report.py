@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stages.fp16 import to_fp16
-from stages.io import read_json, write_json
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
+from truehalf.files import read_json, write_json
 
 
 def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:

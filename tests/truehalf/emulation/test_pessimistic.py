@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect
 from tests.onnx_backend import SAMPLE_AND_WHOLE, cases
 from tests.truehalf.conversion.test_backend_nodes import converted
@@ -21,6 +20,7 @@ from truehalf.emulation.emulate import emulate
 from truehalf.emulation.half_nodes import BLOCK
 from truehalf.emulation.pessimistic import _MOVES_WITH, _NO_SUMS, _OTHER_SUMS, _RULES, NOT_SPLIT, split_sums
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
 
 ROW = 300  # two blocks and a part of one
 

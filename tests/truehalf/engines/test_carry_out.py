@@ -17,13 +17,13 @@ import pytest
 from pipeline.caveats import warnings
 from pipeline.engine import engine_hop, engine_sentence
 from stages.engine import build_engine
-from stages.io import StageError
 from tests.messages import expect, raises
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import Evidence
+from truehalf.errors import StageError
 from truehalf.linting import Finding
 from truehalf.runtime.tensorrt.build import BuildError
 

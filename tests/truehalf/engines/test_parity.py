@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect
 from tests.truehalf.verification.held import COUNT, Answering, Rows, evidence, model, outputs_of
 from truehalf.engines.parity import Point, batch_of, feeds_of, measure_engine, points_of
+from truehalf.errors import StageError
 
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
 POINTS = points_of(PROFILES)

@@ -9,13 +9,13 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from stages.io import defaults
 from stages.slim import slim
 from stages.trace import trace
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
 from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uniform
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import REPAIR_PASSES
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair

@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 import torch
 
-from stages.io import defaults
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain

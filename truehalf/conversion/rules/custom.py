@@ -6,8 +6,8 @@ import importlib
 
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
+from truehalf.errors import StageError
 
 
 def custom_rule_of(text: str) -> CustomRule:

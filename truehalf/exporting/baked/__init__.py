@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
 from truehalf.exporting.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Place, places_of, settle

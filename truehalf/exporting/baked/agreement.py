@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.verification.metrics.tensors import SHARE, compare_runs, query_outputs
 
 Arrays = Mapping[str, np.ndarray]

@@ -23,15 +23,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, first_line
 from truehalf.config.schema import FP16_MAX, Method
+from truehalf.errors import StageError, first_line
 from truehalf.exporting.export import DynamicAxes, evaluation_mode, export
 from truehalf.exporting.routes.half_norms import settle_norms
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
 from truehalf.exporting.source_lint.functions import shown_file
-from truehalf.files import destination
 from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, model_size_mb, save_model
+from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.alone import CPU, alone_on
 from truehalf.slimming.slim import slim

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
 from truehalf.exporting.source_lint.expressions import Frame, is_tensor_annotation
 from truehalf.exporting.source_lint.functions import definition, entry

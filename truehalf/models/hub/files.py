@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError, first_line
 from truehalf.codes import coded
+from truehalf.errors import StageError, first_line
 
 CONFIGURATION = "config.json"
 PROCESSOR = "preprocessor_config.json"

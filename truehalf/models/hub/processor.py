@@ -20,9 +20,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stages.io import StageError
 from truehalf.config.schema import Config, PreprocessingConfig, Resample
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 
 _PIXEL_KEYS = ("range", "mean", "std")
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, which are written

@@ -14,10 +14,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, first_line, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError, first_line, typed_line
 from truehalf.models.calling import calling, taken
 from truehalf.models.common_faults import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of

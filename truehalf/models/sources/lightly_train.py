@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError, typed_line
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from truehalf.models.common_faults import another_layout, declared_needlessly, half_a_size

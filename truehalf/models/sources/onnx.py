@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import CONF, Config
+from truehalf.errors import StageError
 from truehalf.ir.model_file import SPEC_KEY
 from truehalf.models.common_faults import own_decoder
 from truehalf.models.declared import faults_of_declared

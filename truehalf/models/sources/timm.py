@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import Config, Resample
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError, typed_line
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import (
     another_layout,

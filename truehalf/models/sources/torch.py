@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import Config, DataSource
 from truehalf.data.arrays import Header
 from truehalf.data.npz import headers_of
+from truehalf.errors import StageError, typed_line
 from truehalf.models.as_made import copied
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder

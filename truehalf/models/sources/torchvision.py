@@ -19,10 +19,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.io import StageError, first_line, typed_line
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError, first_line, typed_line
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.calling import calling
 from truehalf.models.checkpoints import read_checkpoint

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, first_line, read_json
+from truehalf.errors import StageError, first_line
+from truehalf.files import read_json
 
 if TYPE_CHECKING:
     import onnx_ir as ir

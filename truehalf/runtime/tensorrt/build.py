@@ -1,6 +1,6 @@
 """Build a strongly typed TensorRT engine from a plan.
 
-This file, proof.py and truehalf/files.py need the standard library, numpy and tensorrt only: as one file,
+This file, proof.py and truehalf/output_files.py need the standard library, numpy and tensorrt only: as one file,
 build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is told to build a strongly typed network
 and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What differs between them
 stands in VERSIONS and nowhere else.
@@ -31,7 +31,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-from truehalf.files import destination, same_place, written_whole
+from truehalf.output_files import destination, same_place, written_whole
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, engine_facts, precision_doubt, precision_fault, precision_unknown
 
 PLAN_FORMAT = 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 from truehalf.runtime.tensorrt.build import BuildError, load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import profile_values
 

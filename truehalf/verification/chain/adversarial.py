@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import VerifyConfig
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.chain.hops import Hop, OpenFile, max_abs, measure, run_file
 from truehalf.verification.chain.reference import Outputs, Reference

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import VerifyConfig
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, detections_of, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import too_large

@@ -23,15 +23,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stages.io import StageError, write_json
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.conversion.reconversion import Conversion
 from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
-from truehalf.files import write_text
+from truehalf.errors import StageError
+from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
+from truehalf.output_files import write_text
 from truehalf.report import plots
 from truehalf.report.page import render
 from truehalf.report.plot_data import write_data

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, confident_queries, found_in, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, read_json, typed_line, write_json
 from truehalf.codes import coded
 from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, batches, stacked
+from truehalf.errors import StageError, typed_line
+from truehalf.files import read_json, write_json
 from truehalf.io_spec.outputs import found_in
 from truehalf.progress import track
 from truehalf.verification.metrics.detections import Detections

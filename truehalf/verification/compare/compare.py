@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, defaults, plain
 from truehalf.codes import coded
+from truehalf.config.defaults import defaults
 from truehalf.config.schema import Evaluation
+from truehalf.errors import StageError
+from truehalf.files import plain
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
 from truehalf.ir.model_file import SPEC_KEY
 from truehalf.verification import gates

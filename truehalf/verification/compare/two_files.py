@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session

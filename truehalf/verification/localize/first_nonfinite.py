@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.calibration.instrument import main_values
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scanner, float_tensors
 from truehalf.emulation.emulate import before_rounding, emulate
 from truehalf.emulation.pessimistic import split_sums
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from stages.io import StageError
 from truehalf.emulation.emulate import emulate
+from truehalf.errors import StageError
 from truehalf.float16 import MAX
 from truehalf.ir.facts import read_by, with_bodies
 from truehalf.ir.normalize import infer_types

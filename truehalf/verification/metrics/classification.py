@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
+from truehalf.errors import StageError
 
 _TOP = 5
 

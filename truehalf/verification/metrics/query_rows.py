@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.model_file import SPEC_KEY
 from truehalf.verification.metrics.tensors import query_outputs
 

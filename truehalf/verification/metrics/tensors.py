@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stages.io import StageError
 from truehalf.codes import coded
+from truehalf.errors import StageError
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 SHARE_OF_EACH = 0.9  # of an output's own values, of which there may be few

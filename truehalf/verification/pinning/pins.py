@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.io import StageError
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.conversion.reconversion import Conversion
 from truehalf.data.samples import stacked
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.verification import gates
 from truehalf.verification.chain.hops import filled, fixed_batch, measure, sample_facts

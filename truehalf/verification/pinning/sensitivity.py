@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stages.io import StageError, read_json, write_json
+from truehalf.errors import StageError
+from truehalf.files import read_json, write_json
 
 if TYPE_CHECKING:
     from truehalf.verification.pinning.switchboard import Feeds, Switchboard

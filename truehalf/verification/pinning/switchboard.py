@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import StageError
+from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import light_proto
 from truehalf.runtime.ort.session import Session

@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.io import StageError
 from truehalf.conversion.decide import Rules
 from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
 from truehalf.conversion.rules.base import Evidence
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
+from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
 from truehalf.ir.normalize import Names
 from truehalf.ir.ready import make_ready

@@ -16,13 +16,15 @@ import torch
 import yaml
 
 from stages.fp16 import run, to_fp16
-from stages.io import Stage, first_line, read_json, write_json
+from stages.frame import Stage
 from stages.slim import slim
 from tests.conftest import ROOT, write_params
 from tests.messages import expect, raises
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import first_line
 from truehalf.exporting.export import export
 from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, load_model
 from truehalf.models.calling import calling
 from truehalf.models.model import Input, Model, Output

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 import torch
 
-from stages.io import Stage
+from stages.frame import Stage
 from stages.trace import PASSED_ON, run
 from tests.conftest import composed, write_params
 from tests.messages import expect, raises

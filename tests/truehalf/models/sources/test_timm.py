@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from stages.io import StageError
 from tests.conftest import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 from truehalf.exporting.export import export
 from truehalf.models.configuration import validated
 from truehalf.models.model import Model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from stages.io import Stage
+from stages.frame import Stage
 from stages.trace import run
 from tests.conftest import composed, write_params
 from tests.messages import expect, raises

@@ -13,12 +13,12 @@ from urllib.error import URLError
 import pytest
 import torch
 
-from stages.io import StageError
 from tests.conftest import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
+from truehalf.errors import StageError
 from truehalf.exporting.export import export
 from truehalf.io_spec.outputs import DETECTIONS, check_spec, detections_of, task_of
 from truehalf.models.architectures.candidates import candidates

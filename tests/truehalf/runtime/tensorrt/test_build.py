@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect, raises
 from tests.truehalf.runtime.tensorrt.conftest import PROFILE, Planner, typed
 from tests.truehalf.runtime.tensorrt.recording import NO_NUMBERS, VERSIONS, Tensor, World, module, names
 from truehalf.engines.plan_files import script
+from truehalf.errors import StageError
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt.build import (
     BuildError,

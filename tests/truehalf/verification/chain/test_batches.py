@@ -11,11 +11,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.io import StageError
 from tests.conftest import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.errors import StageError
 from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.hops import Hop, measure

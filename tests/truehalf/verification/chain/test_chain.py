@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import (
     BOXES,
@@ -27,6 +26,7 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.codes import codes_in
+from truehalf.errors import StageError
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.chain import chain, hops
 from truehalf.verification.chain.reference import freeze

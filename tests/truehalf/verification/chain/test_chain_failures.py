@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import (
     BOXES,
@@ -21,6 +20,7 @@ from tests.truehalf.verification.small_detector import (
     write,
 )
 from truehalf.codes import codes_in
+from truehalf.errors import StageError
 from truehalf.verification.chain import chain
 
 # Adds 6e-2 times the smallest value of a picture: through 600000, which FP16 does not hold, where it is all white.

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.io import StageError
 from tests.messages import expect
 from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, held, model
 from truehalf.codes import codes_in
+from truehalf.errors import StageError
 from truehalf.verification.compare.compare import compare
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from stages.fp16 import to_fp16
-from stages.io import read_json
 from tests.embedded import embedded, scenes
 from tests.truehalf.verification.small_board import Double, bad
 from truehalf.conversion.decide import Lists
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.files import read_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.ready import make_ready
 from truehalf.ir.selectors import select, selectors

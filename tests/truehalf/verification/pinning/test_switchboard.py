@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stages.fp16 import to_fp16
-from stages.io import read_json
 from tests.embedded import embedded, scenes
 from tests.messages import raises
 from tests.tiers import examples
@@ -27,6 +26,7 @@ from tests.truehalf.random_graphs import FEEDS, models
 from truehalf.conversion.decide import Lists, Rules
 from truehalf.conversion.halve import halve
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.files import read_json
 from truehalf.ir.ready import make_ready
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.runtime.ort.session import Session

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stages.io import Stage, StageError, params_digest, run_door, run_stage, swap_in, write_json
+from stages.frame import Stage, params_digest, run_door, run_stage
 from tests.conftest import ROOT, write_params
 from tests.messages import expect
 from truehalf.codes import codes_in
+from truehalf.errors import StageError
+from truehalf.files import swap_in, write_json
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_the_digest_is_of_content_not_of_layout(scratch: Path) -> None:
 def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     run_stage("slim", write_good)
     code = (
-        "import time; from stages.io import run_stage\n"
+        "import time; from stages.frame import run_stage\n"
         "def body(stage):\n"
         "    (stage.out() / 'model.onnx').write_text('half'); print('started', flush=True); time.sleep(3600)\n"
         "run_stage('slim', body)"

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import gc
 import hashlib
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,46 +20,12 @@ from typing import Any
 import yaml
 
 from stages.restore import restore_outs
-from truehalf.codes import coded, codes_in
+from truehalf.codes import coded
 from truehalf.config.schema import CONF, Config
 from truehalf.config.validate import ConfigErrors
-from truehalf.files import PARTIAL, NoPlace, destination, is_protected, write_text
-
-MODEL_FILE = "model.onnx"
-_REPLACED = ".replaced"
-
-
-class StageError(Exception):
-    """A fault that the user can mend: its text says what, where, expected, got, and what to do.
-
-    Attributes:
-        code: of truehalf.codes; where the text ends with another error's code already, that one.
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code, text)
-        self._message = coded(code, text)
-        self.code = (codes_in(self._message.partition("\n")[0]) or [code])[-1]
-
-    def __str__(self) -> str:
-        return self._message
-
-    @property
-    def text(self) -> str:
-        """Its text without the code, for an error that says more and ends with that code itself."""
-        first, newline, rest = self._message.partition("\n")
-        return first.removesuffix(f" [{self.code}]") + newline + rest
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, else the name of its type."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def typed_line(error: BaseException) -> str:
-    """The name of an error's type and the first line of its message."""
-    return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
-
+from truehalf.errors import StageError
+from truehalf.files import MODEL_FILE, explain, refuse_no_folder, remove, swap_in, write_json
+from truehalf.output_files import PARTIAL, destination, is_protected
 
 # --- the frame of a stage ---------------------------------------------------------------------------------------------
 
@@ -121,7 +85,7 @@ class Stage:
         written = _own(reports / f"{self.name}.json")
         pages = {page: _own(reports / page.name) for page in self._pages}
         for place in outs.values():
-            _refuse_no_folder(place)
+            refuse_no_folder(place)
         for page, place in pages.items():
             page.replace(place)
         for name, place in outs.items():
@@ -207,15 +171,6 @@ def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
         write_json(root / "reports" / "error.json", {"stage": name, "message": message})
 
 
-def explain(error: OSError) -> str:
-    """What went wrong with a file, and what to do, in one line."""
-    where = f": {error.filename}" if error.filename else ""
-    if isinstance(error, NoPlace):
-        return f"{error.strerror}{where}; nothing was replaced"
-    remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check its permissions"
-    return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
-
-
 # --- configuration ----------------------------------------------------------------------------------------------------
 
 
@@ -261,32 +216,6 @@ def _read_params(root: Path) -> dict[str, Any]:
     return values
 
 
-def defaults(choice: str) -> dict[str, Any]:
-    """The content of a YAML under conf/ ("precision/fp16"): what a library door does when it is told nothing."""
-    content = yaml.safe_load((CONF / f"{choice}.yaml").read_text())
-    assert isinstance(content, dict)
-    return content
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def swap_in(folder: Path, place: Path) -> None:
-    """Put a finished folder where an older one may lie. Between the two renames the place is empty, never half full."""
-    _refuse_no_folder(place)
-    replaced = place.with_name(place.name + _REPLACED)
-    remove(replaced)
-    if place.exists():
-        place.rename(replaced)
-    folder.rename(place)
-    remove(replaced)
-
-
-def _refuse_no_folder(place: Path) -> None:
-    if place.is_symlink() or (place.exists() and not place.is_dir()):
-        raise NoPlace(place, "a link, or something else that is no folder", "a folder of a stage, or nothing")
-
-
 def _own(report: Path) -> Path:
     """Where a stage writes a report of its own. A link of DVC's, into its cache, goes first: so DVC does itself before
     it runs a stage.
@@ -294,45 +223,3 @@ def _own(report: Path) -> Path:
     if report.is_symlink() and report.exists() and is_protected(report):
         report.unlink()
     return destination(report)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole (truehalf.files); NaN and Inf as text, so that every reader copes."""
-    write_text(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file of ours.
-
-    Raises:
-        StageError: when it is missing or broken.
-    """
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise StageError("file-missing", f"{path} is missing; run the stage that writes it") from error
-    except json.JSONDecodeError as error:
-        raise StageError(
-            "file-unreadable", f"{path} is no valid JSON ({error}); run the stage that writes it again"
-        ) from error
-
-
-def plain(value: Any) -> Any:
-    """For JSON: numpy scalars and arrays as Python's; non-finite floats as "nan", "inf", "-inf"."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numpy
-        return plain(value.tolist())
-    if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return str(value)
-    return value
-
-
-def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it; nothing happens where there is none."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

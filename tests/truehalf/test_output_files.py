@@ -18,7 +18,7 @@ from typing import IO
 
 import pytest
 
-from truehalf.files import NoPlace, same_place, write_text, written_whole
+from truehalf.output_files import NoPlace, same_place, write_text, written_whole
 
 
 def _device(path: Path, kind: int) -> None:

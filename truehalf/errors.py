@@ -1,0 +1,37 @@
+"""Errors that the user can mend, and what is said of those of others."""
+
+from __future__ import annotations
+
+from truehalf.codes import coded, codes_in
+
+
+class StageError(Exception):
+    """A fault that the user can mend: its text says what, where, expected, got, and what to do.
+
+    Attributes:
+        code: of truehalf.codes; where the text ends with another error's code already, that one.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self._message = coded(code, text)
+        self.code = (codes_in(self._message.partition("\n")[0]) or [code])[-1]
+
+    def __str__(self) -> str:
+        return self._message
+
+    @property
+    def text(self) -> str:
+        """Its text without the code, for an error that says more and ends with that code itself."""
+        first, newline, rest = self._message.partition("\n")
+        return first.removesuffix(f" [{self.code}]") + newline + rest
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, else the name of its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def typed_line(error: BaseException) -> str:
+    """The name of an error's type and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error) if str(error).strip() else 'no message'}"
