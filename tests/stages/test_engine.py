@@ -602,7 +602,10 @@ def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:
         execute_plan(there / "plan.json")
 
 
-def test_another_model_or_no_plan_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
+def test_another_model_or_no_plan_is_refused(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the project itself has artifacts once it has run
     plan = carried(models, tmp_path / "carried")
     (plan.parent / "model.onnx").write_bytes(models["fp16"].read_bytes())
     with raises("wrong-file", plan.parent / "model.onnx"):
