@@ -24,8 +24,9 @@ from truehalf.conversion.options import DEFAULTS, check_names, checked, keywords
 from truehalf.conversion.report import checked_ranges, conversion_report, coverage, facts_of, float_outputs, row
 from truehalf.errors import StageError
 from truehalf.files import MODEL_FILE, explain, read_json, write_json
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.profile_shapes import completed
-from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, save_model, source_weights
+from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model, source_weights
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 

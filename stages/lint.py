@@ -23,7 +23,8 @@ from truehalf.codes import coded
 from truehalf.config.defaults import defaults
 from truehalf.errors import StageError
 from truehalf.files import explain
-from truehalf.ir.model_file import SPEC_KEY, load_model, source_weights
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import load_model, source_weights
 from truehalf.linting import RULES, SEVERITIES, Finding
 from truehalf.linting import lint as lint_graph
 from truehalf.linting.ignoring import parse_ignores, split_ignored

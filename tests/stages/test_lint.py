@@ -15,7 +15,7 @@ from stages import lint as module
 from stages.lint import lint, lint_from_shell
 from tests.conftest import ROOT
 from tests.messages import expect, raises
-from truehalf.ir.model_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.linting import RULES
 
 TEXTS = {

@@ -32,7 +32,8 @@ from tests.truehalf.models.small_modules import (
     sized,
 )
 from truehalf.config.schema import REPAIR_PASSES
-from truehalf.ir.model_file import SPEC_KEY, load_model
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES
 from truehalf.linting.report import MENDED_BY
 from truehalf.runtime.ort.session import Session

@@ -16,9 +16,9 @@ from truehalf.errors import StageError
 from truehalf.files import explain, write_json
 from truehalf.ir.model_file import load_model, source_weights
 from truehalf.output_paths import check_outputs
-from truehalf.report.text import report_text
 from truehalf.verification.compare.compare import DEFAULTS, compare
 from truehalf.verification.gates import FAILED, NOT_VERIFIED, PASSED
+from truehalf.verification.page.text import report_text
 
 EXIT_CODES = {PASSED: 0, FAILED: 1, NOT_VERIFIED: 3}
 BAD_INPUT = 2  # argparse's, too

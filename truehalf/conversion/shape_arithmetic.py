@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from truehalf.conversion.ports import passed_on
-from truehalf.conversion.rules.declared import FLOAT32
+from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import all_nodes, bodies, is_op
 from truehalf.ir.moves import reads_no_values
 from truehalf.ir.slots import COORDINATES, half_slots, schema_of
@@ -139,7 +139,7 @@ def _walk_back(
 
 
 def _is_end(node: ir.Node, value: ir.Value) -> bool:
-    if reads_no_values(node) or FLOAT32 in node.metadata_props:
+    if reads_no_values(node) or KEEP_FLOAT32 in node.metadata_props:
         return True
     if node.domain == "" and _CHOICES.get(node.op_type) == value.index():
         return True

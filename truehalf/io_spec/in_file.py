@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import check_shapes, fault_of_classes
-from truehalf.ir.model_file import SPEC_KEY
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+SPEC_KEY = "truehalf.io_spec"  # in metadata_props
 
 
 def names_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:

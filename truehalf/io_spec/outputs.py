@@ -21,7 +21,6 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.verification.metrics.detections import Detections, class_scores, decode, read_detections
 
 DETECTIONS, CLASSIFICATION, TENSORS = "detections", "classification", "tensors"
 Outputs = Mapping[str, np.ndarray]
@@ -44,7 +43,7 @@ _CHOICES: dict[str, dict[str, tuple[Any, ...]]] = {  # by kind, what must be dec
 
 def task_of(spec: Mapping[str, Any] | None) -> str:
     """ "detections", "classification" or "tensors"; without a spec, "tensors"."""
-    kinds = set(_by_kind(spec or {}))
+    kinds = set(by_kind(spec or {}))
     if kinds >= _OF_QUERIES or kinds >= _OF_TOP_K:
         return DETECTIONS
     return CLASSIFICATION if "classes" in kinds else TENSORS
@@ -147,7 +146,7 @@ def fault_of_classes(spec: Mapping[str, Any]) -> str | None:
     """What is wrong with the number of names in a checked spec whose outputs have shapes; None where nothing is, where
     there are no names, or where no output says how many classes there are.
     """
-    names, kinds = spec.get("class_names") or (), _by_kind(spec)
+    names, kinds = spec.get("class_names") or (), by_kind(spec)
     output = kinds.get("logits") or kinds.get("classes")
     width = None if output is None else output["shape"][-1]
     if not names or output is None or not isinstance(width, int):
@@ -192,60 +191,6 @@ def _complete(kinds: set[Any]) -> bool:
     return not kinds or kinds in (_OF_QUERIES, _OF_TOP_K, {"classes"})
 
 
-def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> list[Detections]:
-    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries, or puts out.
-
-    Args:
-        outputs: by name, [samples, ...].
-        spec: the I/O spec, of task "detections".
-        size: height and width of the input in pixels; default: those of the spec's first input.
-
-    Raises:
-        StageError: when neither says the size and boxes are normalised.
-    """
-    kinds = _by_kind(spec)
-    boxes = kinds["boxes"]
-    # what specs of ours have always said without saying it
-    layout = {"box_format": boxes.get("format", "cxcywh"), "normalized": boxes.get("normalized", True)}
-    known = picture_size(spec, size)
-    if known is None and layout["normalized"]:
-        raise StageError(
-            "needs-value",
-            "boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
-            f"{_first_shape(spec)}; expected height and width as numbers",
-        )
-    height, width = known or (1, 1)
-    values = outputs[boxes["name"]]
-    if "logits" not in kinds:
-        scores, labels = outputs[kinds["scores"]["name"]], outputs[kinds["labels"]["name"]]
-        return read_detections(scores, labels, values, width, height, **layout)
-    logits = outputs[kinds["logits"]["name"]]
-    return decode(logits, values, width, height, logits.shape[1], **_meaning(kinds["logits"]), **layout)
-
-
-def found_in(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
-    """`detections_of` whatever the task: of a model that is no detector none, on every sample."""
-    if task_of(spec) == DETECTIONS:
-        return detections_of(outputs, spec)
-    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    return [none] * len(next(iter(outputs.values())))
-
-
-def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:
-    """bool [pictures, queries] of a detector: the best score of a query, or the score of a detection where top-k is
-    inside the model, reaches the threshold.
-    """
-    kinds = _by_kind(spec)
-    if "logits" not in kinds:
-        return np.asarray(outputs[kinds["scores"]["name"]] >= score_threshold)
-    scores = class_scores(outputs[kinds["logits"]["name"]], **_meaning(kinds["logits"]))
-    return np.asarray(scores.max(axis=2) >= score_threshold)
-
-
-def _meaning(logits: Mapping[str, Any]) -> dict[str, Any]:
-    return {"activation": logits.get("activation", "sigmoid"), "no_object": logits.get("no_object", False)}
-
-
 def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
     """Hold arrays against the kinds of a checked spec.
 
@@ -253,7 +198,7 @@ def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
         StageError: listing every output whose axes are not those of its kind, or whose pictures or boxes are not as
             many as those of the others.
     """
-    kinds = _by_kind(spec)
+    kinds = by_kind(spec)
     shaped = [(str(output["name"]), kind, np.shape(outputs[output["name"]])) for kind, output in kinds.items()]
     if faults := list(_faults_of_shapes(shaped)):
         raise StageError(
@@ -269,10 +214,10 @@ def class_name(class_names: Sequence[str], label: int) -> str:
 
 def classes_of(spec: Mapping[str, Any]) -> str:
     """The output of kind "classes"."""
-    return str(_by_kind(spec)["classes"]["name"])
+    return str(by_kind(spec)["classes"]["name"])
 
 
-def _by_kind(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def by_kind(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {output["kind"]: output for output in spec.get("outputs", []) if output.get("kind") is not None}
 
 
@@ -280,7 +225,7 @@ def picture_size(spec: Mapping[str, Any], size: tuple[int, int] | None = None) -
     """Height and width of the model's input in pixels: `size`, or those of the spec's first input, where they vary the
     size that its samples have; None where neither says them.
     """
-    shape = _first_shape(spec)
+    shape = first_shape(spec)
     sides = shape[1:3] if _first_input(spec).get("layout") == "NHWC" else shape[2:4]
     fixed = len(sides) == 2 and all(isinstance(side, int) for side in sides)
     known = sides if fixed else _first_input(spec).get("size")
@@ -291,5 +236,5 @@ def _first_input(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(iter(spec.get("inputs", [])), {})
 
 
-def _first_shape(spec: Mapping[str, Any]) -> list[Any]:
+def first_shape(spec: Mapping[str, Any]) -> list[Any]:
     return list(_first_input(spec).get("shape") or [])

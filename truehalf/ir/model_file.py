@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _EXTERNAL_DATA_FROM = 1_000_000_000  # bytes of weights; protobuf messages end at 2 GiB and are built in memory
 _INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
 _ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
-SPEC_KEY = "truehalf.io_spec"  # of the I/O spec in metadata_props
 PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
 _SOURCE = "truehalf.source"  # key of ir.Model.meta
 

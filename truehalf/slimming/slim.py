@@ -23,8 +23,9 @@ import numpy as np
 
 from truehalf.config.defaults import defaults
 from truehalf.errors import StageError
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import SPEC_KEY, load_model, model_size_mb, save_model, source_weights
+from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
 from truehalf.output_files import destination, written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport

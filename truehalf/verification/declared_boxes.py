@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import Outputs, detections_of, picture_size
+from truehalf.io_spec.outputs import Outputs, picture_size
+from truehalf.verification.metrics.decoded import detections_of
 
 SHARE = 0.25
 MARGIN = 0.05  # of the picture's side

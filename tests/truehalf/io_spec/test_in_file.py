@@ -12,8 +12,7 @@ import pytest
 from tests.messages import raises
 from tests.truehalf.models.refusing import in_order
 from tests.truehalf.models.small_modules import FEATURES, SPEC
-from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
-from truehalf.ir.model_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, attach, check_declared, check_names, named_axes, names_of, spec_text
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g'
 ROWS = '(float["n", 4] x) => (float["n", 3] y) <float[4,3] w = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = MatMul(x, w) }'

@@ -5,16 +5,8 @@ import pytest
 
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
-from truehalf.io_spec.outputs import (
-    check_spec,
-    check_values,
-    classes_of,
-    confident_queries,
-    detections_of,
-    fault_of_classes,
-    picture_size,
-    task_of,
-)
+from truehalf.io_spec.outputs import check_spec, check_values, classes_of, fault_of_classes, picture_size, task_of
+from truehalf.verification.metrics.decoded import confident_queries, detections_of
 
 HEIGHT, WIDTH = 100, 200
 IMAGES = {"name": "images", "shape": ["batch", 3, HEIGHT, WIDTH]}

@@ -13,8 +13,8 @@ import pytest
 
 from stages.fp16 import to_fp16
 from tests.truehalf.repairs.repairing import parsed, repaired, run
-from truehalf.conversion.rules.declared import FLOAT32
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.model_file import load_model
 
 
@@ -47,7 +47,7 @@ def test_as_good_as_grid_sample_in_half(width: int, tmp_path: Path) -> None:
     assert next(node for node in half.graph if node.op_type == "GatherND").outputs[0].dtype.name == "FLOAT16"
     undeclared = onnx.ModelProto.FromString(after.SerializeToString())
     for node in undeclared.graph.node:
-        kept = [entry for entry in node.metadata_props if entry.key != FLOAT32]
+        kept = [entry for entry in node.metadata_props if entry.key != KEEP_FLOAT32]
         del node.metadata_props[:]
         node.metadata_props.extend(kept)
     assert error(undeclared, feed, exact, tmp_path) > 1.02 * sampled

@@ -13,8 +13,8 @@ from tests.conftest import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.engines.parity import Evidence
-from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import Detections
 
 OPTIONS = validate(composed()).verify

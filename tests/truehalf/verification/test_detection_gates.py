@@ -13,12 +13,12 @@ from tests.corpus.pairs.detections import USED, as_queries, as_top_k, haunted, p
 from tests.messages import raises
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
-from truehalf.io_spec.outputs import found_in
 from truehalf.verification.chain.hops import measure
 from truehalf.verification.chain.judge import gates_of
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.checks import same_detections
 from truehalf.verification.gates import verdict
+from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import match
 
 PAIRS = [pair for pair in pairs() if pair.expected != "not verified"]  # which is said of values beside detections

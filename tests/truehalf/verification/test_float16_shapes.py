@@ -14,10 +14,10 @@ from tests.corpus.pairs.shapes import X, model
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.io_spec.outputs import found_in
 from truehalf.verification.chain.hops import measure_file
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
+from truehalf.verification.metrics.decoded import found_in
 
 
 def test_the_nodes_are_named() -> None:

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 
 from tests.messages import raises
-from truehalf.ir.model_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.compare.compare import Report, compare
 
 X = np.random.default_rng(0).normal(0, 1, (4, 3)).astype(np.float32)

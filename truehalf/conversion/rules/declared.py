@@ -11,10 +11,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict
-
-FLOAT32 = "truehalf.float32"
+from truehalf.float16 import KEEP_FLOAT32
 
 
 def declared(node: ir.Node, evidence: Evidence) -> Decision | None:
-    reason = node.metadata_props.get(FLOAT32)
+    reason = node.metadata_props.get(KEEP_FLOAT32)
     return Decision(Verdict.fp32, "declared", f"declared by its metadata: {reason}") if reason is not None else None

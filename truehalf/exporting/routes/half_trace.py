@@ -30,7 +30,8 @@ from truehalf.exporting.routes.half_norms import settle_norms
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
 from truehalf.exporting.source_lint.functions import shown_file
-from truehalf.ir.model_file import PRECISION_KEY, SPEC_KEY, load_model, model_size_mb, save_model
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.alone import CPU, alone_on

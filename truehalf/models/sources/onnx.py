@@ -20,7 +20,7 @@ import yaml
 from truehalf.codes import coded
 from truehalf.config.schema import CONF, Config
 from truehalf.errors import StageError
-from truehalf.ir.model_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.models.common_faults import own_decoder
 from truehalf.models.declared import faults_of_declared
 from truehalf.models.model import Model

@@ -31,7 +31,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.declared import FLOAT32
+from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import all_nodes, is_op
 from truehalf.repairs.rewrite import Build, Done, NotEqualError, Writer, constant_of, dims_of, graph_of, replace
 
@@ -184,7 +184,7 @@ def _exact(value: ir.Value) -> ir.Value:
     """Declare that the node of a value stays FP32, whatever it is converted to."""
     node = value.producer()
     assert node is not None, "just made"
-    node.metadata_props[FLOAT32] = _EXACT
+    node.metadata_props[KEEP_FLOAT32] = _EXACT
     return value
 
 

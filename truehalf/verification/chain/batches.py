@@ -23,12 +23,13 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.schema import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, detections_of, task_of
+from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.hops import Hop, OpenFile, fixed_batch, run_file
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs, same_plain
 

@@ -33,9 +33,6 @@ from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import write_text
-from truehalf.report import plots
-from truehalf.report.page import render
-from truehalf.report.plot_data import write_data
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
@@ -57,6 +54,9 @@ from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.page import plots
+from truehalf.verification.page.page import render
+from truehalf.verification.page.plot_data import write_data
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.reaction import reached_outputs
 

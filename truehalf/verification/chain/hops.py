@@ -21,12 +21,13 @@ from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, confident_queries, found_in, task_of
+from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
 from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
+from truehalf.verification.metrics.decoded import confident_queries, found_in
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, plain_outputs

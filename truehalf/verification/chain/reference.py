@@ -17,8 +17,8 @@ from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json, write_json
-from truehalf.io_spec.outputs import found_in
 from truehalf.progress import track
+from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from truehalf.config.defaults import defaults
 from truehalf.config.schema import Evaluation
 from truehalf.errors import StageError
 from truehalf.files import plain
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
-from truehalf.ir.model_file import SPEC_KEY
 from truehalf.verification import gates
 from truehalf.verification.compare.comparison import Comparison
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range

@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.io_spec.outputs import (
-    CLASSIFICATION,
-    DETECTIONS,
-    TENSORS,
-    check_values,
-    classes_of,
-    confident_queries,
-    detections_of,
-)
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
 from truehalf.verification.chain.reference import UNTRAINED
 from truehalf.verification.compare.two_files import Run
@@ -27,6 +19,7 @@ from truehalf.verification.declared_boxes import doubted
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
 from truehalf.verification.metrics.classification import classification_metrics
+from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.row_order import in_another_order

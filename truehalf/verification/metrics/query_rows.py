@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.ir.model_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.metrics.tensors import query_outputs
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
 from truehalf.conversion.decide import Lists, Rules, Verdict, decide
-from truehalf.conversion.rules.declared import FLOAT32
+from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.normalize import normalize
 
 TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
@@ -17,7 +17,7 @@ WHY = "last-bits-count"
 def decided(rules: Rules) -> dict[str | None, tuple[str, Verdict, str]]:
     model = ir.from_onnx_text(HEAD + TEXT)
     normalize(model)
-    next(node for node in model.graph if node.name == "q").metadata_props[FLOAT32] = WHY
+    next(node for node in model.graph if node.name == "q").metadata_props[KEEP_FLOAT32] = WHY
     return {
         node.name: (found.rule, found.verdict, found.reason) for node, found in decide(model, None, rules).nodes.items()
     }

@@ -18,7 +18,8 @@ from tests.conftest import composed, write_params
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
-from truehalf.ir.model_file import SPEC_KEY, load_model
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
 from truehalf.models.sources.onnx import files

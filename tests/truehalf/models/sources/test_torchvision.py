@@ -20,7 +20,7 @@ from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
 from truehalf.exporting.export import export
-from truehalf.io_spec.outputs import DETECTIONS, check_spec, detections_of, task_of
+from truehalf.io_spec.outputs import DETECTIONS, check_spec, task_of
 from truehalf.models.architectures.candidates import candidates
 from truehalf.models.configuration import validated
 from truehalf.models.extras import extra
@@ -28,6 +28,7 @@ from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
 from truehalf.models.sources.torchvision import files
 from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.tensors import compare_runs, query_outputs
 
 installed = pytest.mark.skipif(

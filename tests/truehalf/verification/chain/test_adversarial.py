@@ -15,9 +15,9 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
 SPEC: dict[str, Any] = {

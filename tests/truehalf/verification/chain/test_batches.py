@@ -16,10 +16,10 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.hops import Hop, measure
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
 SPEC: dict[str, Any] = {

@@ -15,9 +15,9 @@ from tests.messages import raises
 from tests.truehalf.verification.small_detector import FP16, FP32, write
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.hops import fixed_batch, holds_fp16, measure
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.metrics.decoded import detections_of
 
 
 def test_which_queries_are_confident_follows_the_declared_activation() -> None:

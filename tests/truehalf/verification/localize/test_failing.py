@@ -13,11 +13,11 @@ from tests.conftest import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.io_spec.outputs import detections_of
 from truehalf.verification.chain.hops import measure
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.localize import failing
 from truehalf.verification.localize.failing import Failing, failing_of
+from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
 SPEC: dict[str, Any] = {

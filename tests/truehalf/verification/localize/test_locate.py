@@ -23,7 +23,8 @@ from tests.messages import expect
 from tests.tiers import first_of
 from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.data.samples import Sample
-from truehalf.ir.model_file import SPEC_KEY, load_model
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.hops import Hop
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
-from truehalf.report import plots
 from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.page import plots
 
 FACTS = {"nodes": 120, "casts": 10, "float_nodes": 80, "fp16_nodes": 60}
 

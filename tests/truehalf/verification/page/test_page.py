@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.messages import expect
-from truehalf.report.page import number, percent, render, selector, worst_nodes
+from truehalf.verification.page.page import number, percent, render, selector, worst_nodes
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truehalf.report.drawings import error_growth, histogram
+from truehalf.verification.page.drawings import error_growth, histogram
 
 ROWS = [
     {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "growth": 1e-3, "error": 1e-3},
