@@ -44,11 +44,11 @@ class RayLauncher(Launcher):
 
         _reach(self.address)
         away = Away.of_this_sweep(self.share_cache)
-        ray.cloudpickle.register_pickle_by_value(ray_worker)
+        ray.cloudpickle.register_pickle_by_value(ray_worker)  # type: ignore[no-untyped-call]
         try:
-            ray.init(address=self.address, log_to_driver=False, logging_level="error")
+            ray.init(address=self.address, log_to_driver=False, logging_level="error")  # type: ignore[arg-type]
             archive = ray.put(away.archive())
-            task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)
+            task = ray.remote(**self.resources, max_retries=self.retries)(ray_worker.work)  # type: ignore[call-overload]
             jobs = dict(enumerate(map(list, job_overrides), initial_job_idx))
             waiting: dict[Any, int] = {}
             for number, overrides in jobs.items():

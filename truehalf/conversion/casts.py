@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from truehalf.ir.element_types import KNOWN, cast_tensor, chain_rule, has_cast
+from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.moves import Region, has_kernel, reads_no_values, regions
 from truehalf.ir.normalize import Names, normalize

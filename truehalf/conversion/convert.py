@@ -20,8 +20,8 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
+from truehalf.conversion.rounding import Losses, half
 from truehalf.ir.normalize import Names
-from truehalf.ir.rounding import Losses, half
 
 _CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}

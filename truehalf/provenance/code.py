@@ -22,14 +22,10 @@ _ROOMS = ("pipeline", "stages", "truehalf")
 _BY_NAME = {"truehalf/models/source.py": "truehalf/models/sources/*.py"}
 # What they do changes no result: they refuse, show, take turns, or find what artifacts/inputs holds.
 _NO_RESULT = {
-    *("stages/__init__.py", "truehalf/progress.py", "stages/restore.py", "pipeline/workspace.py"),
-    *("truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
-    *(
-        "truehalf/runtime/alone.py",
-        "truehalf/runtime/cuda_driver.py",
-        "truehalf/provenance/watched.py",
-        "truehalf/provenance/code.py",
-    ),
+    *("stages/__init__.py", "stages/restore.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
+    *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
+    *("truehalf/output_files.py", "truehalf/output_paths.py", "truehalf/provenance/code.py"),
+    *("truehalf/provenance/watched.py", "truehalf/runtime/alone.py", "truehalf/runtime/cuda_driver.py"),
 }
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]+)"
@@ -61,7 +57,7 @@ def code_of(module: Path, root: Path = ROOT) -> list[Path]:
         found.add(path)
         if path.suffix == ".py":
             waiting += _read(path, root)
-    return sorted(path for path in found if path.relative_to(root).as_posix() not in _NO_RESULT)
+    return sorted(path for path in found if not any(path.relative_to(root).match(each) for each in _NO_RESULT))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from tests.tiers import examples
 from truehalf.conversion.casts import clean
-from truehalf.ir.element_types import KNOWN, chain_rule
+from truehalf.conversion.element_types import KNOWN, chain_rule
 from truehalf.ir.moves import MOVES, has_kernel
 from truehalf.ir.normalize import normalize
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.messages import expect, raises
+from truehalf.conversion.rounding import Losses, half
 from truehalf.ir import model_file as onnx_files
 from truehalf.ir.model_file import load_model, model_size_mb, save_model
-from truehalf.ir.rounding import Losses, half
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 

@@ -1,4 +1,4 @@
-"""How many samples fit into a run: verify.memory_gb holds the activations that truehalf.ir.memory finds.
+"""How many samples fit into a run: verify.memory_gb holds the activations (truehalf.verification.activation_memory).
 
 Samples that are only to be got through run in batches of half of it. A batch size that must be looked at has all of it,
 and is not verified beyond. The process takes up to twice as much and what it holds besides (0.9 GB with torch and a
@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truehalf.data.samples import Sample, stacked
-from truehalf.ir.memory import peak_bytes
 from truehalf.ir.sizes import concrete_shapes
+from truehalf.verification.activation_memory import peak_bytes
 
 if TYPE_CHECKING:
     import onnx_ir as ir

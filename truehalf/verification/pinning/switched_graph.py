@@ -30,13 +30,13 @@ import onnx_ir as ir
 from truehalf.conversion.decide import Rules
 from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
+from truehalf.conversion.rounding import Losses, half
 from truehalf.conversion.rules.base import Evidence
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
 from truehalf.ir.normalize import Names
 from truehalf.ir.ready import make_ready
-from truehalf.ir.rounding import Losses, half
 from truehalf.ir.selectors import scope_of
 
 _WHERE_OPSET = 9

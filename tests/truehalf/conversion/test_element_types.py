@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from truehalf.ir.element_types import KNOWN, cast_tensor, chain_rule, has_cast, holds
+from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast, holds
 
 NATIVE = sorted((dtype for dtype in KNOWN if dtype != ir.DataType.BFLOAT16), key=lambda dtype: dtype.value)
 FLOATS = [ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE]

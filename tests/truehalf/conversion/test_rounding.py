@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from truehalf.ir import rounding
-from truehalf.ir.rounding import Losses, half
+from truehalf.conversion import rounding
+from truehalf.conversion.rounding import Losses, half
 
 INF, NAN = math.inf, math.nan
 LEAST = 2.0**-24  # the smallest subnormal

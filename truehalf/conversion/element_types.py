@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.rounding import Losses, half
+from truehalf.conversion.rounding import Losses, half
 
 _T = ir.DataType
 _FLOATS = {_T.FLOAT16, _T.BFLOAT16, _T.FLOAT, _T.DOUBLE}

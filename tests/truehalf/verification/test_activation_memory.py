@@ -7,9 +7,9 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from truehalf.ir.memory import peak_bytes
 from truehalf.ir.normalize import infer_types
 from truehalf.ir.sizes import concrete_shapes
+from truehalf.verification.activation_memory import peak_bytes
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
