@@ -22,7 +22,9 @@ from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import infer_types
 from truehalf.runtime.ort.session import Session
 
-RTOL = ATOL = 1e-2  # ten units in the last place of FP16 numbers near 1; tests/stages/graph holds truehalf to the same
+RTOL = ATOL = (
+    1e-2  # ten units in the last place of FP16 numbers near 1; tests/truehalf/conversion holds truehalf to the same
+)
 
 
 def judge(source: str, target: str, sample: str | None, converted: str) -> None:

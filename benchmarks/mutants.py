@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DRAWN = ROOT / "benchmarks" / "results" / "mutants.json"
 MODULES = (
-    *(f"stages/graph/{name}.py" for name in ("place", "decide", "convert", "casts", "masks", "emulate")),
+    *(f"truehalf/conversion/{name}.py" for name in ("place", "decide", "convert", "casts", "masks/masks")),
+    "truehalf/emulation/emulate.py",
     *(f"truehalf/verification/{name}.py" for name in ("comparison", "detections", "gates")),
 )
 EACH, SEED = 11, 19

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "tests" / "stages" / "trt" / "names"
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "truehalf" / "runtime" / "tensorrt" / "names"
 MODULE = "tensorrt_bindings"
 
 

@@ -93,7 +93,7 @@ def built(path: Path, folder: Path, **options: Any) -> tuple[dict[str, Any], Eng
 def test_the_names_that_we_use_are_there(trt: Any) -> None:
     """Whatever the version: also one for which there is no names file."""
     version_of(trt.__version__)
-    files = sorted((ROOT / "stages" / "trt").glob("*.py"))
+    files = sorted((ROOT / "truehalf" / "runtime" / "tensorrt").glob("*.py"))
     for version in VERSIONS:
         used = set().union(*(uses(file.read_text(), names(version)).names for file in files))
         assert len(used) > 70

@@ -222,7 +222,7 @@ def _uri(file: str) -> str:
 @functools.cache
 def _sections() -> Mapping[str, str]:
     """What the documentation says of each rule; nothing where the package is installed without it."""
-    file = Path(__file__).parents[1] / link_to("").partition("#")[0]
+    file = Path(__file__).parents[2] / link_to("").partition("#")[0]
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))

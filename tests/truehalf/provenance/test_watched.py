@@ -94,5 +94,5 @@ def test_the_workspace_comes_first_and_a_path_of_its_own_counts(
 
 
 def test_the_product_is_none_of_it() -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     assert names(root, "examples.digits.train:main") == ["examples/digits/train.py"], "it imports stages/"

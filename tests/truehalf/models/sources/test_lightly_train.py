@@ -141,7 +141,7 @@ def test_it_is_imported_only_when_a_model_is_opened() -> None:
 
 
 def test_private_names_of_lightly_train_stand_in_one_file() -> None:
-    folders = ("stages", "pipeline", "conf", "benchmarks")
+    folders = ("stages", "pipeline", "truehalf", "benchmarks")
     code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     code = [path for path in code if not path.is_relative_to(ROOT / "benchmarks/build")]
     naming = [path.relative_to(ROOT).as_posix() for path in code if "lightly_train._" in path.read_text()]
