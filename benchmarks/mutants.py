@@ -23,7 +23,7 @@ DRAWN = ROOT / "benchmarks" / "results" / "mutants.json"
 MODULES = (
     *(f"truehalf/conversion/{name}.py" for name in ("place", "decide", "convert", "casts", "masks/masks")),
     "truehalf/emulation/emulate.py",
-    *(f"truehalf/verification/{name}.py" for name in ("comparison", "detections", "gates")),
+    *(f"truehalf/verification/{name}.py" for name in ("compare/comparison", "metrics/detections", "gates")),
 )
 EACH, SEED = 11, 19
 
