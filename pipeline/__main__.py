@@ -6,13 +6,12 @@ import sys
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.compose import opened
 from pipeline.job import execute
+from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
-from pipeline.sweep.ray_launcher import RayLauncher
 from truehalf.config.schema import CONF
 
 _exit_codes: list[int] = []
@@ -30,7 +29,7 @@ def job(config: DictConfig) -> None:
 
 def main() -> None:
     sys.argv[1:] = opened(sys.argv[1:])
-    Plugins.instance().register(RayLauncher)
+    ray_launcher.register()
     try:
         job()
     except KeyboardInterrupt:

@@ -7,9 +7,12 @@ needs the project's files on every node. Here a task is an archive of the sweep'
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
+from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -18,13 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.compose import resolved
 
+_PLUGINS = "hydra_plugins.truehalf"  # Hydra makes launchers of the package hydra_plugins alone, registered ones, too
 _REACHED_S = 10
 
 
 class RayLauncher(Launcher):
     """See conf/hydra/launcher/ray.yaml for the options."""
 
-    __module__ = "hydra_plugins.truehalf"  # Hydra makes launchers of this package alone, registered ones, too
+    __module__ = _PLUGINS
 
     def __init__(
         self, address: str | None, cpus_per_job: float, gpus_per_job: float, retries: int, share_cache: bool
@@ -77,6 +81,17 @@ class RayLauncher(Launcher):
             return resolved(config)
         except OmegaConfBaseException:
             return {}
+
+
+def register() -> None:
+    """Tell Hydra of the launcher. Hydra finds a registered class by importing its name once more, so a module of that
+    name stands in sys.modules; there is no folder hydra_plugins/.
+    """
+    Plugins.instance().register(RayLauncher)  # looks for installed plugins first, in a hydra_plugins with folders
+    module = ModuleType(_PLUGINS)
+    vars(module)["RayLauncher"] = RayLauncher
+    sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    sys.modules[_PLUGINS] = module
 
 
 def _reach(address: str | None) -> None:

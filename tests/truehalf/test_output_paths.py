@@ -21,7 +21,7 @@ from stages.slim import slim
 from stages.trace import pass_on
 from tests.conftest import write_params
 from tests.messages import expect
-from tests.truehalf.test_files import REFUSED, made
+from tests.truehalf.test_output_files import REFUSED, made
 from truehalf.cli.verification_arguments import compare_from_shell
 from truehalf.engines.plan import check_target
 from truehalf.errors import StageError

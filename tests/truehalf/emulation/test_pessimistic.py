@@ -187,7 +187,7 @@ def test_backend_tests_keep_their_function(whole: bool) -> None:
     for name, proto, inputs in cases(whole):
         if any(word in name for word in ("bernoulli", "training", "dropout", "random")):
             continue
-        model = ir.from_proto(converted(proto, keep_io_types=False))
+        model = ir.from_proto(converted(proto, keep_io_types=False)[0])
         split = split_sums(model)
         if [node.op_type for node in split.graph] == [node.op_type for node in model.graph]:
             continue

@@ -17,8 +17,8 @@ import onnx
 import pytest
 
 from tests.messages import expect, raises
-from tests.truehalf.runtime.tensorrt.conftest import MODEL, PROFILE, Planner, parsed
-from tests.truehalf.runtime.tensorrt.conftest import OPTIONS as GIVEN
+from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
+from tests.truehalf.conftest import OPTIONS as GIVEN
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World
 from truehalf import output_files as output_files
 from truehalf.config.defaults import defaults

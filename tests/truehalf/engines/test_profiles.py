@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
-from tests.truehalf.runtime.tensorrt.conftest import parsed
+from tests.truehalf.conftest import parsed
 from truehalf.engines.profiles import check_profiles, shape_inputs
 
 IMAGES = "g (float[N,3,8,W] images) => (float[N,3,8,W] y) { y = Relu(images) }"

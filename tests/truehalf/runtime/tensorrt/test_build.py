@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.messages import expect, raises
-from tests.truehalf.runtime.tensorrt.conftest import PROFILE, Planner, typed
+from tests.truehalf.conftest import PROFILE, Planner, typed
 from tests.truehalf.runtime.tensorrt.recording import NO_NUMBERS, VERSIONS, Tensor, World, module, names
 from truehalf.engines.plan_files import script
 from truehalf.errors import StageError

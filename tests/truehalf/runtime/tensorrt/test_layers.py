@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.truehalf.runtime.tensorrt.conftest import Planner
+from tests.truehalf.conftest import Planner
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from truehalf.runtime.tensorrt.build import VERSIONS, build
 from truehalf.runtime.tensorrt.proof import engine_facts, layer_facts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.messages import expect
-from tests.truehalf.runtime.tensorrt.conftest import typed
+from tests.truehalf.conftest import typed
 from truehalf.runtime.tensorrt.build import version_of
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts, precision_doubt, precision_fault
 

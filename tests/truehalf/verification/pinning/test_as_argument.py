@@ -6,8 +6,9 @@ import re
 import subprocess
 
 import pytest
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir
 
+from tests.conftest import ROOT
 from truehalf.verification.pinning.as_argument import pins_argument
 
 
@@ -15,7 +16,7 @@ def arrived(argument: str) -> list[str]:
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {argument}"], capture_output=True, check=True, text=True)
     arguments = words.stdout.split("\0")[:-1]
     assert len(arguments) == 1
-    with initialize_config_module("conf", version_base="1.3"):
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         config = compose("config", overrides=arguments)
     return list(config.precision.node_block_list)
 
