@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.models import DETECTORS
-from stages.fp16 import to_fp16
-from truehalf.config.schema import CONF
+from pipeline.workspace import CONF
+from tests.measuring.converted import to_fp16
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.metrics.query_rows import outputs_apart

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.measuring.converted import to_fp16
 from tests.measuring.process import measured
 
 RESULTS = Path(__file__).resolve().parent / "results" / "emulation.json"
@@ -57,8 +58,6 @@ def timed(subject: str, model: Path, sample: Path, target: Path) -> None:
 
 def converted(model: Path, sample: Path, target: Path) -> None:
     """In a process of its own: convert a model to FP16."""
-    from stages.fp16 import to_fp16
-
     to_fp16(model, target, calibration=sample)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.cast_cleanup import clean_casts
-from stages.fp16 import to_fp16
 from stages.slim import slim
 from stages.trace import trace
 from stages.verify import compare
+from tests.measuring.converted import to_fp16
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples, stacked, trace_samples, verification_samples
 from truehalf.errors import StageError

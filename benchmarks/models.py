@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.schema import CONF
+from pipeline.workspace import CONF
 
 # Composed like a run of the chain: the traced network after onnxslim.
 DETECTORS = {

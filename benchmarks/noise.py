@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import _composed, detector
-from stages.fp16 import to_fp16
+from pipeline.workspace import CONF
+from tests.measuring.converted import to_fp16
 from truehalf.calibration.calibrate import calibrate
-from truehalf.config.schema import CONF
 from truehalf.data.samples import calibration_samples, stacked
 from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated

@@ -12,7 +12,7 @@ from benchmarks.peer import main
 
 def truehalf(source: str, target: str, sample: str | None, **options: Any) -> None:
     """The library door; `sample: null` converts without ranges."""
-    from stages.fp16 import to_fp16
+    from tests.measuring.converted import to_fp16
 
     to_fp16(source, target, calibration=sample, **options)
 

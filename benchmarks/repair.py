@@ -39,6 +39,7 @@ Arrays = dict[str, np.ndarray]
 def row_of(path: Path) -> dict[str, Any]:
     """The figures of one model."""
     from truehalf.config.defaults import defaults
+
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model, save_model
     from truehalf.repairs import repair
@@ -122,10 +123,10 @@ def _latencies(before: Path, after: Path, sample: Arrays) -> tuple[float, float]
 
 
 def _half(before: Path, after: Path, folder: Path) -> list[dict[str, Any]]:
-    from stages.cast_cleanup import clean_casts
-    from stages.fp16 import to_fp16
-    from stages.verify import compare
+    from tests.measuring.converted import to_fp16
+    from truehalf.conversion.casts_of_file import clean_casts
     from truehalf.data.digits import scene
+    from truehalf.verification.compare.compare import compare
 
     def pictures(split: str, count: int) -> np.ndarray:
         stack = np.stack([scene(i, split).image for i in range(count)])

@@ -12,7 +12,7 @@ from pipeline.compose import opened
 from pipeline.job import execute
 from pipeline.sweep import ray_launcher
 from pipeline.sweep.hook import finish, push
-from truehalf.config.schema import CONF
+from pipeline.workspace import CONF
 
 _exit_codes: list[int] = []
 

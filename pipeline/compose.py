@@ -9,7 +9,9 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from truehalf.config.schema import CONF, Config, PrecisionName
+from pipeline.workspace import CONF
+from truehalf.config.precision import PrecisionName
+from truehalf.config.schema import Config
 from truehalf.config.validate import as_typed, completed
 
 # Mappings with keys of the user's own.

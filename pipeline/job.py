@@ -37,7 +37,7 @@ from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_param
 from truehalf.codes import coded
 from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
-from truehalf.config.validate import ConfigErrors
+from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")

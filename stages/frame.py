@@ -9,23 +9,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import hashlib
-import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages.restore import restore_outs
 from truehalf.codes import coded
-from truehalf.config.schema import CONF, Config
-from truehalf.config.validate import ConfigErrors
+from truehalf.config.params import params_digest, read_params
+from truehalf.config.schema import Config
+from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.files import MODEL_FILE, explain, refuse_no_folder, remove, swap_in, write_json
 from truehalf.output_files import PARTIAL, destination, is_protected
+
+PROJECT = Path(__file__).resolve().parents[1]
 
 # --- the frame of a stage ---------------------------------------------------------------------------------------------
 
@@ -68,6 +68,11 @@ class Stage:
             self._outs[name] = folder
         return self._outs[name]
 
+    def copy(self, model: Path) -> None:
+        """Pass a model on: its files, large weights included, into the stage's own out."""
+        for file in model.parent.glob(f"{MODEL_FILE}*"):
+            shutil.copy2(file, self.out() / file.name)
+
     def publish(self, file: Path) -> None:
         """Move a file of an out to reports/ when the stage has ended well."""
         self._pages.append(file)
@@ -97,15 +102,30 @@ class Stage:
             remove(folder)
 
 
+# What to type for a file, where a stage is handed one.
+_COMMANDS = {
+    "fp16": "truehalf convert in.onnx -o out.onnx",
+    "cast_cleanup": "truehalf clean-casts in.onnx -o out.onnx",
+    "verify": "truehalf verify fp32.onnx fp16.onnx --samples images/",
+    "engine": "truehalf engine plan.json",
+    "calibrate": "truehalf calibrate model.onnx --samples images/ -o ranges.json",
+    "trace": "truehalf export module:function -o model.onnx",
+    "slim": "truehalf convert in.onnx -o out.onnx",
+}
+
+
 def stage_main(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
     """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
-    description = sys.modules[body.__module__].__doc__
-    argparse.ArgumentParser(
+    command = f"; for a file: {_COMMANDS[name]}" if name in _COMMANDS else ""
+    parser = argparse.ArgumentParser(
         prog=f"python -m stages.{name}",
-        description=description,
-        epilog="Reads params.yaml and artifacts/ of the workspace; takes no arguments.",
+        description=sys.modules[body.__module__].__doc__,
+        epilog=f"Reads params.yaml and artifacts/ of the workspace; takes no arguments{command}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args()
+    )
+    _, given = parser.parse_known_args()
+    if given:
+        parser.error(f"it is DVC's command and takes no arguments, got {' '.join(given)}{command}")
     run_stage(name, body, timed)
 
 
@@ -141,22 +161,6 @@ def collect_garbage_less() -> None:
     gc.set_threshold(100_000, 50, 50)
 
 
-def run_door(name: str, door: Callable[..., Mapping[str, Any]], options: Mapping[str, Any]) -> None:
-    """Call a library door with keywords from a command line and print its report as JSON.
-
-    Ends the process with 1 on a fault and with 130 on Ctrl-C, with one line on stderr.
-    """
-    try:
-        print(json.dumps(door(**options), indent=2))
-    except StageError as error:
-        sys.exit(f"{name}: {error}")
-    except OSError as error:
-        sys.exit(f"{name}: {coded('file-unwritable', explain(error))}")
-    except KeyboardInterrupt:
-        print(f"{name}: stopped; no file was left half written", file=sys.stderr)
-        sys.exit(130)
-
-
 def _end(stage: Stage | None, root: Path, name: str, message: str, code: int) -> None:
     _tidy(stage, root, name, message)
     print(f"{name}: {message}", file=sys.stderr)
@@ -177,7 +181,7 @@ def _tidy(stage: Stage | None, root: Path, name: str, message: str) -> None:
 def workspace() -> Path:
     """The current folder when it holds a params.yaml, else the project that this code belongs to."""
     here = Path.cwd()
-    return here if (here / "params.yaml").exists() else CONF.parent
+    return here if (here / "params.yaml").exists() else PROJECT
 
 
 def load_params(root: Path) -> Config:
@@ -189,31 +193,7 @@ def load_params(root: Path) -> Config:
     """
     from truehalf.models.configuration import validated
 
-    return validated(_read_params(root))
-
-
-def params_digest(root: Path) -> str:
-    """SHA-256 of what params.yaml says (not of how it is written)."""
-    text = json.dumps(_read_params(root), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read_params(root: Path) -> dict[str, Any]:
-    path = root / "params.yaml"
-    try:
-        values = yaml.safe_load(path.read_text())
-    except FileNotFoundError as error:
-        raise StageError("file-missing", f"{path} is missing; `python -m pipeline` writes it") from error
-    except yaml.YAMLError as error:
-        raise StageError(
-            "file-unreadable", f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew"
-        ) from error
-    if not isinstance(values, dict):
-        raise StageError(
-            "file-unreadable",
-            f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew",
-        )
-    return values
+    return validated(read_params(root))
 
 
 def _own(report: Path) -> Path:

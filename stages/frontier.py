@@ -1,97 +1,31 @@
-"""What a search for the cheapest file inside the gates goes by: parts of a workspace's model, ranked.
+"""What a search for the cheapest file inside the gates goes by: parts of a workspace's model, ranked
+(truehalf/verification/pinning/frontier.py). No stage of the chain: `python -m pipeline search=frontier` calls it.
 
     python -m stages.frontier --count 64 --samples 4 --out parts.json [--checkpoint FILE]
 
 parts.json: a list, those first that pay most to be kept FP32, of {node_block_list, scope_block_list, nodes (how many),
-error, cost}. It is measured on samples of calibration, so that those of verify stay unseen until a step of the search
-is judged.
+error, cost}.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import sys
 from pathlib import Path
-from typing import Any
 
-from stages.frame import load_params, run_door, workspace
-from truehalf.config.schema import Config
-from truehalf.conversion.fp32_costs import fp32_costs
-from truehalf.conversion.reconversion import Conversion
-from truehalf.data.samples import calibration_samples, stacked
-from truehalf.files import read_json, write_json
+from stages.frame import load_params, workspace
+from truehalf.codes import coded
+from truehalf.errors import StageError
+from truehalf.files import explain, write_json
 from truehalf.output_paths import check_outputs
-from truehalf.verification.chain.hops import filled, fixed_batch
-from truehalf.verification.metrics.tensors import total_error
-from truehalf.verification.pinning.ranking import Part, ranked
-from truehalf.verification.pinning.switchboard import Switchboard
+from truehalf.verification.pinning.frontier import ranked_parts
 
 
-def ranked_parts(
-    root: Path,
-    config: Config,
-    *,
-    samples: int,
-    count: int,
-    checkpoint: Path | None = None,
-) -> list[Part]:
-    """Parts of the model, those first that pay most to be kept FP32.
-
-    Args:
-        root: a workspace in which the stages up to fp16 have run; what its conversion keeps FP32 by a rule or a list is
-            in no part.
-        config: of that run.
-        samples: of calibration, that errors are measured on.
-        count, checkpoint: as truehalf.verification.pinning.ranking.ranked.
-
-    Raises:
-        StageError: when an artifact is missing, or a run fails.
-    """
-    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
-    slim = root / "artifacts" / "slim" / "model.onnx"
-    decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
-    conversion = Conversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
-    model, precision = conversion.source(slim), conversion.precision
-    board = Switchboard(
-        model,
-        ranges=conversion.ranges,
-        masks=precision.masks,
-        keep_io_types=precision.keep_io_types,
-        init_conversion_max_bytes=precision.init_conversion_max_bytes,
-    )
-    feeds = _feeds(config, root, spec, samples, fixed_batch(model, slim))
-    reference = board.run(feeds, board.nodes)
-    base = [str(row["node"]) for row in decisions if row["precision"] == "fp32" and row["rule"] != "placement"]
-
-    def error(outputs: Mapping[str, Any]) -> float:
-        return total_error(spec, reference, outputs)
-
-    costs = fp32_costs(model, conversion.input_shapes)
-    return ranked(board, feeds, base, error, costs, count=count, checkpoint=checkpoint)
-
-
-def _feeds(config: Config, root: Path, spec: Mapping[str, Any], samples: int, batch: int | None) -> list[Any]:
-    """Samples spread over those of calibration, in batches that the model takes."""
-    given = calibration_samples(config, root, spec)
-    step = max(1, len(given) // samples)
-    chosen = [given[i] for i in range(0, len(given), step)][:samples]
-    size = batch or len(chosen)
-    return [stacked(filled(chosen[start : start + size], size)) for start in range(0, len(chosen), size)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m stages.frontier", description="Rank the parts of a model.")
-    parser.add_argument("--count", type=int, required=True, help="at most so many parts")
-    parser.add_argument("--samples", type=int, required=True, help="of calibration")
-    parser.add_argument("--out", type=Path, required=True, help="JSON file for the parts")
-    parser.add_argument("--checkpoint", type=Path, help="JSON file with which a ranking that was killed goes on")
-    run_door("frontier", _written, vars(parser.parse_args()))
-
-
-def _written(out: Path, **options: Any) -> dict[str, Any]:
+def rank(out: Path, samples: int, count: int, checkpoint: Path | None) -> None:
+    """Write the ranked parts of the workspace's model to a JSON file."""
     root = workspace()
-    check_outputs({"--out": out, "--checkpoint": options["checkpoint"]}, {})
-    parts = ranked_parts(root, load_params(root), **options)
+    check_outputs({"--out": out, "--checkpoint": checkpoint}, {})
+    parts = ranked_parts(root, load_params(root), samples=samples, count=count, checkpoint=checkpoint)
     rows = [
         {
             **{"node_block_list": part.node_block_list, "scope_block_list": part.scope_block_list},
@@ -100,7 +34,22 @@ def _written(out: Path, **options: Any) -> dict[str, Any]:
         for part in parts
     ]
     write_json(out, rows)
-    return {"parts": len(parts), "nodes": sum(len(part.nodes) for part in parts)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m stages.frontier", description="Rank the parts of a model.")
+    parser.add_argument("--count", type=int, required=True, help="at most so many parts")
+    parser.add_argument("--samples", type=int, required=True, help="of calibration")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file for the parts")
+    parser.add_argument("--checkpoint", type=Path, help="JSON file with which a ranking that was killed goes on")
+    try:
+        rank(**vars(parser.parse_args()))
+    except StageError as error:
+        sys.exit(f"frontier: {error}")
+    except OSError as error:
+        sys.exit(f"frontier: {coded('file-unwritable', explain(error))}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

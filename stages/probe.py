@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from stages.frame import Stage, stage_main
-from truehalf.config.schema import Backend, Provider
+from truehalf.config.engine import Backend, Provider
 from truehalf.runtime.machine import probe
 
 

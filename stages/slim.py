@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stages.frame import Stage, stage_main
-from truehalf.data.samples import Sample, Samples, calibration_samples, stacked
+from truehalf.data.samples import calibration_samples
 from truehalf.files import MODEL_FILE, read_json
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
-from truehalf.slimming.slim import at_fault, slim
-
-if TYPE_CHECKING:
-    import numpy as np
-    import onnx_ir as ir
-
-__all__ = ["at_fault", "main", "run", "slim"]  # `slim` is the door, for any file
+from truehalf.slimming.check_feeds import check_feeds
+from truehalf.slimming.slim import slim
 
 
 def run(stage: Stage) -> dict[str, Any]:
-    source, out = stage.artifact("trace"), stage.out()
-    simplify, passes = stage.config.simplify, stage.config.repair.passes
-    if not simplify and not passes:
-        for file in source.parent.glob(f"{MODEL_FILE}*"):
-            shutil.copy2(file, out / file.name)
+    config, source = stage.config, stage.artifact("trace")
+    if not config.simplify and not config.repair.passes:
+        stage.copy(source)
         reason = "simplify=false and repair=none: the traced file is passed on as it is"
         facts = model_facts(load_model(source)) | {"size_mb": model_size_mb(source)}
         return {"status": "skipped", "reason": reason, "model": facts}
+    spec = read_json(stage.artifact("trace", "io_spec.json"))
+    samples = calibration_samples(config, stage.root, spec)
     return slim(
         source,
-        out / MODEL_FILE,
-        simplify=simplify,
-        skip_patterns=stage.config.slim.skip_patterns,
-        repair=passes,
-        check_feeds=_check_feeds(_samples(stage), load_model(source)),
-        atol=stage.config.slim.atol,
-        rtol=stage.config.slim.rtol,
+        stage.out() / MODEL_FILE,
+        simplify=config.simplify,
+        skip_patterns=config.slim.skip_patterns,
+        repair=config.repair.passes,
+        check_feeds=check_feeds(samples, load_model(source)),
+        atol=config.slim.atol,
+        rtol=config.slim.rtol,
     )
-
-
-def _samples(stage: Stage) -> Samples:
-    spec = read_json(stage.artifact("trace", "io_spec.json"))
-    return calibration_samples(stage.config, stage.root, spec)
-
-
-def _check_feeds(samples: Sequence[Sample], model: ir.Model) -> list[dict[str, np.ndarray]]:
-    """Batches of one and three samples, or of the one size that the model takes."""
-    shape = model.graph.inputs[0].shape
-    fixed = shape[0] if shape is not None and isinstance(shape[0], int) else None
-    sizes = (1, 3) if fixed is None else (fixed,)
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [
-        stacked([samples[(start + i) % len(samples)] for i in range(size)])
-        for start, size in zip(starts, sizes, strict=True)
-    ]
 
 
 def main() -> None:

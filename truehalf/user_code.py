@@ -51,6 +51,34 @@ def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
     return called
 
 
+def found_in_code(key: str, name: str) -> Any:
+    """What "module:name" is, dotted names included; modules of the current folder are found, too.
+
+    Args:
+        key: of the option, for the message.
+
+    Raises:
+        StageError: when there is no such thing.
+    """
+    module_name, separator, attribute = name.partition(":")
+    if not separator or not module_name or not attribute:
+        raise StageError("bad-syntax", f"{key}: expected module:factory, such as detector:build, got {name!r}")
+    with importing_from(Path.cwd()):
+        try:
+            found: Any = importlib.import_module(module_name)
+        except ImportError as error:
+            raise StageError(
+                "function-fails", f"{key} {name}: cannot import {module_name} ({error}); run it where it can be"
+            ) from error
+        for part in attribute.split("."):
+            if not hasattr(found, part):
+                raise StageError(
+                    "function-fails", f"{key} {name}: {module_name} has no {attribute}; expected a module or a function"
+                )
+            found = getattr(found, part)
+    return found
+
+
 @contextlib.contextmanager
 def importing_from(root: Path) -> Iterator[None]:
     """Within, the workspace is first on the path."""

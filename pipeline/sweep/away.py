@@ -27,7 +27,7 @@ from pipeline.tracking.masked import without_password
 from pipeline.tracking.record import commit_of, kept
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from truehalf.codes import coded
-from truehalf.config.validate import ConfigErrors
+from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store

@@ -21,8 +21,7 @@ from pipeline.engine import engine_hop, engine_metrics
 from pipeline.sweep.snapshot import SUBJECT
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
-from truehalf.config.rules import OF_CONVERT_ALONE
-from truehalf.config.schema import Method
+from truehalf.config.precision import OF_CONVERT_ALONE, Method
 
 CONVERT = Method.convert.value
 PENDING = Path("runs") / ".pending"

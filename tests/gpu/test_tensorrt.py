@@ -15,11 +15,11 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from truehalf.config.defaults import defaults
 
 from tests.messages import raises
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
-from truehalf.config.defaults import defaults
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.runtime.tensorrt.build import BuildError, build, version_of

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from stages.fp16 import to_fp16
+from tests.measuring.converted import to_fp16
 from truehalf.calibration.instrument import Instrumented
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.float16 import MAX

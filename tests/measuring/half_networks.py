@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipeline.workspace import CONF
 from tests.measuring.emulated_operators import distances
-from truehalf.config.schema import CONF
 from truehalf.emulation.sessions import EmulatedSession
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from tests.conftest import ROOT
+from tests.measuring.converted import to_fp16
 from truehalf.data.arrays import write_arrays
 
 PEER = str(ROOT / "benchmarks" / "peer.py")
@@ -47,8 +48,6 @@ def by_peer(tool: str, source: Path, sample: Arrays | None = None, **options: An
 
 def by_us(source: Path, sample: Arrays | None = None, **options: Any) -> Path:
     """The file that truehalf makes of `source`, checked in full."""
-    from stages.fp16 import to_fp16
-
     target = source.with_name("truehalf.onnx")
     to_fp16(source, target, calibration=sample, **options)
     assert is_valid(target)

@@ -8,9 +8,9 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 
 from pipeline.compose import effective, opened, resolved
+from pipeline.workspace import CONF
 from truehalf.codes import codes_in
-from truehalf.config.schema import CONF
-from truehalf.config.validate import ConfigErrors
+from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
 
 

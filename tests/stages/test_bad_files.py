@@ -15,8 +15,8 @@ import onnx
 import pytest
 
 from stages.cast_cleanup import clean_casts
-from stages.fp16 import to_fp16
 from tests.conftest import ROOT
+from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[4,4] x) => (float[4,4] y) '

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.fp16 import to_fp16
 from tests.conftest import in_workspace, write_params
+from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
 from truehalf.config.schema import FP16_MAX

@@ -12,6 +12,7 @@ import onnx
 import onnx.parser
 import onnxslim
 import pytest
+from truehalf.config.defaults import defaults
 
 from stages.frame import Stage
 from stages.slim import at_fault, run, slim
@@ -20,7 +21,6 @@ from tests.conftest import SPEC, write_params
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
-from truehalf.config.defaults import defaults
 from truehalf.ir.model_file import load_model
 from truehalf.repairs import PASSES, Done
 

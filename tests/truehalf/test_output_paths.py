@@ -14,12 +14,12 @@ import pytest
 
 from pipeline.compare.compare import main as compare_runs
 from stages.cast_cleanup import clean_casts
-from stages.fp16 import to_fp16
 from stages.frontier import _written
 from stages.lint import lint_from_shell
 from stages.slim import slim
 from stages.trace import pass_on
 from tests.conftest import write_params
+from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.truehalf.test_output_files import REFUSED, made
 from truehalf.cli.verification_arguments import compare_from_shell

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
-from typing import Any
-
-import yaml
+from dataclasses import fields
 
 from truehalf.codes import coded
-from truehalf.config.schema import (
-    ASKS_NOTHING,
-    CONF,
-    FP16_MAX,
-    MEMORY_POOLS,
-    PROVIDER_TAKES,
-    REPAIR_PASSES,
-    VERIFIABLE,
-    Backend,
-    Config,
-    DataSource,
-    EngineConfig,
-    Exporter,
-    HardwareCompatibility,
+from truehalf.config.bounds import outside
+from truehalf.config.engine import ProfileShapes, faults_of_engine, shown
+from truehalf.config.precision import (
+    OF_CONVERT_ALONE,
     Method,
-    Pins,
-    PrecisionConfig,
+    Precision,
     PrecisionName,
-    ProfileShapes,
-    Provider,
-    SearchName,
+    default_of,
+    faults_of_precision,
 )
+from truehalf.config.schema import REPAIR_PASSES, VERIFIABLE, Config, DataSource, Exporter, SearchName
+from truehalf.config.selector_entries import fault_of_node, faults_of_lists
+from truehalf.config.typed import plain
 
 HEIGHT_AND_WIDTH = "[height, width], such as [640, 640]"
 # LayerNormalization is one node from 17 on. In torch 2.13 the TorchScript exporter ends at 20, dynamo begins at 18.
@@ -48,26 +35,17 @@ def _rules_of_precision(c: Config) -> Iterator[str]:
         )
 
 
-# Keys of `precision` that method=convert alone reads; half and autocast leave the decisions to torch.
-OF_CONVERT_ALONE = (
-    *("placement", "fp16_ops", "op_block_list", "node_block_list", "scope_block_list", "pattern_block_list"),
-    *("op_include_list", "node_include_list", "scope_include_list", "pattern_include_list", "strict_selectors"),
-    *("rules", "safety_factor", "data_max", "data_max_share", "init_max", "init_overflow", "inner", "integers"),
-    *("masks", "underflow_share_max", "reduction_depth_max", "custom_rule"),
-)
-
-
 def _rules_of_method(c: Config) -> Iterator[str]:
     method = c.precision.method
     if c.precision.dtype is not PrecisionName.fp16 or method is Method.convert:
         return
     remedy = f"it has no effect under precision.method={method.value}; leave it out, or set precision.method=convert"
-    for name, default in yaml.safe_load((CONF / "precision" / "fp16.yaml").read_text()).items():
-        given = _plain(getattr(c.precision, name))
+    for key in fields(Precision):
+        name, default, given = key.name, default_of(key), plain(getattr(c.precision, key.name))
         if name in OF_CONVERT_ALONE and given != default:
             yield coded(
                 "in-conflict",
-                f"precision.{name}: expected {_shown(default)}, its default, got {_shown(given)}: {remedy}",
+                f"precision.{name}: expected {shown(default)}, its default, got {shown(given)}: {remedy}",
             )
     if c.verify.suggest:
         yield coded(
@@ -82,10 +60,6 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         )
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
-
-
 def _bounds(c: Config) -> Iterator[str]:
     positive_integers = {
         "data.calibration_samples": c.data.calibration_samples,
@@ -94,9 +68,9 @@ def _bounds(c: Config) -> Iterator[str]:
         "model.samples.verification": c.model.samples.verification,
         "verify.batch": c.verify.batch,
     }
-    yield from _outside({path: value for path, value in positive_integers.items() if value is not None}, 1, None)
-    yield from _outside({"verify.suggest_runs": c.verify.suggest_runs}, 10, None)  # fewer find nothing
-    yield from _outside(
+    yield from outside({path: value for path, value in positive_integers.items() if value is not None}, 1, None)
+    yield from outside({"verify.suggest_runs": c.verify.suggest_runs}, 10, None)  # fewer find nothing
+    yield from outside(
         {
             "seed": c.seed,
             "data.seed": c.data.seed,
@@ -111,7 +85,7 @@ def _bounds(c: Config) -> Iterator[str]:
         0,
         None,
     )
-    yield from _outside(
+    yield from outside(
         {
             "verify.score_threshold": c.verify.score_threshold,
             "verify.iou_threshold": c.verify.iou_threshold,
@@ -152,99 +126,13 @@ def _rules_of_search(c: Config) -> Iterator[str]:
         if value is None:
             yield coded("needs-value", f"search.{name}: expected a number, got null")
         else:
-            yield from _outside({f"search.{name}": value}, low, high)
-
-
-def faults_of_precision(p: PrecisionConfig) -> Iterator[str]:
-    """Bounds and rules of the section `precision` by itself; a library door states one without the rest."""
-    yield from _bounds_of_precision(p)
-    yield from _faults_of_lists("precision", p)
-
-
-def _bounds_of_precision(p: PrecisionConfig) -> Iterator[str]:
-    for name, limit in (("data_max", p.data_max), ("init_max", p.init_max)):
-        if limit is not None and not 0 < limit <= FP16_MAX:
-            yield coded(
-                "out-of-range",
-                f"precision.{name}: expected above 0 and at most {FP16_MAX:g} (FP16's largest number), got {limit:g}",
-            )
-    shares = {"data_max_share": p.data_max_share, "underflow_share_max": p.underflow_share_max}
-    yield from _outside({f"precision.{name}": share for name, share in shares.items() if share is not None}, 0, 1)
-    yield from _outside({"precision.safety_factor": p.safety_factor}, 1, FP16_MAX)
-    whole = {
-        "opset": p.opset,
-        "reduction_depth_max": p.reduction_depth_max,
-        "init_conversion_max_bytes": p.init_conversion_max_bytes,
-    }
-    yield from _outside({f"precision.{name}": number for name, number in whole.items() if number is not None}, 1, None)
-    if p.custom_rule is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", p.custom_rule):
-        yield coded(
-            "bad-syntax",
-            f"precision.custom_rule: expected module:function, such as my_rules:keep_fp32, got {p.custom_rule!r}",
-        )
-
-
-def _outside(values: Mapping[str, float], low: float, high: float | None) -> Iterator[str]:
-    expected = f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
-    for path, value in values.items():
-        if not value >= low or not (high is None or value <= high):  # NaN is outside, too
-            yield coded("out-of-range", f"{path}: expected {expected}, got {value:g}")
+            yield from outside({f"search.{name}": value}, low, high)
 
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
     yield from faults_of_precision(c.precision)
-    yield from _faults_of_lists("model.fp32_pins", c.model.fp32_pins)
-    yield from _faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
-
-
-def _faults_of_lists(owner: str, section: PrecisionConfig | Pins) -> Iterator[str]:
-    """Entries that cannot be read; truehalf.ir.selectors says what they mean."""
-    for kind, fault in _FAULTS_OF_ENTRIES.items():
-        names = [f"{kind}_block_list", f"{kind}_include_list", *(["fp16_ops"] if kind == "op" else [])]
-        for name in names:
-            for i, entry in enumerate(getattr(section, name, [])):
-                if found := fault(entry):
-                    yield coded("bad-syntax", f"{owner}.{name}[{i}]: {entry!r} {found}")
-
-
-def _fault_of_op(entry: str) -> str | None:
-    if re.fullmatch(r"(?:[^\s:]+::)?[A-Za-z_]\w*", entry):
-        return None
-    return (
-        "is no op type; expected a name such as Softmax, or com.acme::Op (regular expressions over node names go to "
-        "node_block_list)"
-    )
-
-
-def _fault_of_node(entry: str) -> str | None:
-    try:
-        re.compile(entry)
-    except re.error as error:
-        return f"is no regular expression: {error}"
-    return None if entry.strip() else "would match every node; expected a regular expression over node names"
-
-
-def _fault_of_scope(entry: str) -> str | None:
-    if re.search(r"[/\s]", entry) or not all(entry.split(".")) or not entry.strip("*."):
-        return "is no module scope; expected a dotted path such as decoder.layers.*.cross_attn"
-    return None
-
-
-def _fault_of_pattern(entry: str) -> str | None:
-    chain = r"\s*[^\s<>-]+(?:\s*(?:{0}\s*[^\s<>-]+\s*)+)"
-    chains = (chain.format("->"), chain.format("<-"))
-    position = r"\s*(?:outputs|inputs)\s*:\s*[1-9]\d*\s*"
-    if any(re.fullmatch(expected, entry) for expected in (*chains, position)):
-        return None
-    return "is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2"
-
-
-_FAULTS_OF_ENTRIES = {
-    "op": _fault_of_op,
-    "node": _fault_of_node,
-    "scope": _fault_of_scope,
-    "pattern": _fault_of_pattern,
-}
+    yield from faults_of_lists("model.fp32_pins", c.model.fp32_pins)
+    yield from faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
 
 
 def _rules_of_model(c: Config) -> Iterator[str]:
@@ -353,94 +241,12 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
                 f"lint.ignore[{i}]: {entry!r} is no rule; expected one such as dynamic-topk, or dynamic-topk@<regular "
                 "expression over node names and scopes>",
             )
-        elif fault := _fault_of_node(where) if separator else None:
+        elif fault := fault_of_node(where) if separator else None:
             yield coded("bad-syntax", f"lint.ignore[{i}]: {where!r} {fault}")
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:
     yield from faults_of_engine(c.engine)
-
-
-def faults_of_engine(e: EngineConfig) -> Iterator[str]:
-    """Bounds and rules of the section `engine` by itself; a library door states one without the rest."""
-    yield from _bounds_of_engine(e)
-    if e.backend is Backend.onnxruntime and e.provider is None:
-        yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
-    if e.backend is Backend.tensorrt and e.provider is not None:
-        yield coded(
-            "in-conflict",
-            f"engine.provider: of ONNX Runtime, and engine.backend is tensorrt; got {e.provider.value!r}; choose "
-            f"engine=onnxruntime engine.provider={e.provider.value}, or leave it null",
-        )
-    if e.editable_timing_cache and e.timing_cache is None:
-        yield coded(
-            "needs-value", "engine.editable_timing_cache: needs engine.timing_cache, a folder for the cache, got null"
-        )
-    yield from _options_that_no_provider_takes(e)
-    yield from _faults_of_plugin_ops(e)
-    for i, file in enumerate(e.plugins):
-        if not re.fullmatch(r".*[^/\\]\.(so(\.\d+)*|dll)", file):
-            yield coded(
-                "bad-syntax",
-                f"engine.plugins[{i}]: expected the file of a library, such as build/libmine.so, got {file!r}",
-            )
-
-
-def _faults_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
-    if e.plugin_ops and not e.plugins:
-        yield coded(
-            "needs-value",
-            "engine.plugin_ops: names operators of plugins, and engine.plugins is empty; name their libraries there",
-        )
-    for i, entry in enumerate(e.plugin_ops):
-        if found := _fault_of_op(entry):
-            yield coded("bad-syntax", f"engine.plugin_ops[{i}]: {entry!r} {found}")
-
-
-def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
-    """Options of TensorRT's builder that ask ONNX Runtime's provider for what it cannot be told."""
-    if e.backend is not Backend.onnxruntime or e.provider is None:
-        return
-    provider, takes = e.provider.value, PROVIDER_TAKES[e.provider.value]
-    refused = f"ONNX Runtime's provider {provider!r} has no option for it"
-    for name, nothing in ASKS_NOTHING.items():
-        value = getattr(e, name)
-        given = value.value if isinstance(value, Enum) else value
-        if name not in takes and given != nothing:
-            yield coded(
-                "in-conflict",
-                f"engine.{name}: {refused}; expected {_shown(nothing)}, got {_shown(given)}; engine=tensorrt takes it",
-            )
-    for pool in e.memory_pools_gb:
-        if pool != "workspace":
-            yield coded(
-                "in-conflict", f"engine.memory_pools_gb.{pool}: {refused}; leave it out; engine=tensorrt takes it"
-            )
-    if e.provider is Provider.tensorrt and e.hardware_compatibility is HardwareCompatibility.same_compute_capability:
-        yield coded(
-            "in-conflict",
-            "engine.hardware_compatibility: ONNX Runtime's provider 'tensorrt' knows ampere_plus alone; expected none "
-            "or ampere_plus, got same_compute_capability; engine=tensorrt takes it",
-        )
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value).replace('"', "")
-
-
-def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:
-    for pool, size in e.memory_pools_gb.items():
-        if pool not in MEMORY_POOLS:
-            yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")
-        elif not size > 0:
-            yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
-    if e.builder_optimization_level is not None:
-        yield from _outside({"engine.builder_optimization_level": e.builder_optimization_level}, 0, 5)
-    if e.max_aux_streams is not None:
-        yield from _outside({"engine.max_aux_streams": e.max_aux_streams}, 0, None)
-    yield from _outside({"engine.latency.warm_up": e.latency.warm_up}, 0, None)
-    yield from _outside({"engine.latency.runs": e.latency.runs}, 10, None)  # fewer have no 95th percentile
-    yield from _outside({"engine.latency.rounds": e.latency.rounds}, 2, None)  # one would not show the noise
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:

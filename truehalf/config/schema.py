@@ -1,17 +1,18 @@
-"""The configuration as types: what every key is. Bounds and rules between keys are in rules.py.
-
-Defaults are not here: they live in the YAML files of conf/, and nowhere else.
+"""Types of the configuration. Bounds and rules between keys are in rules.py; `precision` and `engine` have modules of
+their own. Where the library reads a section without a configuration, its dataclass has the defaults that the YAML files
+of conf/ show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
-FP16_MAX = 65504.0
+from truehalf.config.engine import EngineConfig
+from truehalf.config.precision import Precision
+
 # What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
 VERIFIABLE = (
     *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "reaction"),
@@ -32,71 +33,12 @@ REPAIR_PASSES = (
     "deduplicate_names",
     "infer_value_info",
 )
-# What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
-MEMORY_POOLS = (
-    "workspace",
-    "dla_managed_sram",
-    "dla_local_dram",
-    "dla_global_dram",
-    "tactic_dram",
-    "tactic_shared_memory",
-)
-# Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime can be told. TensorRT's has
-# no option for TF32, which a variable of the environment switches off.
-PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
-    "cpu": (),
-    "cuda": ("tf32",),
-    "tensorrt": (
-        *("memory_pools_gb.workspace", "builder_optimization_level", "max_aux_streams", "tf32", "timing_cache"),
-        *("hardware_compatibility", "plugins"),
-    ),
-}
-# Values by which each of these options asks for nothing; what a provider has no option for must have them.
-ASKS_NOTHING: dict[str, object] = {
-    "builder_optimization_level": None,
-    "max_aux_streams": None,
-    "tiling_optimization_level": "none",
-    "tf32": False,
-    "editable_timing_cache": False,
-    "version_compatible": False,
-    "hardware_compatibility": "none",
-    "refit": False,
-    "strip_weights": False,
-    "plugins": [],
-}
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 class DecoderName(Enum):
     none = "none"  # of a model that brings its own
     dfine = "dfine"
     rtdetrv2 = "rtdetrv2"
-
-
-class PrecisionName(Enum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-
-
-class RuleSet(Enum):
-    default = "default"
-    autocast = "autocast"
-
-
-class Placement(Enum):
-    min_cut = "min_cut"
-    eager = "eager"
-
-
-class InitOverflow(Enum):
-    pin = "pin"
-    clamp = "clamp"
-
-
-class Method(Enum):
-    convert = "convert"
-    half = "half"
-    autocast = "autocast"
 
 
 class DataSource(Enum):
@@ -166,44 +108,9 @@ class FailOn(Enum):
     warning = "warning"
 
 
-class Backend(Enum):
-    tensorrt = "tensorrt"
-    onnxruntime = "onnxruntime"
-
-
-class Provider(Enum):
-    cuda = "cuda"
-    tensorrt = "tensorrt"
-    cpu = "cpu"
-
-
-class TilingLevel(Enum):
-    none = "none"
-    fast = "fast"
-    moderate = "moderate"
-    full = "full"
-
-
-class HardwareCompatibility(Enum):
-    none = "none"
-    ampere_plus = "ampere_plus"
-    same_compute_capability = "same_compute_capability"
-
-
-class ProfilingVerbosity(Enum):
-    detailed = "detailed"
-    layer_names_only = "layer_names_only"
-    none = "none"
-
-
 class SearchName(Enum):
     none = "none"
     frontier = "frontier"
-
-
-class WhenUnavailable(Enum):
-    plan = "plan"
-    fail = "fail"
 
 
 @dataclass(frozen=True)
@@ -302,54 +209,16 @@ class DecoderConfig:
 
 
 @dataclass(frozen=True)
-class PrecisionConfig:
-    """See precision/fp16.yaml for the meaning of each key, stages.fp16.to_fp16 for its type and range.
-
-    `strict_clean_up` is `strict` of stages.cast_cleanup.clean_casts.
-    """
-
-    dtype: PrecisionName
-    method: Method
-    keep_io_types: bool | list[str]
-    opset: int | None
-    placement: Placement
-    fp16_ops: list[str]
-    op_block_list: list[str]
-    node_block_list: list[str]
-    scope_block_list: list[str]
-    pattern_block_list: list[str]
-    op_include_list: list[str]
-    node_include_list: list[str]
-    scope_include_list: list[str]
-    pattern_include_list: list[str]
-    strict_selectors: bool
-    rules: RuleSet
-    safety_factor: float
-    data_max: float | None
-    data_max_share: float
-    init_max: float | None
-    init_overflow: InitOverflow
-    init_conversion_max_bytes: int | None
-    inner: bool
-    integers: bool
-    masks: bool
-    underflow_share_max: float | None
-    reduction_depth_max: int | None
-    custom_rule: str | None
-    strict_clean_up: bool
-
-
-@dataclass(frozen=True)
 class RepairConfig:
     """Passes of truehalf.repairs, in the order in which they run."""
 
-    passes: list[str]
+    passes: list[str] = field(default_factory=lambda: list(REPAIR_PASSES))
 
 
 @dataclass(frozen=True)
 class LintConfig:
-    ignore: list[str]
-    fail_on: FailOn
+    ignore: list[str] = field(default_factory=list)
+    fail_on: FailOn = FailOn.never
 
 
 @dataclass(frozen=True)
@@ -368,93 +237,51 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TraceConfig:
-    exporter: Exporter
-    opset: int
-    input_shape: list[int | None]
-    dynamic_axes: dict[str, dict[int, str]]
-    atol: float
-    rtol: float
+    exporter: Exporter = Exporter.torchscript
+    opset: int = 17
+    input_shape: list[int | None] = field(default_factory=lambda: [2, 3, None, None])
+    dynamic_axes: dict[str, dict[int, str]] = field(default_factory=lambda: {"images": {0: "batch"}})
+    atol: float = 1e-3
+    rtol: float = 1e-3
 
 
 @dataclass(frozen=True)
 class SlimConfig:
-    skip_patterns: list[str]
-    atol: float
-    rtol: float
+    skip_patterns: list[str] = field(default_factory=list)
+    atol: float = 1e-3
+    rtol: float = 1e-3
 
 
 @dataclass(frozen=True)
 class GatesConfig:
-    ap50_95_drop_max: float
-    low_self_ap50_95_drop_max: float
-    matched_fraction_min: float
-    extra_fraction_max: float
-    score_error_p99_max: float
-    score_error_share_max: float
-    rank_error_p99_max: float
-    rank_error_share_max: float
-    box_error_p99_max: float
-    label_flips_max: int
-    tensor_error_max: float
-    nonfinite_max: int
+    ap50_95_drop_max: float = 0.005
+    low_self_ap50_95_drop_max: float = 0.01
+    matched_fraction_min: float = 0.99
+    extra_fraction_max: float = 0.01
+    score_error_p99_max: float = 0.06
+    score_error_share_max: float = 0.05
+    rank_error_p99_max: float = 0.06
+    rank_error_share_max: float = 0.05
+    box_error_p99_max: float = 0.005
+    label_flips_max: int = 0
+    tensor_error_max: float = 0.01
+    nonfinite_max: int = 0
 
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    score_threshold: float
-    iou_threshold: float
-    batch: int
-    memory_gb: float
-    evaluation: Evaluation
-    gates: GatesConfig
-    pictures: int
-    profile: bool
-    require: list[str]
-    skip_corrupt: bool
-    suggest: bool
-    suggest_runs: int
-
-
-@dataclass(frozen=True)
-class ProfileShapes:
-    """One input of one profile: shapes, null where the model fixes the side; of a shape tensor its values."""
-
-    min: list[int | None]
-    opt: list[int | None]
-    max: list[int | None]
-
-
-@dataclass(frozen=True)
-class LatencyConfig:
-    warm_up: int
-    runs: int
-    rounds: int
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """See engine/tensorrt.yaml for the meaning of each key."""
-
-    backend: Backend
-    provider: Provider | None
-    profiles: list[dict[str, ProfileShapes]] | None
-    memory_pools_gb: dict[str, float]
-    builder_optimization_level: int | None
-    max_aux_streams: int | None
-    tiling_optimization_level: TilingLevel
-    tf32: bool
-    timing_cache: str | None
-    editable_timing_cache: bool
-    version_compatible: bool
-    hardware_compatibility: HardwareCompatibility
-    refit: bool
-    strip_weights: bool
-    profiling_verbosity: ProfilingVerbosity
-    plugins: list[str]
-    plugin_ops: list[str]
-    when_unavailable: WhenUnavailable
-    build_unverified: bool
-    latency: LatencyConfig
+    score_threshold: float = 0.5
+    iou_threshold: float = 0.9
+    batch: int = 25
+    memory_gb: float = 2.2
+    evaluation: Evaluation = Evaluation.emulated_fp16
+    gates: GatesConfig = GatesConfig()
+    pictures: int = 3
+    profile: bool = True
+    require: list[str] = field(default_factory=list)
+    skip_corrupt: bool = False
+    suggest: bool = False
+    suggest_runs: int = 300
 
 
 @dataclass(frozen=True)
@@ -487,7 +314,7 @@ class Config:
 
     model: ModelConfig
     decoder: DecoderConfig
-    precision: PrecisionConfig
+    precision: Precision
     repair: RepairConfig
     data: DataConfig
     verify: VerifyConfig

@@ -27,9 +27,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from truehalf.config.precision import InitOverflow, Precision, RuleSet
 from truehalf.conversion.masks.masks import Masks, Path, find_masks
 from truehalf.conversion.rules import activations, constants
-from truehalf.conversion.rules.base import Decision, Evidence, Rules, Verdict
+from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of
 from truehalf.conversion.rules.declared import declared
 from truehalf.conversion.rules.depth import depth
@@ -42,8 +43,6 @@ from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmet
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import Lists, Selection, Selector, op_matcher, select, selectors, unmatched_message
-
-__all__ = ["Decision", "Decisions", "Lists", "Rules", "Verdict", "custom_rule_of", "decide"]
 
 Rule = Callable[[ir.Node, Evidence], Decision | None]
 
@@ -71,27 +70,33 @@ class Decisions:
     exact: frozenset[ir.Value] = frozenset()
 
 
-def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> Decisions:
+def decide(
+    model: ir.Model, ranges: Mapping[str, Any] | None, precision: Precision, custom_rule: CustomRule | None = None
+) -> Decisions:
     """Judge every node that has a float32 input or output.
 
     Args:
         model: normalized (names, types known). Nothing in it is changed.
         ranges: content of ranges.json; None: no range rule speaks.
-        rules: thresholds and lists.
+        precision: thresholds and lists.
+        custom_rule: in place of the one that `precision` names.
 
     Raises:
-        StageError: a selector that cannot be read; with strict_selectors, one that matches nothing.
+        StageError: a custom rule that cannot be imported; with strict_selectors, a selector that matches nothing.
     """
-    blocks, includes = selectors(rules.block, rules.include)
+    blocks, includes = selectors(_lists(precision, "block"), _lists(precision, "include"))
     blocked, included = select(model, blocks), select(model, includes)
     unmatched = [*blocked.unmatched, *included.unmatched]
     warnings = [unmatched_message(selector, model) for selector in unmatched]
-    if warnings and rules.strict_selectors:
+    if warnings and precision.strict_selectors:
         raise StageError(
             "no-match", "strict_selectors: expected every entry to match a node, but\n  " + "\n  ".join(warnings)
         )
-    evidence = Evidence(model, ranges, rules)
-    masks = find_masks(model, ranges, evidence.constant) if rules.masks and rules.rules == "default" else Masks()
+    if custom_rule is None and precision.custom_rule is not None:
+        custom_rule = custom_rule_of(precision.custom_rule)
+    evidence = Evidence(model, ranges, precision, custom_rule)
+    finds_masks = precision.masks and precision.rules is RuleSet.default
+    masks = find_masks(model, ranges, evidence.constant) if finds_masks else Masks()
     evidence.exempt, evidence.tolerated = masks.exempt, masks.tolerated
     region = shape_arithmetic(model)
     judge = _Judge(evidence, blocked, included, region)
@@ -102,9 +107,13 @@ def decide(model: ir.Model, ranges: Mapping[str, Any] | None, rules: Rules) -> D
     return Decisions(nodes, unmatched, masks.clamps, warnings, masks.findings, masks.paths, exact)
 
 
+def _lists(precision: Precision, use: str) -> Lists:
+    return Lists(*(tuple(getattr(precision, f"{kind}_{use}_list")) for kind in ("op", "node", "scope", "pattern")))
+
+
 def _clamped(nodes: Mapping[ir.Node, Decision], evidence: Evidence) -> list[str]:
     """Constants that include lists clamp against init_overflow: one line for each such node."""
-    if evidence.rules.init_overflow != "pin":
+    if evidence.precision.init_overflow is not InitOverflow.pin:
         return []
     listed = (node for node, decision in nodes.items() if decision.rule.endswith("include_list"))
     found = ((node, constants.beyond_float16(node, evidence)) for node in listed)
@@ -121,7 +130,7 @@ class _Judge:
         self._evidence, self._blocked, self._included, self._region = evidence, blocked, included, region
         self._sealed = sealed_nodes(evidence.model)
         self._candidate_rules = _candidate_rules(evidence)
-        self._wanted = [(text, op_matcher(text)) for text in evidence.rules.fp16_ops]
+        self._wanted = [(text, op_matcher(text)) for text in evidence.precision.fp16_ops]
 
     def decision(self, node: ir.Node) -> Decision:
         include = self._included.nodes.get(node)
@@ -129,7 +138,7 @@ class _Judge:
         if settled is None and (decided := self._region.nodes.get(node)) is not None:
             reason = f"it decides {decided}: shapes, indices and trip counts are computed in FP32"
             settled = Decision(Verdict.fp32, "shape_arithmetic", reason)
-        if settled is None and self._evidence.rules.rules == "default":
+        if settled is None and self._evidence.precision.rules is RuleSet.default:
             settled = activations.overflow(node, self._evidence)
         if settled is not None:
             return settled
@@ -158,7 +167,7 @@ class _Judge:
 
 
 def _candidate_rules(evidence: Evidence) -> list[Rule]:
-    if evidence.rules.rules == "autocast":
+    if evidence.precision.rules is RuleSet.autocast:
         return [constants.init_max, activations.data_max]
     return [
         declared,

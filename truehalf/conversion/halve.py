@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir as ir
 
+from truehalf.config.precision import Placement, Precision
 from truehalf.conversion import place
 from truehalf.conversion.convert import ConversionReport, convert
-from truehalf.conversion.decide import Decisions, Rules, Verdict, decide
+from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
+from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.sizes import concrete_shapes
 
-PLACEMENTS = {"min_cut": place.min_cut, "eager": place.eager}
+PLACEMENTS = {Placement.min_cut: place.min_cut, Placement.eager: place.eager}
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,7 @@ class Halved:
 def halve(
     model: ir.Model,
     ranges: Mapping[str, Any] | None,
-    rules: Rules,
-    *,
-    placement: str = "min_cut",
-    keep_io_types: bool | Collection[str] = True,
-    init_conversion_max_bytes: int | None = None,
+    precision: Precision,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Halved:
     """Convert a model in place.
@@ -54,25 +52,21 @@ def halve(
     Args:
         model: as truehalf.ir.ready leaves it.
         ranges: content of ranges.json; None: no rule that needs ranges judges anything.
-        rules: what decides.
-        placement: "min_cut" or "eager".
-        keep_io_types: float32 graph inputs and outputs that stay float32: all, none, or those named; the others become
-            float16.
-        init_conversion_max_bytes: larger float32 weights stay float32 in the file and are cast at run time.
+        precision: what decides, and how.
         input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
             count 1.
 
     Raises:
-        StageError: when a selector is malformed, or matches nothing and rules are strict.
+        StageError: see truehalf.conversion.decide.decide.
     """
-    shapes = concrete_shapes(model, input_shapes)
-    decisions = decide(model, ranges, rules)
-    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep_io_types, decisions.exact)))
-    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep_io_types)))
+    shapes, keep = concrete_shapes(model, input_shapes), precision.keep_io_types
+    decisions = decide(model, ranges, precision)
+    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
+    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
-    found = ports(model, movable, keep_io_types, init_conversion_max_bytes, decisions.exact)
+    found = ports(model, movable, keep, precision.init_conversion_max_bytes, decisions.exact)
     problem = place.problem(found, decisions.nodes, shapes)
-    assignment = PLACEMENTS[placement](problem)
+    assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = place.cost(problem, assignment), place.cost(problem, place.eager(problem))
     fp16 = frozenset(place.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}

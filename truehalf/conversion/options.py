@@ -1,86 +1,21 @@
-"""What the FP16 conversion was asked for: checked as the configuration is, then against the model."""
+"""Options of the conversion, compared with the model: names of inputs and outputs, shapes, wanted operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
-from truehalf.config.defaults import defaults
-from truehalf.config.schema import PrecisionConfig
-from truehalf.config.validate import ConfigErrors, check_precision
+from truehalf.config.precision import Precision
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.conversion.decide import Rules
     from truehalf.ir.selectors import Selector
 
-_SECTION = defaults("precision/fp16")
-_OF_OTHERS = {"dtype", "method", "strict_clean_up"}  # whether and how to convert at all; what the clean-up reads
-DEFAULTS = {key: value for key, value in _SECTION.items() if key not in _OF_OTHERS}
 
-
-def checked(keywords: Mapping[str, Any]) -> PrecisionConfig:
-    """The keywords of the door as the section `precision` of a configuration.
-
-    Args:
-        keywords: all keys of DEFAULTS. Any iterable but a text serves as a list, and a number of numpy as a number.
-
-    Raises:
-        StageError: listing every keyword that has the wrong type, is out of bounds, or cannot be read.
-    """
-    try:
-        return check_precision(_SECTION | {name: _plain(value) for name, value in keywords.items()})
-    except ConfigErrors as error:
-        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-        return list(value)
-    return value.item() if hasattr(value, "item") else value
-
-
-def keywords_of(precision: PrecisionConfig) -> dict[str, Any]:
-    """The keywords of the door that a configuration states."""
-    values = {name: getattr(precision, name) for name in DEFAULTS}
-    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
-
-
-def rules_of(precision: PrecisionConfig) -> Rules:
-    """What decides, of a checked configuration.
-
-    Raises:
-        StageError: a custom rule that is not there or cannot be imported.
-    """
-    from truehalf.conversion.decide import Lists, Rules, custom_rule_of
-
-    def lists(use: str) -> Lists:
-        return Lists(
-            *(tuple(getattr(precision, f"{kind}_{use}_list")) for kind in ("op", "node", "scope", "pattern")),
-        )
-
-    keywords, names = keywords_of(precision), {field.name for field in fields(Rules)}
-    return Rules(
-        **{name: value for name, value in keywords.items() if name in names}
-        | {
-            "block": lists("block"),
-            "include": lists("include"),
-            "fp16_ops": tuple(precision.fp16_ops),
-            "custom_rule": custom_rule_of(precision.custom_rule) if precision.custom_rule else None,
-        }
-    )
-
-
-def check_names(model: ir.Model, precision: PrecisionConfig, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
+def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
     """Hold what names inputs and outputs against the model.
 
     Raises:
@@ -125,7 +60,7 @@ def _quoted(names: Iterable[str | None]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 
-def unmatched_wishes(model: ir.Model, precision: PrecisionConfig) -> tuple[list[Selector], list[str]]:
+def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Selector], list[str]]:
     """Entries of fp16_ops beyond the default ones that match no node, and a line on each.
 
     Raises:
@@ -134,10 +69,10 @@ def unmatched_wishes(model: ir.Model, precision: PrecisionConfig) -> tuple[list[
     from truehalf.ir.facts import all_nodes
     from truehalf.ir.selectors import Selector, near_matches, op_matcher
 
-    unmatched, lines = [], []
+    unmatched, lines, default = [], [], Precision().fp16_ops
     for text in precision.fp16_ops:
         is_meant = op_matcher(text)
-        if text in DEFAULTS["fp16_ops"] or any(is_meant(node) for node in all_nodes(model)):
+        if text in default or any(is_meant(node) for node in all_nodes(model)):
             continue
         near = near_matches(Selector("op", text), model)
         unmatched.append(Selector("fp16_ops", text))

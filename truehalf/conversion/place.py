@@ -36,8 +36,8 @@ from math import ceil
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.decide import Decision, Verdict
 from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor
+from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.sizes import elements
 

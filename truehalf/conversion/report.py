@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
+from truehalf.config.precision import Precision, RuleSet
 from truehalf.errors import StageError
 from truehalf.ir.model_file import model_size_mb
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.conversion.decide import Decision, Rules
     from truehalf.conversion.halve import Halved
+    from truehalf.conversion.rules.base import Decision
 
 _LISTED_NODES = 20
 _LISTED_FAULTS = 20
@@ -140,7 +141,9 @@ def row(node: ir.Node, decision: Decision, halved: Halved) -> dict[str, Any]:
     }
 
 
-def conversion_report(rows: list[dict[str, Any]], halved: Halved, rules: Rules, measured: Coverage) -> dict[str, Any]:
+def conversion_report(
+    rows: list[dict[str, Any]], halved: Halved, precision: Precision, measured: Coverage
+) -> dict[str, Any]:
     """What stages.fp16.to_fp16 returns, except for what only the written file and the model's source can say."""
     in_fp32 = [row for row in rows if row["precision"] == "fp32"]
     return {
@@ -154,18 +157,22 @@ def conversion_report(rows: list[dict[str, Any]], halved: Halved, rules: Rules, 
         "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
         **halved.conversion.as_dict(),
         "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
-        "not_done": _not_done(rules, measured),
+        "not_done": _not_done(precision, measured),
     }
 
 
-def _not_done(rules: Rules, measured: Coverage) -> list[str]:
+def _not_done(precision: Precision, measured: Coverage) -> list[str]:
     """Rules that are on and could judge nothing."""
     if measured.given and not measured.strange:
         return []
-    asked = ["data_max"] if rules.data_max is not None else []
-    if rules.rules == "default":
-        asked = ["safety_factor", *asked, *(name for name in ("inner", "integers", "masks") if getattr(rules, name))]
-        asked += ["underflow_share_max"] if rules.underflow_share_max is not None else []
+    asked = ["data_max"] if precision.data_max is not None else []
+    if precision.rules is RuleSet.default:
+        asked = [
+            "safety_factor",
+            *asked,
+            *(name for name in ("inner", "integers", "masks") if getattr(precision, name)),
+        ]
+        asked += ["underflow_share_max"] if precision.underflow_share_max is not None else []
     code, why = (
         ("wrong-file", "the ranges are of another model (none is of a tensor of this one)")
         if measured.strange

@@ -10,6 +10,7 @@ fault. All faults of a source are collected and reported together, before the fi
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import json
 import zipfile
@@ -42,11 +43,26 @@ class Feeds:
     def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = [part for part in parts if part.samples]
         self.names = [name for part in self._parts for name in part.names()]
+        self._positions: list[int] | None = None
+
+    def only(self, positions: Sequence[int]) -> Feeds:
+        """Those at the given positions of `names`, in the order in which they lie."""
+        chosen = copy.copy(self)
+        chosen._positions = sorted(positions)
+        chosen.names = [self.names[i] for i in chosen._positions]
+        return chosen
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        if self._positions is None:
+            yield from self._all()
+            return
+        wanted = set(self._positions)
+        yield from (feed for position, feed in enumerate(self._all()) if position in wanted)
+
+    def _all(self) -> Iterator[dict[str, np.ndarray]]:
         for part in self._parts:
             arrays = part.source.load()
             for index in range(part.samples):

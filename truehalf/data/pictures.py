@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,14 @@ class PictureFeeds:
         self.preprocessing = preprocessing
         self.names = [path.relative_to(folder).as_posix() for path in paths]
         self.left_out: dict[str, str] = {}
+
+    def only(self, positions: Sequence[int], batch: int | None = None) -> PictureFeeds:
+        """Those at the given positions of `names`, `batch` of them a run (None: as here)."""
+        chosen = copy.copy(self)
+        chosen._paths = [self._paths[i] for i in positions]
+        chosen.names = [self.names[i] for i in positions]
+        chosen._batch = batch or self._batch
+        return chosen
 
     def __len__(self) -> int:
         return -(-len(self._paths) // self._batch)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
-from truehalf.config.schema import Backend, WhenUnavailable
+from truehalf.config.engine import Backend, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines.parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model

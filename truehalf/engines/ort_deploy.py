@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.schema import ASKS_NOTHING, PROVIDER_TAKES
+from truehalf.config.engine import ASKS_NOTHING, PROVIDER_TAKES
 from truehalf.engines.precision import float_facts, typed_model
 from truehalf.engines.profiles import KINDS, check_profiles, shape_inputs
 from truehalf.errors import StageError

@@ -13,8 +13,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
-from truehalf.config.schema import ASKS_NOTHING, Backend, FailOn, ProfilingVerbosity
-from truehalf.config.validate import ConfigErrors, check_engine
+from truehalf.config.engine import ASKS_NOTHING, Backend, ProfilingVerbosity
+from truehalf.config.schema import FailOn
+from truehalf.config.typed import ConfigErrors
+from truehalf.config.validate import check_engine
 from truehalf.engines.profiles import check_profiles, shape_inputs
 from truehalf.errors import StageError
 from truehalf.linting import RULES

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf import output_files as output_files
-from truehalf.engines.options import plain_options
+from truehalf.config.typed import plain
 from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
 from truehalf.errors import StageError
@@ -88,8 +88,8 @@ def make_plan(
         "declared": declared,
         "graph": float_facts(typed_model(model_path)) | {"fp16_node_names": fp16_node_names(model_path)},
         "network": {"strongly_typed": True},
-        "builder": {name: plain_options(options[name]) for name in OPTIONS},
-        "profiles": plain_options(profiles),
+        "builder": {name: plain(options[name]) for name in OPTIONS},
+        "profiles": plain(profiles),
         "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
     }
     wanted = profiled_inputs(model.graph)

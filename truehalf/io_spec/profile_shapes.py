@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truehalf.config.schema import ProfileShapes
+from truehalf.config.engine import ProfileShapes
 from truehalf.errors import StageError
 
 KINDS = ("min", "opt", "max")

@@ -8,7 +8,8 @@ import importlib.metadata
 from collections.abc import Iterable
 from typing import Any
 
-from truehalf.config.schema import Config, Method
+from truehalf.config.precision import Method
+from truehalf.config.schema import Config
 
 # Those of pyproject.toml that have a part in what a stage writes; tests/truehalf/provenance/test_software.py has the
 # others.

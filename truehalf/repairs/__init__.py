@@ -13,9 +13,9 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.complete import check_complete
 from truehalf.ir.inlining import inline_functions, other_versions
 from truehalf.ir.normalize import infer_types, sort_nodes
+from truehalf.ir.ready import check_complete
 from truehalf.repairs.passes.allowzero import allowzero
 from truehalf.repairs.passes.bool_index import bool_index
 from truehalf.repairs.passes.deduplicate_names import deduplicate_names

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.config.defaults import defaults
+from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.facts import model_facts
@@ -60,7 +60,7 @@ def slim(
         out_path: of the new file; replaced only when all went well.
         simplify: whether onnxslim runs; repair does either way.
         skip_patterns: patterns and optimisations of onnxslim to leave out, by name.
-        repair: passes of truehalf.repairs.PASSES, in order; None: those of conf/repair/tensorrt.yaml; (): none.
+        repair: passes of truehalf.repairs.PASSES, in order; None: all; (): none.
         check_feeds: inputs to compare on.
         atol, rtol: of the comparison, see truehalf.verification.metrics.tensors.
 
@@ -75,8 +75,8 @@ def slim(
             such.
     """
     model_path, out_path = Path(model_path), Path(out_path)
-    options = defaults("config")["slim"]
-    passes = tuple(defaults("repair/tensorrt")["passes"] if repair is None else repair)
+    options = SlimConfig()
+    passes = tuple(REPAIR_PASSES if repair is None else repair)
     before = load_model(model_path)
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(before))
     out_path = destination(out_path)
@@ -89,8 +89,8 @@ def slim(
         model_path,
         before,
         check_feeds,
-        atol=options["atol"] if atol is None else atol,
-        rtol=options["rtol"] if rtol is None else rtol,
+        atol=options.atol if atol is None else atol,
+        rtol=options.rtol if rtol is None else rtol,
     )
 
     def attempt(

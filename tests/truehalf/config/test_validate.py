@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.workspace import CONF
 from tests.conftest import composed
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.config.rules import OF_CONVERT_ALONE, _faults_of_lists
-from truehalf.config.schema import CONF, REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
-from truehalf.config.validate import ConfigErrors, check_engine, check_precision, completed, validate
+from truehalf.config.precision import OF_CONVERT_ALONE
+from truehalf.config.rules import _faults_of_lists
+from truehalf.config.schema import REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
+from truehalf.config.typed import ConfigErrors
+from truehalf.config.validate import check_engine, check_precision, completed, validate
 from truehalf.errors import StageError
 from truehalf.ir.selectors import Lists, selectors
 

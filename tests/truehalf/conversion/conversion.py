@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from tests.measuring.converted import only
+from truehalf.config.precision import Precision
 from truehalf.conversion.convert import ConversionReport
-from truehalf.conversion.decide import Lists, Rules
 from truehalf.conversion.halve import Halved, halve
 from truehalf.ir.ready import make_ready
+from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -30,18 +33,18 @@ def converted(
 ) -> tuple[onnx.ModelProto, ConversionReport]:
     """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
     proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
-    halved, result = halves(
-        proto, Rules(block=Lists(node=(pins,)), init_overflow="clamp"), keep_io_types=keep_io_types, **options
-    )
+    pinned = only(block=Lists(node=(pins,)), init_overflow="clamp", keep_io_types=keep_io_types)
+    halved, result = halves(proto, pinned, **options)
     report = halved.conversion
     check_invariants(proto, result, keep_io_types)
     return result, report
 
 
-def halves(proto: onnx.ModelProto, rules: Rules, **options: Any) -> tuple[Halved, onnx.ModelProto]:
+def halves(proto: onnx.ModelProto, rules: Precision, **options: Any) -> tuple[Halved, onnx.ModelProto]:
     model = ir.from_proto(proto)
     make_ready(model)
-    return halve(model, None, rules, **({"placement": "eager"} | options)), ir.to_proto(model)
+    shapes = options.pop("input_shapes", None)
+    return halve(model, None, replace(rules, **{"placement": "eager"} | options), shapes), ir.to_proto(model)
 
 
 def check_invariants(before: onnx.ModelProto, after: onnx.ModelProto, keep_io_types: bool) -> None:

@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from tests.measuring.converted import only
 from tests.onnx_backend import FLOAT, SAMPLE_AND_WHOLE, cases, io_types, is_valid
 from truehalf.conversion.casts import clean
-from truehalf.conversion.decide import Rules
 from truehalf.conversion.halve import halve
 from truehalf.ir.ready import make_ready
 
@@ -28,7 +28,7 @@ def converted(proto: onnx.ModelProto, keep_io_types: bool) -> tuple[onnx.ModelPr
     """And the inputs that stay float32, since they decide a shape or an index."""
     model = ir.from_proto(proto)
     make_ready(model)
-    halved = halve(model, None, Rules(init_max=65504.0), placement="eager", keep_io_types=keep_io_types)
+    halved = halve(model, None, only(init_max=65504.0, placement="eager", keep_io_types=keep_io_types))
     clean(model)
     return ir.to_proto(model), {value.name for value in halved.decisions.exact if value.is_graph_input()}
 

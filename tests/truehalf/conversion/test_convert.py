@@ -6,8 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.measuring.converted import only
 from tests.truehalf.conversion.conversion import FLOAT, FLOAT16, X, converted, halves, ops, parsed, run, same, types
-from truehalf.conversion.decide import Lists, Rules
+from truehalf.ir.selectors import Lists
 
 
 def test_value_info_says_what_inference_says() -> None:
@@ -110,7 +111,7 @@ def test_weights_listed_among_inputs_as_old_files_do() -> None:
         '<ir_version: 3, opset_import: ["": 9]> g (float[2] x, float[2] w = {1.5, 2.5}) => (float[2] y)'
         "{ y = Add(x, w) }"
     )
-    _, result = halves(proto, Rules())
+    _, result = halves(proto, only())
     onnx.checker.check_model(result, full_check=True)
     assert [value.name for value in result.graph.input] == ["x"]
     assert result.graph.initializer[0].data_type == FLOAT16
@@ -295,13 +296,13 @@ def test_a_model_without_the_default_domain_gets_it_for_its_casts() -> None:
 def test_bits_are_not_values() -> None:
     text = """<ir_version: 10, opset_import: ["": 26]> g (float[2] x) => (int32[2] y)
         { a = Relu(x) y = BitCast<to = 6>(a) }"""
-    halved, _ = halves(parsed(text), Rules())
+    halved, _ = halves(parsed(text), only())
     assert [decision.rule for decision in halved.decisions.nodes.values()] == ["none", "no_fp16_kernel"]
 
 
 def test_io_types_are_kept_by_name() -> None:
     text = "(float[2,2] x, float[2,2] z) => (float[2,2] y, float[2,2] v) { y = Add(x, z) v = Relu(y) }"
-    _, result = halves(parsed(text), Rules(), keep_io_types=["x", "v"])
+    _, result = halves(parsed(text), only(), keep_io_types=["x", "v"])
     onnx.checker.check_model(result, full_check=True)
     found = types(result)
     assert (found["x"], found["z"], found["y"], found["v"]) == (FLOAT, FLOAT16, FLOAT16, FLOAT)
@@ -319,7 +320,7 @@ def test_functions_are_inlined() -> None:
 def test_large_weights_can_stay_float32_and_be_cast_at_run_time() -> None:
     text = """(float[2,2] x) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}, float[2] b = {0.5, 0.25}>
         { a = MatMul(x, w) y = Add(a, b) }"""
-    _, result = halves(parsed(text), Rules(), init_conversion_max_bytes=8)
+    _, result = halves(parsed(text), only(), init_conversion_max_bytes=8)
     onnx.checker.check_model(result, full_check=True)
     assert {t.name: t.data_type for t in result.graph.initializer} == {"w": FLOAT, "b": FLOAT16}
     assert ["w"] in [list(node.input) for node in result.graph.node if node.op_type == "Cast"]
@@ -330,7 +331,7 @@ def test_one_tensor_that_is_two_outputs() -> None:
     """The checker lets it pass, ONNX Runtime does not; it must not become two tensors here."""
     proto = parsed("(float[2] x) => (float[2] y) { y = Relu(x) }")
     proto.graph.output.append(proto.graph.output[0])
-    _, result = halves(proto, Rules())
+    _, result = halves(proto, only())
     assert [value.name for value in result.graph.output] == ["y", "y"]
     assert ops(result) == ["Cast", "Relu", "Cast"]
 
@@ -350,7 +351,7 @@ def test_hostile_names(name: str) -> None:
 def test_bfloat16_parts_stay() -> None:
     text = """(float[2,2] x) => (float[2,2] y) { a = Relu(x) b = Cast<to = 16>(a) c = Add(b, b)
         d = Cast<to = 1>(c) y = Neg(d) }"""
-    _, result = halves(parsed(text), Rules())
+    _, result = halves(parsed(text), only())
     onnx.checker.check_model(result, full_check=True)
     bfloat16 = onnx.TensorProto.BFLOAT16
     assert [types(result)[name] for name in "abcd"] == [FLOAT16, bfloat16, bfloat16, FLOAT16]
@@ -369,14 +370,14 @@ def test_a_custom_operator_moves_when_it_is_told() -> None:
         { a = Relu(x) b = acme.Magic(a) y = Neg(b) }"""
     proto = onnx.parser.parse_model(text)
     proto.graph.value_info.append(onnx.helper.make_tensor_value_info("b", FLOAT, [2]))
-    _, result = halves(proto, Rules(include=Lists(op=("acme::Magic",))))
+    _, result = halves(proto, only(include=Lists(op=("acme::Magic",))))
     assert ops(result) == ["Cast", "Relu", "Magic", "Neg", "Cast"]
-    _, result = halves(proto, Rules())
+    _, result = halves(proto, only())
     assert ops(result) == ["Cast", "Relu", "Cast", "Magic", "Cast", "Neg", "Cast"]
 
 
 def test_optionals_stay_float32() -> None:
     text = """(float[2,2] x) => (float[2,2] y) { a = Relu(x) o = Optional(a) b = OptionalGetElement(o) y = Neg(b) }"""
-    _, result = halves(parsed(text), Rules())
+    _, result = halves(parsed(text), only())
     onnx.checker.check_model(result, full_check=True)
     assert types(result)["b"] == FLOAT

@@ -9,9 +9,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from tests.measuring.converted import only
 from tests.messages import expect, raises
-from truehalf.conversion.decide import Decision, Lists, Rules, Verdict, decide
+from truehalf.conversion.decide import decide
+from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.normalize import normalize
+from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -20,7 +23,7 @@ def decisions(text: str, ranges: dict[str, float] | None = None, **rules: Any) -
     model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
     normalize(model)
     measured = None if ranges is None else {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in ranges.items()}}
-    return {node.name or "": verdict for node, verdict in decide(model, measured, Rules(**rules)).nodes.items()}
+    return {node.name or "": verdict for node, verdict in decide(model, measured, only(**rules)).nodes.items()}
 
 
 def rules_of(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, str]:
@@ -57,7 +60,7 @@ def test_a_tensor_with_no_finite_value_has_no_range() -> None:
     model = ir.from_onnx_text(HEAD + CHAIN)
     normalize(model)
     ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
-    assert {d.rule for d in decide(model, ranges, Rules(data_max=1.0)).nodes.values()} == {"none"}
+    assert {d.rule for d in decide(model, ranges, only(data_max=1.0)).nodes.values()} == {"none"}
 
 
 def test_integers_have_no_range_that_counts() -> None:
@@ -95,7 +98,7 @@ def test_infinite_constants_are_exact_in_float16() -> None:
     model = ir.from_onnx_text(HEAD + text)
     normalize(model)
     model.graph[0].attributes["value_floats"] = ir.AttrFloat32s("value_floats", [-np.inf, 2.0])
-    (decision,) = decide(model, None, Rules(init_max=100.0)).nodes.values()
+    (decision,) = decide(model, None, only(init_max=100.0)).nodes.values()
     assert decision.verdict is Verdict.free
 
 
@@ -284,18 +287,18 @@ def test_an_include_list_that_clamps_a_weight_is_warned_of() -> None:
     model = ir.from_onnx_text(HEAD + text)
     normalize(model)
     for init_max in (None, 65504.0):
-        found = decide(model, None, Rules(init_max=init_max, include=Lists(op=("Add",))))
+        found = decide(model, None, only(init_max=init_max, include=Lists(op=("Add",))))
         assert [d.verdict for d in found.nodes.values()] == [Verdict.fp16, Verdict.fp32]
         (warning,) = found.warnings
         expect(warning, None, "op_include_list: Add", "'add'", "'w'", "|w| = 1e+06", 65504)
-    assert decide(model, None, Rules(init_overflow="clamp", include=Lists(op=("Add",)))).warnings == []
-    assert decide(model, None, Rules(include=Lists(op=("Ad",)))).warnings != []
+    assert decide(model, None, only(init_overflow="clamp", include=Lists(op=("Add",)))).warnings == []
+    assert decide(model, None, only(include=Lists(op=("Ad",)))).warnings != []
 
 
 def test_selectors_that_match_nothing_are_reported() -> None:
     model = ir.from_onnx_text(HEAD + LISTED)
     normalize(model)
-    rules = Rules(block=Lists(op=("Sofmax", "Exp")), include=Lists(scope=("decoder",)))
+    rules = only(block=Lists(op=("Sofmax", "Exp")), include=Lists(scope=("decoder",)))
     found = decide(model, None, rules)
     assert [str(selector) for selector in found.unmatched] == ["op_block_list: Sofmax", "scope_include_list: decoder"]
     misspelt, unknown = found.warnings
@@ -332,7 +335,7 @@ def test_many_nodes_are_judged_in_time_that_grows_with_them() -> None:
         normalize(model)
         Counting.looks = 0
         ranges = {"tensors": Counting({f"x{i}": {"absmax": 1.0} for i in range(nodes)})}
-        decide(model, ranges, Rules(data_max=512.0, init_max=65504.0, integers=True, masks=True, inner=True))
+        decide(model, ranges, only(data_max=512.0, init_max=65504.0, integers=True, masks=True, inner=True))
         return Counting.looks
 
     assert looks(400) < 4.5 * looks(100)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from truehalf.config.defaults import defaults
 
 from stages.cast_cleanup import clean_casts
-from stages.fp16 import to_fp16
+from tests.measuring.converted import to_fp16
 from tests.tiers import first_of
-from truehalf.config.defaults import defaults
 from truehalf.models.architectures.ltdetr import DECODERS, architecture, build
 
 

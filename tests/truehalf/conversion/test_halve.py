@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,17 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
+from tests.measuring.converted import only
 from tests.messages import expect
 from tests.tiers import examples
 from tests.truehalf.random_graphs import FEEDS, models
 from truehalf.conversion import place
 from truehalf.conversion.casts import clean
 from truehalf.conversion.convert import convert
-from truehalf.conversion.decide import Lists, Rules, Verdict, decide
+from truehalf.conversion.decide import decide
 from truehalf.conversion.halve import halve
 from truehalf.conversion.place import cost
 from truehalf.conversion.ports import FP16, FP32, ports
+from truehalf.conversion.rules.base import Verdict
 from truehalf.ir.ready import make_ready
+from truehalf.ir.selectors import Lists
 from truehalf.ir.sizes import concrete_shapes
 
 SETTINGS = settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
@@ -70,9 +74,9 @@ def test_the_result_is_valid_and_computes_the_same(
     proto: onnx.ModelProto, pins: list[str], keep: bool | list[str], placement: str
 ) -> None:
     """Values stay small, and rounding moves an integer Cast by at most one at these magnitudes: hence the tolerance."""
-    rules = Rules(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
+    rules = only(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
     model = ready(proto)
-    halve(model, None, rules, placement=placement, keep_io_types=keep)
+    halve(model, None, replace(rules, placement=placement, keep_io_types=keep))
     result = ir.to_proto(model)
     check(proto, result, keep)
     integers = any(
@@ -100,7 +104,7 @@ def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 def test_the_placement_is_the_cheapest_and_the_graph_costs_what_it_says(
     proto: onnx.ModelProto, pins: list[str]
 ) -> None:
-    rules = Rules(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
+    rules = only(block=Lists(op=tuple(pins)), fp16_ops=("MatMul",))
     model = ready(proto)
     decisions = decide(model, None, rules)
     found = ports(model, [node for node, d in decisions.nodes.items() if d.verdict is not Verdict.fp32])
@@ -120,7 +124,7 @@ def test_the_placement_is_the_cheapest_and_the_graph_costs_what_it_says(
 @given(models(), PINS)
 def test_nothing_is_left_to_do_and_two_runs_agree(proto: onnx.ModelProto, pins: list[str]) -> None:
     """Converted again, nothing changes; exact clean-up finds none of our Casts; the bytes are the same every time."""
-    rules = Rules(block=Lists(op=(*pins, "Cast")), fp16_ops=("MatMul",))
+    rules = only(block=Lists(op=(*pins, "Cast")), fp16_ops=("MatMul",))
     first, second = ready(proto), ready(proto)
     ours = halve(first, None, rules).conversion
     halve(second, None, rules)
@@ -143,7 +147,7 @@ def test_a_mask_is_clamped_only_where_something_on_its_way_is_fp16(blocked: tupl
         { s = MatMul(x, w) t = Where(c, big, s) u = Identity(t) p = Softmax(u) y = MatMul(p, w) }""")
     model = ready(proto)
     wanted = tuple(sorted({"MatMul", "Where", "Softmax"} - set(blocked)))
-    halved = halve(model, None, Rules(masks=True, block=Lists(op=blocked), fp16_ops=wanted))
+    halved = halve(model, None, only(masks=True, block=Lists(op=blocked), fp16_ops=wanted))
     (stored,) = [tensor for tensor in ir.to_proto(model).graph.initializer if tensor.name.startswith("big")]
     lowest = float(onnx.numpy_helper.to_array(stored).min())
     (line,) = halved.decisions.masks

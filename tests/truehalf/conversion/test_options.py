@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.fp16 import to_fp16
+from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import saved
 

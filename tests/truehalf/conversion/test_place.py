@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.measuring.converted import only
 from tests.tiers import examples
 from truehalf.conversion import place
-from truehalf.conversion.decide import Rules, decide
+from truehalf.conversion.decide import decide
 from truehalf.conversion.place import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
 from truehalf.conversion.ports import FP16, FP32, End, ports
 from truehalf.ir.ready import make_ready
@@ -102,7 +103,7 @@ def test_arithmetic_counts_beside_traffic() -> None:
         { [m] y = MatMul(x, w) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
     make_ready(model)
-    decisions = decide(model, None, Rules())
+    decisions = decide(model, None, only())
     (owner,) = (found := ports(model, list(decisions.nodes))).owners
     assert place.problem(found, decisions.nodes, concrete_shapes(model)).fp32 == {owner: 3 * 4096 * 2 + 26214}
 

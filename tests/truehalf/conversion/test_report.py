@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stages.fp16 import to_fp16
+from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
 from truehalf.files import read_json, write_json

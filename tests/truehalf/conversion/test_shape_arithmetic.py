@@ -11,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.measuring.converted import only
 from tests.messages import expect
 from tests.tiers import examples
 from tests.truehalf.conversion.conversion import FLOAT16, halves, types
-from truehalf.conversion.decide import Lists, Rules, Verdict, decide
+from truehalf.conversion.decide import decide
+from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.shape_arithmetic import SMALL, deciding_input
 from truehalf.emulation.emulate import emulate
 from truehalf.ir.ready import make_ready
+from truehalf.ir.selectors import Lists
 
 # `x` is float[2050], `t` float[1] = 2051.4, `d` the 2050 of x's shape as float[1]; float16 makes 2048, 2050 or 2052 of
 # the numbers between 2049 and 2052. `o` is a result of any type, `y` data that runs in FP16.
@@ -49,7 +52,7 @@ def check(proto: onnx.ModelProto, feeds: dict[str, np.ndarray] = FEEDS, **option
     """Convert, and expect the same shapes, integers and, but for roundings, floats: where FP16 arithmetic rounds, and
     on a provider that computes it in FP32.
     """
-    _, result = halves(proto, Rules(), **options)
+    _, result = halves(proto, only(), **options)
     rounded = ir.to_proto(emulate(ir.from_proto(result)))
     for outputs in (run(rounded, feeds), run(result, feeds)):
         for before, after in zip(run(proto, feeds), outputs, strict=True):
@@ -183,13 +186,13 @@ def test_in_a_function() -> None:
 def decided(text: str) -> dict[str, tuple[str, str]]:
     model = ir.from_onnx_text(text if text.startswith("<") else f'<ir_version: 10, opset_import: ["": 21]> g {text}')
     make_ready(model)
-    return {str(node.name): (each.rule, each.reason) for node, each in decide(model, None, Rules()).nodes.items()}
+    return {str(node.name): (each.rule, each.reason) for node, each in decide(model, None, only()).nodes.items()}
 
 
 def _decisions(text: str) -> dict[ir.Node, Any]:
     model = ir.from_onnx_text(text)
     make_ready(model)
-    return decide(model, None, Rules()).nodes
+    return decide(model, None, only()).nodes
 
 
 def rules_of(text: str) -> dict[str, str]:
@@ -230,7 +233,7 @@ def test_no_list_overrides_it() -> None:
     model = ir.from_onnx_text("""<ir_version: 10, opset_import: ["": 21]> g (float[1] x) => (float[k] o)
         { [mul] a = Mul(x, x) [cast] i = Cast<to = 7>(a) [tile] o = Tile(x, i) }""")
     make_ready(model)
-    for rules in (Rules(include=Lists(op=("Mul",))), Rules(fp16_ops=("Mul",)), Rules(rules="autocast")):
+    for rules in (only(include=Lists(op=("Mul",))), only(fp16_ops=("Mul",)), only(rules="autocast")):
         found = {node.name: each for node, each in decide(model, None, rules).nodes.items()}
         assert (found["mul"].verdict, found["mul"].rule) == (Verdict.fp32, "shape_arithmetic")
 
@@ -291,7 +294,7 @@ def test_an_output_that_is_a_size(name: str) -> None:
 def test_an_input_that_decides_a_shape_stays_float32(keep: bool | list[str]) -> None:
     proto = model("a = Mul(d, t) i = Cast<to = 7>(a) o = ConstantOfShape(i)")
     feeds = {"x": np.ones(2050, np.float32), "t": np.array([0.9996], np.float32)}
-    halved, result = halves(proto, Rules(), keep_io_types=keep)
+    halved, result = halves(proto, only(), keep_io_types=keep)
     kinds = {value.name: value.type.tensor_type.elem_type for value in result.graph.input}
     assert kinds["t"] == onnx.TensorProto.FLOAT and (kinds["x"] == FLOAT16) == (keep != ["x"])
     assert sum("'t'" in warning for warning in halved.decisions.warnings) == 1

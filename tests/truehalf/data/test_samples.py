@@ -10,7 +10,8 @@ from PIL import Image
 from tests.conftest import PICTURES, SPEC, composed
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
-from truehalf.config.validate import ConfigErrors, validate
+from truehalf.config.typed import ConfigErrors
+from truehalf.config.validate import validate
 from truehalf.data.samples import (
     TRACE_SAMPLES,
     adversarial_samples,

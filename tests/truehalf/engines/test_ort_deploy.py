@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from truehalf.config.defaults import defaults
 
 from tests.messages import expect, raises
-from truehalf.config.defaults import defaults
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines.ort_deploy import Deployed, kernel_facts, make_plan, provider_options, unavailable_reason
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from truehalf.config.defaults import defaults
 
 from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World
 from truehalf import output_files as output_files
-from truehalf.config.defaults import defaults
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import proof

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.messages import raises
-from truehalf.config.schema import ProfileShapes
+from truehalf.config.engine import ProfileShapes
 from truehalf.io_spec.profile_shapes import completed
 
 INPUTS: list[dict[str, Any]] = [

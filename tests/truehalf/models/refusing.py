@@ -10,7 +10,7 @@ import pytest
 
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.config.validate import ConfigErrors
+from truehalf.config.typed import ConfigErrors
 
 
 def in_order(text: str, *facts: object) -> None:

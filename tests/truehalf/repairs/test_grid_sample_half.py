@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.fp16 import to_fp16
+from tests.measuring.converted import to_fp16
 from tests.truehalf.repairs.repairing import parsed, repaired, run
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.float16 import KEEP_FLOAT32

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from truehalf.config.defaults import defaults
 
 from stages.slim import slim
 from stages.trace import trace
@@ -15,7 +16,6 @@ from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
 from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uniform
-from truehalf.config.defaults import defaults
 from truehalf.config.schema import REPAIR_PASSES
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import torch
-
 from truehalf.config.defaults import defaults
+
 from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from truehalf.config.defaults import defaults
 
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.config.defaults import defaults
 from truehalf.config.schema import GatesConfig
 from truehalf.verification.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
 from truehalf.verification.metrics.detections import Detections, match

@@ -28,7 +28,7 @@ _INTEGERS_BELOW = 2048.0
 
 def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
     found = _largest(evidence.measured(node))
-    factor = evidence.rules.safety_factor
+    factor = evidence.precision.safety_factor
     if found is None or found[0] * factor <= MAX:
         return None
     value, name, sample = found
@@ -38,10 +38,10 @@ def overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
 
 
 def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.rules.data_max
+    limit = evidence.precision.data_max
     if limit is None:
         return None
-    share = evidence.rules.data_max_share
+    share = evidence.precision.data_max_share
     measured = evidence.measured(node, left_out=evidence.tolerated)
     found = _largest((value, entry) for value, entry in measured if share == 0 or _share_above(entry, limit) > share)
     if found is None or found[0] <= limit:
@@ -53,7 +53,7 @@ def data_max(node: ir.Node, evidence: Evidence) -> Decision | None:
 
 
 def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.rules.integers:
+    if not evidence.precision.integers:
         return None
     for value, entry in evidence.measured(node):
         absmax = finite(entry.get("absmax"))

@@ -1,4 +1,4 @@
-"""What every rule works with: the rules' numbers, the verdict, and the evidence about tensors and constants.
+"""What every rule works with: the options, the verdict, and the evidence about tensors and constants.
 
 A rule is a function `(node, evidence) -> Decision | None`: fp32 with its reason and numbers, or nothing to say.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
-from truehalf.ir.selectors import Lists
 from truehalf.ir.slots import half_slots, is_float32, schema_of
 
 
@@ -51,53 +51,14 @@ class Decision:
 CustomRule = Callable[[ir.Node, Mapping[str, Any]], str | None]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What decides over a node. Names are the keys of conf/precision; what is left out is off.
-
-    Attributes:
-        block, include: selectors of nodes that stay FP32, and of nodes that no candidate rule keeps there.
-        fp16_ops: operator types that are wanted in FP16, where nothing keeps them FP32.
-        strict_selectors: a selector that matches nothing is an error.
-        rules: default, or autocast: only data_max, init_max and the lists.
-        safety_factor: measured |x| are multiplied by it before they are held against 65504; at least 1.
-        data_max: largest finite |x| that a node may read or write in FP16; None: off.
-        data_max_share: share of elements that may be larger, in 0..1.
-        init_max: largest finite |w|; None: off.
-        init_overflow: pin: nodes with a constant beyond 65504 stay FP32, whatever init_max is; clamp: it is judged as
-            the 65504 that it will become.
-        inner: judge sums and mean squares inside nodes.
-        integers: judge whole numbers above 2048.
-        masks: find attention masks and let them be.
-        underflow_share_max: share of nonzero elements that may be lost below FP16's range, in 0..1; None: off.
-        reduction_depth_max: how many terms an output may add up; None: off.
-        custom_rule: (node, ranges) -> reason to stay FP32, or None.
-    """
-
-    block: Lists = field(default_factory=Lists)
-    include: Lists = field(default_factory=Lists)
-    fp16_ops: tuple[str, ...] = ()
-    strict_selectors: bool = False
-    rules: str = "default"
-    safety_factor: float = 1.0
-    data_max: float | None = None
-    data_max_share: float = 0.0
-    init_max: float | None = None
-    init_overflow: str = "pin"
-    inner: bool = False
-    integers: bool = False
-    masks: bool = False
-    underflow_share_max: float | None = None
-    reduction_depth_max: int | None = None
-    custom_rule: CustomRule | None = None
-
-
 @dataclass
 class Evidence:
     """What is known about a model: measured ranges, constants, and which tensors a rule leaves out.
 
     Attributes:
         ranges: content of ranges.json; None: nothing was measured.
+        precision: thresholds and lists.
+        custom_rule: of the user's.
         exempt: names of tensors on the path of a mask that is clamped, which no range rule judges
             (truehalf.conversion.masks.masks).
         tolerated: names of those on the path of another mask, which data_max and init_max do not judge.
@@ -105,7 +66,8 @@ class Evidence:
 
     model: ir.Model
     ranges: Mapping[str, Any] | None
-    rules: Rules
+    precision: Precision
+    custom_rule: CustomRule | None = None
     exempt: Set[str] = frozenset()
     tolerated: Set[str] = frozenset()
     _constants: dict[ir.Value, ConstantFacts | None] = field(default_factory=dict)

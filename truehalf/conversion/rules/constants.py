@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from truehalf.config.precision import InitOverflow
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict
 from truehalf.float16 import MAX
 
 
 def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.rules.init_max
+    limit = evidence.precision.init_max
     if limit is None:
         return None
-    ceiling = MAX if evidence.rules.init_overflow == "clamp" else float("inf")
+    ceiling = MAX if evidence.precision.init_overflow is InitOverflow.clamp else float("inf")
     constants = evidence.constants(node, left_out=evidence.tolerated)
     largest = max(((min(facts.absmax, ceiling), name) for name, facts in constants), default=(0.0, ""))
     if largest[0] <= limit:
@@ -29,7 +30,7 @@ def init_max(node: ir.Node, evidence: Evidence) -> Decision | None:
 
 
 def init_overflow(node: ir.Node, evidence: Evidence) -> Decision | None:
-    found = beyond_float16(node, evidence) if evidence.rules.init_overflow == "pin" else None
+    found = beyond_float16(node, evidence) if evidence.precision.init_overflow is InitOverflow.pin else None
     if found is None:
         return None
     name, value = found
@@ -44,7 +45,7 @@ def beyond_float16(node: ir.Node, evidence: Evidence) -> tuple[str, float] | Non
 
 
 def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.rules.integers:
+    if not evidence.precision.integers:
         return None
     for name, facts in evidence.constants(node):
         if facts.integers_changed and facts.elements > 1:

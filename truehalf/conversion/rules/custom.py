@@ -43,7 +43,7 @@ def custom_rule_of(text: str) -> CustomRule:
 
 
 def custom(node: ir.Node, evidence: Evidence) -> Decision | None:
-    rule = evidence.rules.custom_rule
+    rule = evidence.custom_rule
     if rule is None:
         return None
     try:

@@ -9,7 +9,7 @@ from truehalf.ir.arithmetic import reduction_depth
 
 
 def depth(node: ir.Node, evidence: Evidence) -> Decision | None:
-    limit = evidence.rules.reduction_depth_max
+    limit = evidence.precision.reduction_depth_max
     terms = reduction_depth(node) if limit is not None else 1
     if limit is None or terms <= limit:
         return None

@@ -14,11 +14,11 @@ from truehalf.float16 import MAX
 
 
 def inner(node: ir.Node, evidence: Evidence) -> Decision | None:
-    if not evidence.rules.inner or evidence.ranges is None:
+    if not evidence.precision.inner or evidence.ranges is None:
         return None
     entry = (evidence.ranges.get("inner") or {}).get(node.name)
     value = finite(entry.get("value")) if isinstance(entry, Mapping) else None
-    factor = evidence.rules.safety_factor
+    factor = evidence.precision.safety_factor
     if entry is None or value is None or value * factor <= MAX:
         return None
     quantity, sample = str(entry.get("quantity", "sum")).replace("_", " "), entry.get("sample")

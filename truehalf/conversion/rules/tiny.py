@@ -36,7 +36,7 @@ _PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"}
 
 def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     """The rule for one model."""
-    limit = evidence.rules.underflow_share_max
+    limit = evidence.precision.underflow_share_max
     felt = _felt(evidence, max(limit, _ROUNDING)) if limit is not None else {}
 
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:

@@ -40,7 +40,7 @@ _POSITIONS = {"Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0, "Div": 1}
 
 def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     """The rule for one model."""
-    limit = evidence.rules.underflow_share_max
+    limit = evidence.precision.underflow_share_max
     if limit is None:
         return lambda node, evidence: None
     tensors: Mapping[str, Any] = evidence.ranges["tensors"] if evidence.ranges is not None else {}

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.schema import FP16_MAX, Method
+from truehalf.config.precision import FP16_MAX, Method
 from truehalf.errors import StageError, first_line
 from truehalf.exporting.export import DynamicAxes, evaluation_mode, export
 from truehalf.exporting.routes.half_norms import settle_norms

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from truehalf.codes import coded
-from truehalf.config.schema import CONF, Config
+from truehalf.config.schema import Config, TraceConfig
+from truehalf.config.typed import plain
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.models.common_faults import own_decoder
@@ -114,15 +114,11 @@ def open_model(config: Config, root: Path) -> Model:
 
 def _of_no_use(config: Config) -> Iterator[str]:
     """Keys of tracing that were set, though nothing is traced. No error: one command line may serve several models."""
-    defaults = yaml.safe_load((CONF / "config.yaml").read_text())["trace"]
-    given = {
-        "exporter": config.trace.exporter.value,
-        "opset": config.trace.opset,
-        "dynamic_axes": config.trace.dynamic_axes,
-    }
-    for key, value in given.items():
-        if value != defaults[key]:
-            yield f"trace.{key}: {value} is not used; the file is passed on as it is, with its own"
+    defaults = TraceConfig()
+    for key in ("exporter", "opset", "dynamic_axes"):
+        value = getattr(config.trace, key)
+        if value != getattr(defaults, key):
+            yield f"trace.{key}: {plain(value)} is not used; the file is passed on as it is, with its own"
 
 
 def _check_fp32(model: ir.Model, path: Path) -> None:

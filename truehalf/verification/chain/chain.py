@@ -25,7 +25,6 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, VerifyConfig
-from truehalf.conversion.reconversion import Conversion
 from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
@@ -58,6 +57,7 @@ from truehalf.verification.page import plots
 from truehalf.verification.page.page import render
 from truehalf.verification.page.plot_data import write_data
 from truehalf.verification.pinning.pins import suggested_pins
+from truehalf.verification.pinning.reconversion import Conversion
 from truehalf.verification.reaction import reached_outputs
 
 HOPS = ("trace", "slim", "fp16", "cast_cleanup")

@@ -21,13 +21,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.defaults import defaults
-from truehalf.config.schema import Evaluation
+from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
+from truehalf.data.given import given_samples
+from truehalf.data.pictures import PictureFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY
@@ -40,10 +41,7 @@ from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
 
-if TYPE_CHECKING:
-    from truehalf.data.pictures import PictureFeeds
-
-DEFAULTS = defaults("verify/detection")
+DEFAULTS = VerifyConfig()
 _ALWAYS = "always"
 
 
@@ -107,11 +105,12 @@ def compare(
     preprocessing: Mapping[str, Any] | Path | str | None = None,
     evaluation: str = Evaluation.emulated_fp16.value,
     tolerance: float = 1e-2,
-    batch: int = DEFAULTS["batch"],
-    score_threshold: float = DEFAULTS["score_threshold"],
-    iou_threshold: float = DEFAULTS["iou_threshold"],
+    batch: int = DEFAULTS.batch,
+    score_threshold: float = DEFAULTS.score_threshold,
+    iou_threshold: float = DEFAULTS.iou_threshold,
     locate: bool | str = True,
-    skip_corrupt: bool = DEFAULTS["skip_corrupt"],
+    skip_corrupt: bool = DEFAULTS.skip_corrupt,
+    limits: GatesConfig = DEFAULTS.gates,
 ) -> Report:
     """Hold a file against its FP32 reference, on the same inputs.
 
@@ -133,28 +132,26 @@ def compare(
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
             no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
+        limits: gates of detections and classes.
         skip_corrupt: leave out pictures that cannot be read instead of stopping; refused where inputs are arrays.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
             ONNX Runtime cannot load or run; each with everything that is wrong.
     """
-    from truehalf.data.feeds import load_feeds
-
     _check_options(evaluation, tolerance, batch, score_threshold, iou_threshold, locate)
     files = TwoFiles(Path(reference), Path(candidate), evaluation)
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
-    pictures = _pictures(inputs, files, entry, preprocessing, batch, skip_corrupt)
-    if pictures is None:
-        _refuse_options_of_pictures(preprocessing is not None, skip_corrupt)
-    feeds = pictures if pictures is not None else load_feeds(inputs, files.reference, "input")
+    feeds = given_samples(inputs, files.reference, entry, preprocessing, skip_corrupt)
+    pictures = feeds.only(range(len(feeds.names)), int(batch)) if isinstance(feeds, PictureFeeds) else None
+    feeds = feeds if pictures is None else pictures
     task = task_of(declared)
     layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
     picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
     by_samples = task != TENSORS or pictures is not None
     runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
-    seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, DEFAULTS["gates"])
+    seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, asdict(limits))
     judged, worst = seen.judged(), seen.worst_sample()
     shape_faults = [files.shape_fault] if files.shape_fault else []
     judged.failures += shape_faults
@@ -265,52 +262,6 @@ def _with_shapes(spec: Mapping[str, Any], files: TwoFiles) -> Mapping[str, Any]:
 def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:
     values = [value for value in files.reference.graph.inputs if value.shape is not None]
     return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
-
-
-def _pictures(
-    inputs: Any,
-    files: TwoFiles,
-    entry: Mapping[str, Any],
-    preprocessing: Mapping[str, Any] | Path | str | None,
-    batch: int,
-    skip_corrupt: bool,
-) -> PictureFeeds | None:
-    """Feeds from a folder of pictures or from one picture; None where the inputs are something else."""
-    from truehalf.data.images import is_picture, pictures_under
-    from truehalf.data.pictures import load_pictures
-    from truehalf.data.preprocessing import declared_by, preprocessing_of
-
-    if not isinstance(inputs, (str, Path)):
-        return None
-    source = Path(inputs)
-    if source.is_dir():
-        arrays, found = any(source.glob("*.npz")), pictures_under(source)
-        if arrays and found:
-            raise StageError(
-                "in-conflict", f"inputs {source}: expected .npz files or pictures, it holds both; take one kind out"
-            )
-        if arrays:
-            return None
-        if not found:
-            raise StageError("file-missing", f"inputs {source}: expected .npz files or pictures, there are none in it")
-    elif not is_picture(source):
-        return None
-    applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
-    if applied is None:
-        raise StageError(
-            "needs-value",
-            f"inputs {source}: pictures need a preprocessing (size, mean, std, channels, range, resize, layout); the "
-            "reference's I/O spec declares none",
-        )
-    return load_pictures(source, files.reference, applied, batch, skip_corrupt)
-
-
-def _refuse_options_of_pictures(preprocessing: bool, skip_corrupt: bool) -> None:
-    """Raise StageError, listing the options that mean nothing for arrays."""
-    given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
-    if given:
-        goes = "it goes" if len(given) == 1 else "they go"
-        raise StageError("in-conflict", f"{' and '.join(given)}: {goes} with pictures; these inputs are arrays already")
 
 
 # --- where it goes wrong ----------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import FP16_MAX, Evaluation
+from truehalf.config.precision import FP16_MAX
+from truehalf.config.schema import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.verification.chain.hops import FP32_CPU
 from truehalf.verification.checks import sums_not_rounded

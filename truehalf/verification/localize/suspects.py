@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.schema import FP16_MAX
+from truehalf.config.precision import FP16_MAX
 from truehalf.verification.localize.both_files import BothFiles, label
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.growth import Growths, OwnError, finite

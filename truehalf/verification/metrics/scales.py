@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import FP16_MAX
+from truehalf.config.precision import FP16_MAX
 
 FAR_SMALLER = 0.1
 WRONG = 0.05  # relative error that rounding does not explain

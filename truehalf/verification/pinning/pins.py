@@ -16,7 +16,6 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, VerifyConfig
-from truehalf.conversion.reconversion import Conversion
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
@@ -27,6 +26,7 @@ from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.as_argument import pins_argument
+from truehalf.verification.pinning.reconversion import Conversion
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
 from truehalf.verification.pinning.switchboard import Switchboard
 

@@ -2,7 +2,7 @@
 
     error(part) = error of the outputs with this part alone in FP16, everything else in FP32
     rank(part)  = error(part) / cost(part)      cost: bytes that FP32 moves and computes more
-    (truehalf.conversion.fp32_costs)
+    (truehalf.verification.pinning.fp32_costs)
 
 The model is parted along its modules: what has the largest error times cost is parted again, until there are as many
 parts as are asked for. Parts that overflow alone are infinitely wrong, and stand first. To keep the first k parts FP32,

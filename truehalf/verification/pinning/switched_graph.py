@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.decide import Rules
+from truehalf.config.precision import Precision
 from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
 from truehalf.conversion.rounding import Losses, half
@@ -105,7 +105,7 @@ def switchboard(
 
 def _movable(model: ir.Model) -> list[ir.Node]:
     """Nodes whose precision nothing in the graph settles; a custom operator might be included."""
-    evidence, sealed = Evidence(model, None, Rules()), sealed_nodes(model)
+    evidence, sealed = Evidence(model, None, Precision()), sealed_nodes(model)
     judged = [node for node in all_nodes(model) if is_judged(node)]
     return [node for node in judged if structure(node, evidence, sealed.get(node), included=True) is None]
 

@@ -8,10 +8,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from tests.measuring.converted import only
 from tests.messages import expect
-from truehalf.conversion.decide import Lists, Rules, decide
+from truehalf.conversion.decide import decide
 from truehalf.conversion.masks.masks import Masks, find_masks
 from truehalf.ir.normalize import normalize
+from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[2,4] x, bool[2,4] c, int64[2,4] keep) => (float[2,4] y) '
 CONSTANTS = "<float big = {-3.4028235e38}, float zero = {0.0}, float one = {1.0}, float tenk = {-10000.0}> "
@@ -265,14 +267,14 @@ def test_float16_sums_stay_finite_and_masked_elements_vanish(low: float, high: f
 def test_decide_takes_masks_out_of_the_range_rules() -> None:
     model = model_of(ADD)
     ranges = {"tensors": SCORES | {name: span(-3.4e38, 0.0) for name in ("m", "u", "s", "t")}}
-    rules = Rules(masks=True, data_max=512.0, init_max=65504.0)
+    rules = only(masks=True, data_max=512.0, init_max=65504.0)
     found = decide(model, ranges, rules)
     assert {decision.rule for decision in found.nodes.values()} == {"none"}
     assert {value.name: clamp for value, clamp in found.clamps.items()} == {"big": -32768.0}
     (finding,) = found.masks
     expect(finding, None, *BIG, -32768)
     assert found.warnings == []
-    for other in (Rules(data_max=512.0, init_max=65504.0), Rules(masks=True, rules="autocast", data_max=512.0)):
+    for other in (only(data_max=512.0, init_max=65504.0), only(masks=True, rules="autocast", data_max=512.0)):
         found = decide(model, ranges, other)
         assert {d.rule for d in found.nodes.values()} <= {"overflow", "data_max"}
         assert found.clamps == {}
@@ -281,14 +283,14 @@ def test_decide_takes_masks_out_of_the_range_rules() -> None:
 def test_decide_tolerates_small_masks_in_data_max_and_init_max_alone() -> None:
     model = model_of("m = Where(c, tenk, zero) t = Add(x, m) y = Softmax(t)")
     ranges = {"tensors": SCORES | {"m": span(-10000.0, 0.0), "t": span(-10100.0, 100.0)}}
-    rules = Rules(masks=True, data_max=512.0, init_max=512.0)
+    rules = only(masks=True, data_max=512.0, init_max=512.0)
     assert {d.rule for d in decide(model, ranges, rules).nodes.values()} == {"none"}
-    doubled = Rules(masks=True, safety_factor=10.0, block=Lists())
+    doubled = only(masks=True, safety_factor=10.0, block=Lists())
     assert {d.rule for d in decide(model, ranges, doubled).nodes.values()} == {"overflow"}
 
 
 def test_decide_warns_of_what_float16_does_not_hold_and_is_no_mask() -> None:
-    found = decide(model_of(ADD), None, Rules(masks=True))
+    found = decide(model_of(ADD), None, only(masks=True))
     assert (found.masks, found.clamps) == ([], {})
     (warning,) = found.warnings
     expect(warning, "not-measured", *BIG, "'Softmax_y'")

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.decide import Decision, Rules, decide
+from tests.measuring.converted import only
+from truehalf.conversion.decide import decide
+from truehalf.conversion.rules.base import CustomRule, Decision
 from truehalf.ir.normalize import normalize
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -20,6 +22,7 @@ def judge(
     inner: Mapping[str, Any] | None = None,
     weights: Mapping[str, np.ndarray] | None = None,
     inner_rule: bool = False,
+    custom_rule: CustomRule | None = None,
     **rules: Any,
 ) -> dict[str, Decision]:
     """`tensors`, `inner`: of ranges.json, which is given when one of them is; `weights` replace initializers."""
@@ -30,7 +33,7 @@ def judge(
     ranges = None if tensors is None and inner is None else {"tensors": tensors or {}, "inner": inner or {}}
     return {
         node.name or "": decision
-        for node, decision in decide(model, ranges, Rules(inner=inner_rule, **rules)).nodes.items()
+        for node, decision in decide(model, ranges, only(inner=inner_rule, **rules), custom_rule).nodes.items()
     }
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import judge, rules_by_node
-from truehalf.conversion.decide import Decision, Lists, Verdict
+from truehalf.conversion.rules.base import Decision, Verdict
+from truehalf.ir.selectors import Lists
 
 CHAIN = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] b = Neg(a) [r] y = Relu(b) }"
 

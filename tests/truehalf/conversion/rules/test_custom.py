@@ -11,7 +11,9 @@ import pytest
 
 from tests.messages import expect, raises
 from tests.truehalf.conversion.rules.judging import judge
-from truehalf.conversion.decide import Lists, Verdict, custom_rule_of
+from truehalf.conversion.rules.base import Verdict
+from truehalf.conversion.rules.custom import custom_rule_of
+from truehalf.ir.selectors import Lists
 
 TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
 

@@ -7,9 +7,9 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
+from tests.measuring.converted import only
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
-from truehalf.conversion.decide import Rules
 from truehalf.conversion.halve import halve
 from truehalf.ir.ready import make_ready
 
@@ -45,14 +45,14 @@ def assert_warned(warnings: list[str], expected: list[Facts]) -> None:
 def test_what_becomes_float16_and_is_beyond_it(keep: bool | list[str], expected: list[Facts], rules: str) -> None:
     model = ir.from_onnx_text(TEXT)
     make_ready(model)
-    halved = halve(model, {"tensors": TENSORS}, Rules(rules=rules, safety_factor=2.0), keep_io_types=keep)
+    halved = halve(model, {"tensors": TENSORS}, only(rules=rules, safety_factor=2.0, keep_io_types=keep))
     assert_warned(halved.decisions.warnings, expected)
 
 
 def test_without_ranges_only_constants_are_known() -> None:
     model = ir.from_onnx_text(TEXT)
     make_ready(model)
-    assert_warned(halve(model, None, Rules(), keep_io_types=False).decisions.warnings, [W])
+    assert_warned(halve(model, None, only(keep_io_types=False)).decisions.warnings, [W])
 
 
 def test_an_input_that_decides_a_shape() -> None:
@@ -60,7 +60,7 @@ def test_an_input_that_decides_a_shape() -> None:
     for kept, warned in ((False, 1), (True, 0), (["x"], 1), (["t"], 0)):
         model = ir.from_onnx_text(text)
         make_ready(model)
-        warnings = halve(model, None, Rules(), keep_io_types=kept).decisions.warnings
+        warnings = halve(model, None, only(keep_io_types=kept)).decisions.warnings
         assert len(warnings) == warned
         for warning in warnings:
             expect(warning, None, "input", "'t'", "float16", "keep_io_types")

@@ -7,7 +7,7 @@ from tests.conftest import composed
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
 from truehalf.config.validate import validate
-from truehalf.conversion.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Conversion
 
 AMPLIFIED = FP32.replace(
     "logits = Add (logits_moved, logits_bias)",

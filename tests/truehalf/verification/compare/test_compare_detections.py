@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
-from stages.fp16 import to_fp16
 from tests.embedded import embedded, scenes
+from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.tiers import first_of
 from truehalf.codes import codes_in

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.fp16 import to_fp16
 from tests.embedded import embedded, scenes
+from tests.measuring.converted import to_fp16
 from tests.truehalf.verification.small_board import Double, bad
-from truehalf.conversion.decide import Lists
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.ready import make_ready
-from truehalf.ir.selectors import select, selectors
+from truehalf.ir.selectors import Lists, select, selectors
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
 from truehalf.verification.pinning.switchboard import Switchboard

@@ -7,6 +7,7 @@ Both sum in one order: ONNX Runtime fuses nothing and packs no weights here (see
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stages.fp16 import to_fp16
 from tests.embedded import embedded, scenes
+from tests.measuring.converted import only, to_fp16
 from tests.messages import raises
 from tests.tiers import examples
 from tests.truehalf.random_graphs import FEEDS, models
-from truehalf.conversion.decide import Lists, Rules
+from truehalf.config.precision import Precision
 from truehalf.conversion.halve import halve
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
 from truehalf.ir.ready import make_ready
+from truehalf.ir.selectors import Lists
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.switchboard import Switchboard
@@ -43,11 +45,12 @@ def parsed(text: str) -> onnx.ModelProto:
     return proto
 
 
-def emulated(proto: onnx.ModelProto, feeds: Arrays, rules: Rules, **options: Any) -> tuple[Arrays, list[str]]:
+def emulated(proto: onnx.ModelProto, feeds: Arrays, rules: Precision, **options: Any) -> tuple[Arrays, list[str]]:
     """Outputs of the converted model, and the nodes that it keeps in FP32."""
     model = ir.from_proto(proto)
     make_ready(model)
-    halved = halve(model, options.pop("ranges", None), rules, **({"placement": "eager"} | options))
+    ranges = options.pop("ranges", None)
+    halved = halve(model, ranges, replace(rules, **{"placement": "eager"} | options))
     kept = [str(node.name) for node in halved.decisions.nodes if node not in halved.fp16]
     return EmulatedSession(model, **SAME_KERNELS).run(feeds), kept
 
@@ -75,7 +78,7 @@ def check_every_assignment(source: str | onnx.ModelProto, feeds: Arrays, **optio
     seen = set()
     for count in range(len(board.nodes) + 1):
         for pins in itertools.combinations(board.nodes, count):
-            rules = Rules(block=Lists(node=tuple(f"^{pin}$" for pin in pins)), init_overflow="clamp", masks=True)
+            rules = only(block=Lists(node=tuple(f"^{pin}$" for pin in pins)), init_overflow="clamp", masks=True)
             expected, kept = emulated(proto, feeds, rules, **options)
             assert set(kept) & set(board.nodes) == set(pins)
             actual = board.run(feeds, kept)
@@ -123,7 +126,7 @@ def test_inputs_and_outputs(keep: bool | list[str]) -> None:
     board = Switchboard(ir.from_proto(proto), keep_io_types=keep)
     for pins in ((), ("a",), ("b",), ("a", "b")):
         fed = feeds if keep is True or keep == ["x"] else {"x": feeds["x"].astype(np.float16)}
-        expected, kept = emulated(proto, fed, Rules(block=Lists(node=pins)), keep_io_types=keep)
+        expected, kept = emulated(proto, fed, only(block=Lists(node=pins)), keep_io_types=keep)
         assert_same_bits(board.run(feeds, kept), expected)
         assert_same_bits(board.run(fed, kept), expected)
 
@@ -146,7 +149,7 @@ def test_branches_follow_their_node(taken: bool) -> None:
         for pins in itertools.combinations(("a", "i", "b"), count):
             inner = ("t", "t2", "e") if "i" in pins else ()
             names = tuple(f"^{name}$" for name in (*pins, *inner))
-            expected, kept = emulated(proto, feeds, Rules(block=Lists(node=names)))
+            expected, kept = emulated(proto, feeds, only(block=Lists(node=names)))
             assert_same_bits(board.run(feeds, kept), expected)
 
 
@@ -160,7 +163,7 @@ def test_random_models(proto: onnx.ModelProto, chosen: set[int], keep: bool) -> 
     for position, node in enumerate(model.graph):
         if position in chosen:
             pins += [str(inner.name) for inner in with_bodies(node)]
-    rules = Rules(block=Lists(node=tuple(f"^{pin}$" for pin in pins)))
+    rules = only(block=Lists(node=tuple(f"^{pin}$" for pin in pins)))
     with np.errstate(all="ignore"):
         expected, kept = emulated(proto, FEEDS, rules, keep_io_types=keep)
         board = Switchboard(ir.from_proto(proto), keep_io_types=keep, **SAME_KERNELS)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.schema import Config, PrecisionConfig
-from truehalf.conversion.options import rules_of
+from truehalf.config.precision import Precision
+from truehalf.config.schema import Config
 from truehalf.io_spec.profile_shapes import completed
 from truehalf.ir.model_file import load_model, save_model
 
@@ -26,7 +26,7 @@ class Conversion:
         input_shapes: by graph input, the shape at which costs of casts are compared.
     """
 
-    precision: PrecisionConfig
+    precision: Precision
     ranges: Mapping[str, Any] | None
     input_shapes: Mapping[str, Sequence[int]] | None
 
@@ -64,14 +64,6 @@ class Conversion:
         )
         model = self.source(fp32_path)
         make_ready(model)
-        halve(
-            model,
-            self.ranges,
-            rules_of(p),
-            placement=p.placement.value,
-            keep_io_types=p.keep_io_types,
-            init_conversion_max_bytes=p.init_conversion_max_bytes,
-            input_shapes=self.input_shapes,
-        )
+        halve(model, self.ranges, p, self.input_shapes)
         clean(model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
         save_model(model, out_path)

@@ -3,9 +3,9 @@
 import onnx.parser
 import onnx_ir as ir
 
-from truehalf.conversion.fp32_costs import fp32_costs
 from truehalf.conversion.place import BYTES_PER_FLOP
 from truehalf.ir.normalize import normalize
+from truehalf.verification.pinning.fp32_costs import fp32_costs
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,2] y)
     <float[4,2] w = {1, 2, 3, 4, 5, 6, 7, 8}> { m = MatMul(x, w)  r = Reshape(m, shape)  y = Relu(r) }"""

@@ -1,0 +1,334 @@
+"""Public API: seven functions and `Precision`, on paths and on models in memory alike.
+
+    from truehalf import Precision, calibrate, clean_casts, compare, convert, export, lint, repair
+
+A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
+returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
+an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can mend,
+with a stable `code`; files are written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truehalf.config.precision import Precision
+from truehalf.config.schema import REPAIR_PASSES, TraceConfig, VerifyConfig
+from truehalf.errors import StageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+    import torch as torch_
+
+    from truehalf.ir.model_forms import Model
+    from truehalf.linting.report import LintReport
+    from truehalf.verification.compare.compare import Report
+
+__all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model that was made, and how.
+
+    Attributes:
+        model: in memory; its weights are read from the file that was written, where one was.
+        report: facts for JSON: counts, reasons, warnings.
+        decisions: of `convert`: a row for each node, {node, op, precision, rule, reason, ...}.
+    """
+
+    model: ir.Model
+    report: Mapping[str, Any]
+    decisions: Sequence[Mapping[str, Any]] = field(default=())
+
+
+def convert(
+    model: Model,
+    out: Path | str | None = None,
+    *,
+    samples: Any = None,
+    ranges: Mapping[str, Any] | Path | str | None = None,
+    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    slim: bool | None = None,
+    precision: Precision | None = None,
+) -> Result:
+    """FP32 -> mixed FP16: slimmed and repaired, calibrated, converted node by node, freed of needless Casts.
+
+    Args:
+        model: FP32, any opset.
+        out: ONNX file to write, another one than `model`'s.
+        samples: real inputs that ranges are measured on. Without samples and ranges, rules on ranges judge nothing
+            (report["not_done"]).
+        ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; measured on the file that is
+            converted, so it is not slimmed then.
+        preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
+        slim: whether onnxslim and the repairs run first; None: unless ranges are given.
+        precision: options; None: the defaults.
+
+    Raises:
+        StageError: options, a model, samples or ranges that do not fit, a file that cannot be written.
+    """
+    from truehalf.conversion.casts_of_file import clean_casts as clean
+    from truehalf.conversion.fp16_file import to_fp16
+    from truehalf.data.given import calibration_feeds
+    from truehalf.files import read_json
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.model_forms import as_file, in_memory
+    from truehalf.output_paths import check_outputs
+    from truehalf.slimming.slim import slim as slimmed
+
+    precision = precision or Precision()
+    if samples is not None and ranges is not None:
+        raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
+        folder = Path(name)
+        source = as_file(model, folder)
+        if out is not None:
+            check_outputs({"out": out}, {"model": source})
+        report: dict[str, Any] = {}
+        if slim or (slim is None and ranges is None):
+            report["slim"] = slimmed(source, folder / "slim.onnx")
+            source = folder / "slim.onnx"
+        feeds = None if samples is None else calibration_feeds(samples, load_model(source), preprocessing)
+        report["fp16"] = to_fp16(
+            source,
+            folder / "fp16.onnx",
+            precision,
+            calibration=feeds,
+            ranges=ranges,
+            decisions_path=folder / "decisions.json",
+        )
+        cleaned = clean(
+            folder / "fp16.onnx",
+            out if out is not None else folder / "clean.onnx",
+            strict=precision.strict_clean_up,
+            fold_max_bytes=precision.init_conversion_max_bytes,
+        )
+        report["cast_cleanup"] = cleaned
+        made = in_memory(folder / "clean.onnx") if out is None else load_model(out)
+        return Result(made, report, read_json(folder / "decisions.json"))
+
+
+def calibrate(
+    model: Model, samples: Any, *, preprocessing: Mapping[str, Any] | Path | str | None = None
+) -> dict[str, Any]:
+    """Ranges of every float32 tensor inside a model, over real inputs.
+
+    Args:
+        model: FP32; the file that is to be converted, as it stands.
+        samples: see `convert`.
+        preprocessing: of images; None: what the model's I/O spec says.
+
+    Returns:
+        a mapping for JSON, see truehalf.calibration.calibrate.calibrate; `convert(..., ranges=...)` takes it.
+
+    Raises:
+        StageError: a model or samples that do not fit, an output that is not finite.
+    """
+    from truehalf.calibration.calibrate import calibrate as measured
+    from truehalf.data.given import calibration_feeds
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.model_forms import as_file
+    from truehalf.ir.ready import make_ready
+
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+        source = as_file(model, Path(folder))
+        loaded = load_model(source)
+        feeds = calibration_feeds(samples, loaded, preprocessing)
+        make_ready(loaded)
+        return measured(loaded, feeds)
+
+
+def clean_casts(
+    model: Model, out: Path | str | None = None, *, strict: bool = False, fold_max_bytes: int | None = None
+) -> Result:
+    """A model without the Casts that can go, whichever tool has put them there.
+
+    Args:
+        model: any ONNX model.
+        out: ONNX file to write.
+        strict: keep to the rules that change no value; otherwise f32 -> f16 -> f32 loses its rounding.
+        fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are folded.
+
+    Raises:
+        StageError: a file that cannot be read or written, a graph with a cycle.
+    """
+    from truehalf.conversion.casts_of_file import clean_casts as clean
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.model_forms import as_file, in_memory
+
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+        source, target = as_file(model, Path(folder)), Path(out or Path(folder) / "clean.onnx")
+        report = clean(source, target, strict=strict, fold_max_bytes=fold_max_bytes)
+        return Result(in_memory(target) if out is None else load_model(target), report)
+
+
+def compare(
+    reference: Model,
+    candidate: Model,
+    samples: Any,
+    *,
+    spec: Mapping[str, Any] | Path | str | None = None,
+    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    locate: bool | str = True,
+    options: VerifyConfig | None = None,
+) -> Report:
+    """Whether a model computes what its FP32 reference computes, with FP16 emulated on the CPU.
+
+    Args:
+        reference, candidate: of the same inputs and outputs; float16 against float32 is no difference.
+        samples: inputs that neither was made with.
+        spec: I/O spec that declares what outputs are; None: the one in the reference's metadata; {}: plain tensors.
+        preprocessing: of images; None: what the I/O spec says.
+        locate: look for the node where it goes wrong: True (unless it passed), False or "always".
+        options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.
+
+    Returns:
+        truehalf.verification.compare.compare.Report: verdict ("passed", "failed" or "not verified"), reasons, errors by
+        output, and what could not be verified.
+
+    Raises:
+        StageError: models of different interfaces, samples that do not fit, a model that cannot be run.
+    """
+    from truehalf.ir.model_forms import as_file
+    from truehalf.verification.compare.compare import compare as compared
+
+    options = options or VerifyConfig()
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+        return compared(
+            as_file(reference, Path(folder), "reference"),
+            as_file(candidate, Path(folder), "candidate"),
+            samples,
+            spec=spec,
+            preprocessing=preprocessing,
+            evaluation=options.evaluation.value,
+            tolerance=options.gates.tensor_error_max,
+            batch=options.batch,
+            score_threshold=options.score_threshold,
+            iou_threshold=options.iou_threshold,
+            locate=locate,
+            skip_corrupt=options.skip_corrupt,
+            limits=options.gates,
+        )
+
+
+def export(
+    module: torch_.nn.Module | str,
+    out: Path | str | None = None,
+    *,
+    samples: Mapping[str, np.ndarray] | Iterable[Mapping[str, np.ndarray]],
+    outputs: Sequence[str] | None = None,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+    options: TraceConfig | None = None,
+) -> Result:
+    """A torch module as FP32 ONNX, compared with it on every sample.
+
+    Args:
+        module: in eval mode; or "module:function" that returns one.
+        out: ONNX file to write.
+        samples: arrays by input name, batch axis included; traced on the first, compared on all.
+        outputs: names, in the order in which the module returns its tensors; None: its keys, or output_0, ...
+        dynamic_axes: {input or output: {axis: symbol}}; None: the first axis of every input varies.
+        options: exporter, opset and tolerance.
+
+    Raises:
+        StageError: a module that cannot be imported, fails, or whose file computes something else.
+    """
+    from truehalf.exporting.module import export_module, made
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.model_forms import in_memory
+
+    network = made(module, Path.cwd()) if isinstance(module, str) else module
+    given = [samples] if isinstance(samples, Mapping) else list(samples)
+    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
+        target = Path(out or Path(folder) / "model.onnx")
+        report = export_module(network, target, given, outputs=outputs, dynamic_axes=dynamic_axes, options=options)
+        return Result(in_memory(target) if out is None else load_model(target), report)
+
+
+def lint(
+    model: Model | None = None,
+    *,
+    torch: Any = None,
+    tensorrt: str | None = None,
+    ignore: Sequence[str] = (),
+    plugin_ops: Collection[str] = (),
+) -> LintReport:
+    """What TensorRT refuses, computes wrongly or runs slowly, in a model and in the torch source behind it.
+
+    Args:
+        model: any ONNX model; it is only read.
+        torch: "module:function", a torch module, or a function that returns one: its source is looked at.
+        tensorrt: "10", "11.4", ...: the version that is to build it; None: 10.16 and 11.4.
+        ignore: "rule", or "rule@<regular expression on node name or scope>".
+        plugin_ops: operator types that plugins bring along, as Op or domain::Op.
+
+    Raises:
+        StageError: when the model or the code cannot be read, or an option is none.
+    """
+    from truehalf.ir.model_forms import as_ir
+    from truehalf.linting import RULES, SEVERITIES
+    from truehalf.linting.ignoring import parse_ignores, split_ignored
+    from truehalf.linting.of_file import lint_model
+    from truehalf.linting.report import LintReport
+    from truehalf.linting.support import parse_version
+
+    if model is None and torch is None:
+        raise StageError("needs-value", "lint: expected an ONNX model, torch code (module:function), or both")
+    ignores = parse_ignores(ignore, RULES)
+    try:
+        versions = parse_version(tensorrt)
+    except ValueError as error:
+        raise StageError("bad-syntax", f"lint: {error}") from error
+    path = str(model) if isinstance(model, (str, Path)) else None
+    findings = []
+    if model is not None:
+        try:
+            findings += lint_model(as_ir(model), tensorrt, plugin_ops)
+        except StageError as error:
+            raise StageError(error.code, f"{path}: {error}" if path else str(error)) from error
+    if torch is not None:
+        from truehalf.exporting.source_lint import lint_source
+        from truehalf.user_code import found_in_code
+
+        findings += lint_source(found_in_code("torch", torch) if isinstance(torch, str) else torch)
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    kept, ignored = split_ignored(findings, ignores)
+    named = [part for part in (path, torch if isinstance(torch, str) else None) if part is not None]
+    return LintReport(
+        target=", ".join(named) or type(model if torch is None else torch).__name__,
+        model=path,
+        tensorrt=tuple(f"{major}.{minor}" for major, minor in versions) if model is not None else (),
+        findings=tuple(kept),
+        ignored=ignored,
+    )
+
+
+def repair(model: Model, out: Path | str | None = None, *, passes: Sequence[str] = REPAIR_PASSES) -> Result:
+    """A model whose TensorRT-hostile patterns are replaced by equal ones.
+
+    Args:
+        model: any ONNX model.
+        out: ONNX file to write.
+        passes: names, in the order in which they run.
+
+    Raises:
+        StageError: a pass that is unknown, a graph with a cycle, a file that cannot be read or written.
+    """
+    from truehalf.ir.model_file import save_model
+    from truehalf.ir.model_forms import as_ir
+    from truehalf.output_paths import check_outputs
+    from truehalf.repairs import repair as repaired
+
+    if out is not None and isinstance(model, (str, Path)):
+        check_outputs({"out": out}, {"model": model})
+    loaded = as_ir(model)
+    report = repaired(loaded, passes)
+    if out is not None:
+        save_model(loaded, out)
+    return Result(loaded, report.as_dict())

@@ -1,0 +1,80 @@
+"""`truehalf`: one module a subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import version
+
+import click
+
+from truehalf.cli.form import BAD_INPUT, STOPPED
+
+# By name: what `truehalf --help` says of it. The module has the same name, and a click command called `command`.
+COMMANDS = {
+    "convert": "FP32 file to a verified FP16 file: the whole way, in one command",
+    "verify": "compare an FP16 file with its FP32 reference",
+    "lint": "what TensorRT refuses, computes wrongly or runs slowly",
+    "inspect": "inputs, outputs, casts, FP16 share and FP32 islands of a file",
+    "calibrate": "measure ranges, once, for many conversions",
+    "clean-casts": "remove every Cast that can go, from any tool's file",
+    "repair": "replace TensorRT-hostile patterns by equal ones",
+    "export": "torch module to FP32 ONNX, compared with it (needs truehalf[torch])",
+    "engine": "carry out a build plan on this machine",
+    "report": "the HTML page of a --json result",
+    "autocast": "NVIDIA AutoCast's command line, with our placement",
+}
+_EXAMPLES = (
+    "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
+    "truehalf verify model.onnx model_fp16.onnx --samples images/",
+    "truehalf lint model.onnx",
+)
+
+
+class _Group(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"truehalf.cli.{name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in _EXAMPLES))
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{error.message}{meant}", ctx) from error
+
+
+@click.group(cls=_Group, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("truehalf"), prog_name="truehalf")
+def app() -> None:
+    """FP16 ONNX files for TensorRT that compute what their FP32 reference computes, shown without a GPU."""
+
+
+def main() -> None:
+    """Run a command and end the process with its exit code."""
+    try:
+        code = app.main(prog_name="truehalf", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        print("truehalf: stopped", file=sys.stderr)
+        code = STOPPED
+    sys.exit(code if isinstance(code, int) else 0)

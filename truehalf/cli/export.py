@@ -1,0 +1,95 @@
+"""truehalf export: a torch module as FP32 ONNX, compared with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from truehalf.cli.form import NOT_VERIFIED, PASSED, Command, guarded, option, save_json, shape_of, show
+from truehalf.config.schema import Exporter
+from truehalf.errors import StageError
+
+_EXAMPLES = (
+    "truehalf export detector:build -o model.onnx --samples batches.npz",
+    "truehalf export detector:build -o model.onnx --shape images:1x3x640x640 --output boxes --output scores",
+    "truehalf export detector:build -o model.onnx --samples batches.npz --checkpoint weights.pt",
+)
+
+
+@click.command(cls=Command, examples=_EXAMPLES)
+@click.argument("module", metavar="MODULE:FUNCTION")
+@option("-o", "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="FP32 file to write")
+@option(
+    "--samples",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=".npz, or a folder of them: arrays by input name, with batch axis",
+)
+@option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
+@option("--output", multiple=True, metavar="NAME", help="name of an output, in order; may be repeated")
+@option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="weights to load: .safetensors, or a state dict",
+)
+@option("--exporter", type=click.Choice([each.value for each in Exporter]), help="[torchscript]")
+@option("--opset", type=int, metavar="N", help="[17]")
+@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="the report, for machines")
+def command(**given: Any) -> int:
+    """Export the torch module that a function returns, and compare the file with it on every sample."""
+    return guarded("export", lambda: _export(given))
+
+
+def _export(given: dict[str, Any]) -> int:
+    from dataclasses import replace
+
+    from truehalf.api import export
+    from truehalf.config.schema import TraceConfig
+
+    told: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
+    told |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
+    module = given["module"]
+    if given["checkpoint"] is not None:
+        from truehalf.exporting.module import made
+        from truehalf.models.weights import load_weights
+
+        module = made(module, Path.cwd())
+        show(load_weights(module, given["checkpoint"], None, ""))
+    result = export(
+        module,
+        given["out"],
+        samples=_samples(given["samples"], given["shape"]),
+        outputs=given["output"] or None,
+        options=replace(TraceConfig(), **told),
+    )
+    save_json(given["json_path"], result.report)
+    parity = result.report["parity"]
+    verified = parity["status"] == "verified"
+    show(
+        f"{'passed' if verified else 'not verified'}: {given['out']}: opset {result.report['opset']}, "
+        f"compared with torch on {parity['samples']} samples"
+    )
+    if not verified:
+        show(f"why: {parity['reason']}")
+    return PASSED if verified else NOT_VERIFIED
+
+
+def _samples(source: Path | None, shapes: tuple[str, ...]) -> list[dict[str, Any]]:
+    import numpy as np
+
+    from truehalf.data.arrays import read_arrays
+
+    if (source is None) == (not shapes):
+        got = "both" if shapes else "neither"
+        raise StageError("needs-value", f"expected --samples or --shape, got {got}")
+    if source is None:
+        rng = np.random.default_rng(0)
+        named = [shape_of(text) for text in shapes]
+        return [{name: rng.random(shape, np.float32) for name, shape in named} for _ in range(2)]
+    files = sorted(source.glob("*.npz")) if source.is_dir() else [source]
+    if not files or not all(file.is_file() for file in files):
+        raise StageError("file-missing", f"--samples {source}: expected an .npz file, or a folder of them")
+    return [read_arrays(file) for file in files]

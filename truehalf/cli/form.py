@@ -1,0 +1,250 @@
+"""What all subcommands share: help with examples first, options in groups, exit codes, output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast, get_args, get_type_hints
+
+import click
+
+from truehalf.codes import coded
+from truehalf.config.precision import Method, Precision, default_of
+from truehalf.config.typed import ConfigErrors
+from truehalf.errors import StageError
+from truehalf.files import explain, plain, write_json
+
+PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
+EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."
+_OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
+_LISTS = {"all": True, "none": False}
+
+
+class Command(click.Command):
+    """A command whose help begins with examples and shows options by group."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), exits: str = EXIT_CODES, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.examples, self.exits = examples, exits
+        self.no_args_is_help = any(isinstance(each, click.Argument) and each.required for each in self.params)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in self.examples))
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Argument):  # the usage line has it
+                continue
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(parameter, "group", ""), []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name or "Options"):
+                formatter.write_dl(records, col_max=26)
+        formatter.write_paragraph()
+        formatter.write_text(self.exits)
+
+
+class Option(click.Option):
+    """An option of a group of its command's help."""
+
+    def __init__(self, *args: Any, group: str = "", **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.group = group
+
+
+def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
+    return click.option(*names, cls=Option, group=group, **keywords)
+
+
+def guarded(name: str, body: Callable[[], int]) -> int:
+    """Run a command's body; what the caller can mend is one line on stderr and exit code 2."""
+    try:
+        return body()
+    except (StageError, ConfigErrors) as error:
+        return _end(name, str(error), BAD_INPUT)
+    except OSError as error:
+        return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
+    except KeyboardInterrupt:
+        return _end(name, "stopped; no file was left half written", STOPPED)
+    except Exception as error:  # a fault of ours; 1 would say that the model failed
+        traceback.print_exc()
+        return _end(name, f"{type(error).__name__}: {error}", BAD_INPUT)
+
+
+def _end(name: str, message: str, code: int) -> int:
+    print(f"truehalf {name}: {message.removeprefix(f'{name}: ')}", file=sys.stderr)
+    return code
+
+
+def show(text: str) -> None:
+    """Print to stdout; a reader that goes away is no fault."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def save_json(path: Path | None, content: Mapping[str, Any]) -> None:
+    """Write what --json asks for; numbers that JSON does not have become "nan", "inf", "-inf"."""
+    if path is not None:
+        write_json(path, plain(content))
+
+
+# --- options that several commands have -------------------------------------------------------------------------------
+
+_CHOICES = {"range": ("0..1", "0..255"), "layout": ("NCHW", "NHWC"), "resize": ("stretch", "letterbox")}
+
+
+def image_options(command: Any) -> Any:
+    """--preprocessing and its parts, as keywords of a command."""
+    group = "Images"
+    for decorate in reversed(
+        (
+            option("--size", metavar="HxW", group=group, help="height and width in pixels"),
+            option("--mean", metavar="R,G,B", group=group, help="subtracted from a pixel, after --range"),
+            option("--std", metavar="R,G,B", group=group, help="a pixel is divided by it"),
+            option("--range", "range_", type=click.Choice(_CHOICES["range"]), group=group, help="of a pixel, first"),
+            option("--layout", type=click.Choice(_CHOICES["layout"]), group=group),
+            option("--resize", type=click.Choice(_CHOICES["resize"]), group=group),
+            option("--channels", type=click.Choice(("RGB", "BGR")), group=group),
+            option(
+                "--preprocessing",
+                type=click.Path(path_type=Path),
+                metavar="FILE",
+                group=group,
+                help="the same in YAML or JSON; without any of these, the model's I/O spec says it",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def preprocessing_of(given: dict[str, Any]) -> Mapping[str, Any] | Path | None:
+    """Takes the options of images out of a command's keywords.
+
+    Raises:
+        StageError: a file and parts at once, numbers that cannot be read.
+    """
+    file = given.pop("preprocessing")
+    parts = {name.rstrip("_"): given.pop(name) for name in ("size", "mean", "std", "range_")}
+    parts |= {name: given.pop(name) for name in ("layout", "resize", "channels")}
+    stated = {name: value for name, value in parts.items() if value is not None}
+    if file is not None and stated:
+        listed = ", ".join(f"--{name}" for name in stated)
+        raise StageError("in-conflict", f"--preprocessing: expected a file or {listed}, got both")
+    if not stated:
+        return cast("Path | None", file)
+    for name in ("mean", "std"):
+        if name in stated:
+            stated[name] = _numbers(f"--{name}", stated[name], ",", float, 3)
+    if "size" in stated:
+        stated["size"] = _numbers("--size", stated["size"], "x", int, 2)
+    if "range" in stated:
+        stated["range"] = [0, 1] if stated["range"] == "0..1" else [0, 255]
+    return stated
+
+
+def _numbers(flag: str, text: str, separator: str, kind: type, count: int) -> list[Any]:
+    parts = text.lower().split(separator)
+    try:
+        numbers = [kind(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count:
+        example = "640x640" if kind is int else "0.485,0.456,0.406"
+        raise StageError("bad-syntax", f"{flag}: expected {count} numbers such as {example}, got {text!r}")
+    return numbers
+
+
+class _Nullable(click.ParamType[Any]):
+    """A number, or null."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind, self.name = kind, "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.lower() in ("none", "null", "off"):
+            return _NULL
+        try:
+            return self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is no {self.kind.__name__} and not null", param, ctx)
+
+
+_NULL = object()
+
+
+def precision_options(command: Any) -> Any:
+    """A flag for each field of Precision; what is not given has its default."""
+    types = get_type_hints(Precision)
+    for key in reversed([key for key in fields(Precision) if key.name not in _OF_CHAIN]):
+        command = _flag(key, types[key.name])(command)
+    return command
+
+
+def _flag(key: Field[Any], type_: Any) -> Callable[[Any], Any]:
+    name, meaning, default = f"--{key.name.replace('_', '-')}", key.metadata["meaning"], default_of(key)
+    kinds, group = set(get_args(type_)) or {type_}, "Rules"
+    if key.name.endswith(("_list", "_ops")):
+        group = "Which nodes"
+    elif key.name in ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors"):
+        group = "Conversion"
+    shown = "" if default in (None, [], True, False) else f" [{default if not isinstance(default, list) else 'more'}]"
+    if isinstance(default, list) and default:
+        shown = f" [{', '.join(default)}]"
+    if key.name == "keep_io_types":
+        text = "inputs and outputs that stay float32: all (default), none, or a name; may be repeated"
+        return option(name, multiple=True, metavar="NAME", group=group, help=text)
+    if kinds == {bool}:
+        return option(f"{name}/--no-{name[2:]}", default=None, group=group, help=meaning)
+    if isinstance(default, list):
+        return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{meaning}{shown}; may be repeated")
+    if isinstance(type_, type) and issubclass(type_, Enum):
+        return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")
+    if kinds & {int, float}:
+        kind = _Nullable(int if int in kinds else float)
+        return option(name, type=kind, metavar="NUMBER", group=group, help=f"{meaning}{shown}")
+    return option(name, metavar="TEXT", group=group, help=meaning)
+
+
+def precision_of(given: dict[str, Any], **fixed: Any) -> Precision:
+    """Takes the flags of Precision out of a command's keywords.
+
+    Raises:
+        StageError: listing all that is out of bounds.
+    """
+    told: dict[str, Any] = {"method": Method.convert}
+    for key in fields(Precision):
+        value = given.pop(key.name, None)
+        if value is None or value == ():
+            continue
+        if key.name == "keep_io_types":
+            value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
+        told[key.name] = None if value is _NULL else value
+    return Precision(**told | fixed)
+
+
+def shape_of(text: str) -> tuple[str, list[int]]:
+    """NAME:1x3x640x640 as name and shape.
+
+    Raises:
+        StageError: where it is none.
+    """
+    name, separator, sides = text.rpartition(":")
+    if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sides):
+        raise StageError("bad-syntax", f"--shape: expected NAME:1x3x640x640, got {text!r}")
+    return name, [int(side) for side in sides.split("x")]
+
+
+def as_text(content: Mapping[str, Any]) -> str:
+    """JSON for a terminal or a pipe."""
+    return json.dumps(plain(content), indent=2)

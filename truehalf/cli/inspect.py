@@ -1,0 +1,135 @@
+"""truehalf inspect: what a file is: inputs, outputs, casts, FP16 share, FP32 islands."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from truehalf.cli.form import Command, guarded, option, save_json, show
+from truehalf.errors import StageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+_EXAMPLES = (
+    "truehalf inspect model_fp16.onnx",
+    "truehalf inspect model_fp16.onnx --result convert.json      (of `convert --json`: why nodes are FP32)",
+)
+
+
+@click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
+@click.argument("model", type=click.Path(path_type=Path), metavar="model.onnx")
+@option(
+    "--result", type=click.Path(path_type=Path), metavar="FILE", help="of `truehalf convert --json`, for the reasons"
+)
+@option("--islands", type=int, default=10, show_default=True, metavar="N", help="FP32 islands to show, largest first")
+@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="all of it, for machines")
+def command(**given: Any) -> int:
+    """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
+    return guarded("inspect", lambda: _inspect(**given))
+
+
+def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | None) -> int:
+    from truehalf.files import read_json
+    from truehalf.io_spec.in_file import SPEC_KEY
+    from truehalf.ir.facts import model_facts
+    from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
+    from truehalf.ir.normalize import infer_types
+
+    loaded, reasons = load_model(model), {}
+    if result is not None:
+        content = read_json(result)
+        if not isinstance(content, Mapping) or "decisions" not in content:
+            raise StageError("wrong-file", f"{result}: expected the JSON of `truehalf convert --json`")
+        reasons = {row["node"]: f"{row['rule']}: {row['reason']}" for row in content["decisions"]}
+    infer_types(loaded)
+    facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
+    spec = json.loads(loaded.metadata_props.get(SPEC_KEY, "{}"))
+    found = {
+        "model": str(model),
+        "opset": dict(loaded.graph.opset_imports),
+        "made_by": loaded.metadata_props.get(PRECISION_KEY),
+        "inputs": _values(loaded.graph.inputs, spec.get("inputs", [])),
+        "outputs": _values(loaded.graph.outputs, spec.get("outputs", [])),
+        "facts": facts,
+        "islands": [] if not facts["fp16_nodes"] else _islands(loaded, reasons),
+    }
+    save_json(json_path, found)
+    show("\n".join(_lines(found, islands)))
+    return 0
+
+
+def _values(values: Any, declared: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    kinds = {entry["name"]: entry.get("kind") for entry in declared}
+    return [
+        {
+            "name": str(value.name),
+            "dtype": None if value.dtype is None else value.dtype.name,
+            "shape": None
+            if value.shape is None
+            else [side if isinstance(side, int) else side.value for side in value.shape],
+            "kind": kinds.get(str(value.name)),
+        }
+        for value in values
+    ]
+
+
+def _islands(model: ir.Model, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Regions of neighbouring nodes of the main graph that compute in float32, in a file that also holds FP16."""
+    import onnx_ir as ir
+
+    def is_fp32(node: ir.Node) -> bool:
+        moves = node.op_type in ("Cast", "Constant")
+        return not moves and any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
+
+    left = {node: None for node in model.graph if is_fp32(node)}
+    found = []
+    while left:
+        start, _ = left.popitem()
+        island, front = [start], [start]
+        while front:
+            node = front.pop()
+            near = [*node.predecessors(), *node.successors()]
+            for each in [each for each in near if each in left]:
+                del left[each]
+                island.append(each)
+                front.append(each)
+        names = [node.name or node.op_type for node in island]
+        why = Counter(reasons[name] for name in names if name in reasons)
+        ops = Counter(node.op_type for node in island)
+        found.append(
+            {"nodes": names, "ops": dict(ops.most_common()), "why": [reason for reason, _ in why.most_common(3)]}
+        )
+    return sorted(found, key=lambda each: -len(each["nodes"]))
+
+
+def _lines(found: Mapping[str, Any], shown: int) -> list[str]:
+    facts = found["facts"]
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in found["opset"].items())
+    lines = [f"{found['model']}: {facts['size_mb']:.1f} MB, opset {opsets}"]
+    lines += [f"made by: {found['made_by']}"] if found["made_by"] else []
+    for kind in ("inputs", "outputs"):
+        for value in found[kind]:
+            shape = "of unknown rank" if value["shape"] is None else str(value["shape"]).replace("'", "")
+            what = f", {value['kind']}" if value["kind"] else ""
+            lines.append(f"  {kind[:-1]:6}  {value['name']}  {(value['dtype'] or 'unknown').lower()} {shape}{what}")
+    share = facts["fp16_fraction"]
+    of_floats = (
+        "no float nodes" if share is None else f"{100 * share:.1f} % of {facts['float_nodes']} float nodes in FP16"
+    )
+    lines.append(f"nodes {facts['nodes']}, casts {facts['casts']}, {of_floats}")
+    islands = found["islands"]
+    if islands:
+        lines.append(f"FP32 islands: {len(islands)}, {sum(len(each['nodes']) for each in islands)} nodes")
+        for each in islands[:shown]:
+            ops = ", ".join(f"{op} {count}" for op, count in list(each["ops"].items())[:4])
+            lines.append(f"  {len(each['nodes'])} nodes from {each['nodes'][0]}: {ops}")
+            lines += [f"      {reason}" for reason in each["why"]]
+        if len(islands) > shown:
+            lines.append(f"  and {len(islands) - shown} more (--islands)")
+    return lines

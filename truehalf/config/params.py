@@ -1,0 +1,41 @@
+"""params.yaml of a workspace: all that crosses from the pipeline to the stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from truehalf.errors import StageError
+
+
+def params_digest(root: Path) -> str:
+    """SHA-256 of what params.yaml says (not of how it is written)."""
+    text = json.dumps(read_params(root), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_params(root: Path) -> dict[str, Any]:
+    """The content of a workspace's params.yaml.
+
+    Raises:
+        StageError: when it is missing, or no YAML mapping.
+    """
+    path = root / "params.yaml"
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise StageError("file-missing", f"{path} is missing; `python -m pipeline` writes it") from error
+    except yaml.YAMLError as error:
+        raise StageError(
+            "file-unreadable", f"{path} is no valid YAML: {error}; `python -m pipeline` writes it anew"
+        ) from error
+    if not isinstance(values, dict):
+        raise StageError(
+            "file-unreadable",
+            f"{path}: expected a mapping, got {type(values).__name__}; `python -m pipeline` writes it anew",
+        )
+    return values

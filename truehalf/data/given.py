@@ -1,0 +1,179 @@
+"""Samples that come with a file: images or arrays, and how they are shared between calibration and verification."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.data.feeds import Feeds, load_feeds
+from truehalf.data.images import is_picture, pictures_under
+from truehalf.data.pictures import PictureFeeds, load_pictures
+from truehalf.data.preprocessing import declared_by, preprocessing_of
+from truehalf.data.sample_feeds import fixed_batch
+from truehalf.errors import StageError
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import load_model
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class Filled:
+    """Feeds of the one batch that a model takes: the last sample again where there are too few for it.
+
+    Attributes:
+        names: one for each feed.
+    """
+
+    def __init__(self, feeds: Feeds | PictureFeeds, batch: int) -> None:
+        self._feeds, self._batch = feeds, batch
+        self.names = feeds.names[:: batch if isinstance(feeds, PictureFeeds) else 1]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        for feed in self._feeds:
+            yield {name: _filled(array, self._batch) for name, array in feed.items()}
+
+
+def _filled(array: np.ndarray, batch: int) -> np.ndarray:
+    if array.ndim == 0 or len(array) >= batch or not len(array):
+        return array
+    return np.concatenate([array, np.repeat(array[-1:], batch - len(array), axis=0)])
+
+
+Given = Feeds | PictureFeeds | Filled
+
+
+def given_samples(
+    source: Any,
+    model: ir.Model,
+    entry: Mapping[str, Any] | None = None,
+    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    skip_corrupt: bool = False,
+) -> Given:
+    """Samples of a model, from whatever holds them.
+
+    Args:
+        source: a folder of images, one image, an .npz file, a folder of them, Polygraphy's JSON, arrays by input name,
+            or an iterable of such mappings; what this function has returned is passed on.
+        model: whose inputs they are.
+        entry: of the input, in the I/O spec; says the preprocessing of images where `preprocessing` does not.
+        preprocessing: of images (truehalf.data.preprocessing): a mapping, or a YAML or JSON file.
+        skip_corrupt: leave out images that cannot be read instead of stopping.
+
+    Raises:
+        StageError: a source that is none of these or does not fit the model; options of images beside arrays.
+    """
+    if isinstance(source, Given):
+        return source
+    pictures = _pictures(source, model, entry or {}, preprocessing, skip_corrupt)
+    if pictures is not None:
+        return pictures
+    given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
+    if given:
+        goes = "it goes" if len(given) == 1 else "they go"
+        said = f"{' and '.join(given)}: {goes} with images; these inputs are arrays already"
+        raise StageError("in-conflict", said)
+    if not isinstance(source, (str, Path, Mapping, Sequence)) and hasattr(source, "__iter__"):
+        source = list(source)
+    return load_feeds(source, model, "samples")
+
+
+def _pictures(
+    source: Any,
+    model: ir.Model,
+    entry: Mapping[str, Any],
+    preprocessing: Mapping[str, Any] | Path | str | None,
+    skip_corrupt: bool,
+) -> PictureFeeds | None:
+    """Feeds from a folder of images or from one image; None where the samples are something else."""
+    if not isinstance(source, (str, Path)):
+        return None
+    source = Path(source)
+    if source.is_dir():
+        arrays, found = any(source.glob("*.npz")), pictures_under(source)
+        if arrays and found:
+            raise StageError(
+                "in-conflict", f"samples {source}: expected .npz files or images, it holds both; take one kind out"
+            )
+        if arrays:
+            return None
+        if not found:
+            raise StageError("file-missing", f"samples {source}: expected .npz files or images, there are none in it")
+    elif not is_picture(source):
+        return None
+    applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
+    if applied is None:
+        raise StageError(
+            "needs-value",
+            f"samples {source}: images need a preprocessing (size, mean, std, channels, range, resize, layout); the "
+            "model's I/O spec declares none",
+        )
+    return load_pictures(source, model, applied, 1, skip_corrupt)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Positions of samples by purpose.
+
+    Attributes:
+        calibration, verification: positions; no sample is in both, unless there is one alone.
+        total: number of samples that were given.
+    """
+
+    calibration: list[int]
+    verification: list[int]
+    total: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether verification sees what calibration has seen."""
+        return bool(set(self.calibration) & set(self.verification))
+
+
+def split(total: int, calibration: int, verification: int) -> Split:
+    """Share samples out: every second one calibrates, the others verify; of many, spread over all of them.
+
+    Args:
+        total: number of samples, 1 or more.
+        calibration, verification: at most so many of each, 1 or more.
+    """
+    if total == 1:
+        return Split([0], [0], 1)
+    return Split(_spread(range(0, total, 2), calibration), _spread(range(1, total, 2), verification), total)
+
+
+def _spread(positions: Sequence[int], count: int) -> list[int]:
+    if len(positions) <= count:
+        return list(positions)
+    return [positions[i * len(positions) // count] for i in range(count)]
+
+
+def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str, Any] | Path | str | None) -> Given:
+    """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`."""
+    feeds = given_samples(samples, model, _entry(model), preprocessing)
+    batch = fixed_batch(model)
+    if isinstance(feeds, PictureFeeds) and batch > 1:
+        return Filled(feeds.only(range(len(feeds.names)), batch), batch)
+    return feeds
+
+
+def of_file(samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None) -> Feeds | PictureFeeds:
+    """Samples that come with an ONNX file; see `given_samples`."""
+    model = load_model(path)
+    feeds = given_samples(samples, model, _entry(model), preprocessing)
+    assert not isinstance(feeds, Filled), "made here alone"
+    return feeds
+
+
+def _entry(model: ir.Model) -> Mapping[str, Any]:
+    """What the I/O spec in a model's metadata says of its first input; nothing where there is no spec."""
+    spec = json.loads(model.metadata_props.get(SPEC_KEY, "{}"))
+    return next(iter(spec.get("inputs") or []), {})

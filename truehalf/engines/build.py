@@ -1,0 +1,182 @@
+"""Engine of a file: built where the machine can, else planned; a plan carried out on another machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from truehalf.config.engine import Backend, EngineConfig, Provider
+from truehalf.config.schema import FailOn
+from truehalf.config.typed import ConfigErrors, plain
+from truehalf.config.validate import check_engine
+from truehalf.engines import ort_deploy as deploy
+from truehalf.engines.carry_out import carry_out
+from truehalf.engines.evidence import evidence_of_workspace
+from truehalf.engines.parity import Evidence
+from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
+from truehalf.engines.plan_files import make_plan, write_plan
+from truehalf.engines.precision import check_precision, typed_model
+from truehalf.errors import StageError
+from truehalf.files import read_json, write_json
+from truehalf.runtime.machine import probe as probe_machine
+from truehalf.runtime.tensorrt.build import BuildError, find_file
+
+FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
+REPORT_FILE = "engine.json"
+NO_EVIDENCE = "no reference was given to hold its outputs against"
+
+
+def build_engine(
+    model_path: Path | str,
+    out_dir: Path | str,
+    *,
+    declared: str,
+    profiles: Sequence[Mapping[str, Any]],
+    evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE,
+    probe: Mapping[str, Any] | None = None,
+    plan_names: tuple[str, str] | None = None,
+    lint_ignore: Sequence[str] = (),
+    lint_fail_on: str = FailOn.never.value,
+    **options: Any,
+) -> dict[str, Any]:
+    """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
+
+    Args:
+        model_path: the final ONNX file.
+        out_dir: gets the engine, plan.json, and what somebody needs to carry the plan out by hand.
+        declared: "fp16" or "fp32".
+        profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}]; of a shape tensor the
+            numbers are its values.
+        evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
+            when there is an engine.
+        probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
+        plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
+        lint_ignore: findings that are not wanted, see truehalf.linting.lint.
+        lint_fail_on: "never", "error" or "warning": findings of the file for which nothing is built.
+        options: the other keys of conf/engine/tensorrt.yaml (of onnxruntime.yaml, with backend="onnxruntime"), where
+            what is left out has its default; names of files are relative to the current folder.
+
+    Returns:
+        status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine, where there is
+        one, is then kept for inspection. plan; lint (findings); precision
+        (truehalf.engines.precision.precision_facts); not_verified; of a built engine also provider, the facts of
+        truehalf.runtime.tensorrt.build.build or truehalf.engines.ort_deploy.Deployed.facts, parity
+        (truehalf.engines.parity) and latency by point of the profiles.
+
+    Raises:
+        StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of
+            them at once), the engine would be written over the model, or TensorRT or ONNX Runtime refuses the file.
+    """
+    model_path, out_dir = Path(model_path), Path(out_dir)
+    check_precision(model_path, declared)
+    section = _checked({"profiles": profiles} | options)
+    names = plan_names or (str(model_path), FILES[section.backend])
+    values = {
+        "model_path": model_path,
+        "names": names,
+        "profiles": plain(section.profiles),
+        "declared": declared,
+    }
+    if section.backend is Backend.tensorrt:
+        plan = make_plan(options=plain(section), **values)
+        write = write_plan
+    else:
+        plan = deploy.make_plan(options=plain(section), **values)
+        write = deploy.write_plan
+    plan |= {
+        "backend": section.backend.value,
+        "latency": plain(section.latency),
+        "plugin_ops": list(section.plugin_ops),
+        "lint": {"ignore": list(lint_ignore), "fail_on": lint_fail_on},
+        "when_unavailable": section.when_unavailable.value,
+    }
+    check_keys(plan)  # make_plan has held the profiles against the model
+    check_target(plan, model_path, out_dir, FILES_OF_A_PLAN)
+    write(plan, out_dir)
+    given = evidence if callable(evidence) else lambda: evidence
+    with _environment(plan):
+        return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
+
+
+def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".") -> dict[str, Any]:
+    """Carry out a plan that was written on another machine.
+
+    The model is looked for by its name in the plan from the current folder, then beside the plan.
+
+    Args:
+        plan: plan.json.
+        out: folder for the engine and engine.json, the report; by default the plan's.
+        workspace: folder of a project; where it holds the reference of just this model, the engine is compared with it.
+
+    Returns:
+        as build_engine.
+
+    Raises:
+        StageError: as build_engine, when the file is no plan or one that does not fit its model, and when the model or
+            a plugin is not the one that the plan was made for.
+    """
+    plan_path = Path(plan)
+    content = read_json(plan_path)
+    check_keys(content, str(plan_path))
+    out_dir = Path(out) if out is not None else plan_path.parent
+    folder, digest = plan_path.parent, content["onnx_sha256"]
+    model_path = _found(content["onnx"], folder, "the model", digest, content["onnx_data"])
+    plugins = [
+        {**plugin, "path": str(_found(plugin["path"], folder, "the plugin", plugin["sha256"]))}
+        for plugin in content["plugins"]
+    ]
+    check_plan(content, typed_model(model_path), str(plan_path))
+    check_precision(model_path, content["declared"])
+    content |= {"plugins": plugins}
+    check_target(content, model_path, out_dir, [REPORT_FILE], plan_path)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with _environment(content):
+        report = carry_out(
+            content,
+            model_path,
+            out_dir,
+            lambda: evidence_of_workspace(Path(workspace), digest),
+            probe_machine([plugin["path"] for plugin in plugins]),
+        )
+    write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
+    return report
+
+
+@contextlib.contextmanager
+def _environment(plan: Mapping[str, Any]) -> Iterator[None]:
+    """The plan's variables while it is carried out, from before the providers load: a library reads them as it starts,
+    and whoever calls this has variables of their own.
+    """
+    variables: Mapping[str, str] = plan.get("environment", {})
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str] = ()) -> Path:
+    try:
+        return find_file(name, folder, what, expected=expected, data=data)
+    except BuildError as error:
+        raise StageError(error.code, str(error)) from error
+
+
+def _checked(options: Mapping[str, Any]) -> EngineConfig:
+    """The options of the door over the defaults of their backend."""
+    default = EngineConfig()
+    if options.get("backend") in (Backend.onnxruntime, Backend.onnxruntime.value):
+        default = replace(default, provider=Provider.cuda)
+    try:
+        return check_engine(plain(default) | plain(options))
+    except ConfigErrors as error:
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error

@@ -1,0 +1,48 @@
+"""Reference of a workspace that an engine's outputs are compared with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from truehalf.config.params import read_params
+from truehalf.config.schema import Config
+from truehalf.config.typed import ConfigErrors
+from truehalf.config.validate import validate
+from truehalf.data.samples import adversarial_samples, readable, verification_samples
+from truehalf.engines.parity import Evidence
+from truehalf.errors import StageError
+from truehalf.files import read_json
+from truehalf.ir.model_file import external_files, load_model
+from truehalf.runtime.tensorrt.build import sha256
+from truehalf.verification.chain.reference import read_reference
+
+
+def evidence_of(config: Config, root: Path) -> Evidence:
+    """What verify has frozen in a workspace, on the samples of its configuration.
+
+    Raises:
+        StageError: when it is missing, or its samples are others.
+    """
+    folder = root / "artifacts" / "reference"
+    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
+    samples = verification_samples(config, root, spec)
+    if config.verify.skip_corrupt:
+        samples, _ = readable(samples)
+    reference = read_reference(folder, "reference", samples, spec)
+    if isinstance(reference, str):
+        raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro verify`")
+    adversarial = adversarial_samples(config, spec)
+    return Evidence(reference, read_reference(folder, "adversarial", adversarial, spec), config.verify)
+
+
+def evidence_of_workspace(root: Path, onnx_sha256: str) -> Evidence | str:
+    """The reference of a workspace, where it belongs to this model; else why there is none."""
+    final = root / "artifacts" / "cast_cleanup" / "model.onnx"
+    if not final.is_file() or not (root / "artifacts" / "reference" / "samples.json").is_file():
+        return "there is no workspace with artifacts/cast_cleanup and artifacts/reference here"
+    if sha256(final, *(final.parent / name for name in external_files(load_model(final)))) != onnx_sha256:
+        return "the reference in the workspace here belongs to another model"
+    try:
+        return evidence_of(validate(read_params(root)), root)
+    except ConfigErrors as error:
+        raise StageError("bad-options", f"{root / 'params.yaml'}: {error}") from error

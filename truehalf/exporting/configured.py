@@ -1,0 +1,109 @@
+"""FP32 file of a configuration: its model opened, traced on its samples, compared with torch.
+
+Where height or width vary, the comparison also runs at two sizes that were not traced (truehalf.models.sizes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truehalf.config.schema import Config
+from truehalf.data.picture import Arrays as ArraysOfOne
+from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
+from truehalf.errors import StageError
+from truehalf.exporting.against_torch import shapes_of, torch_fails
+from truehalf.exporting.baked import reason_of
+from truehalf.exporting.export import DynamicAxes
+from truehalf.exporting.onnx_source import pass_on
+from truehalf.exporting.trace import Arrays, trace
+from truehalf.models.model import Model
+from truehalf.models.sizes import at_other_sizes
+from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
+from truehalf.verification.metrics.tensors import NOT_VERIFIED
+
+
+def export_configured(config: Config, root: Path, out_path: Path) -> dict[str, Any]:
+    """Write the FP32 file of a configuration.
+
+    Args:
+        config: of the run.
+        root: its workspace; paths are relative to it.
+        out_path: of the ONNX file; io_spec.json is written beside it.
+
+    Returns:
+        as truehalf.exporting.trace.trace, and notes.
+
+    Raises:
+        StageError: as truehalf.exporting.trace.trace and truehalf.exporting.onnx_source.pass_on.
+    """
+    model = open_model(config, root)
+    axes = dynamic_axes_of(config, model)
+    first = axes.get(model.inputs[0].name, {})
+    batch = model.batch or config.trace.input_shape[0] or 1
+    traced = min(batch, TRACE_SAMPLES // 2)
+    samples = trace_samples(config, TRACE_SAMPLES, root, described(model))
+    sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
+    starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
+    example = _batch(samples[:traced], batch)
+    spec = _spec_of(model, example, axes)
+    feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
+    shared: dict[str, Any] = {
+        "lint_ignore": config.lint.ignore,
+        "lint_fail_on": config.lint.fail_on.value,
+        "plugins": config.engine.plugins,
+        "plugin_ops": config.engine.plugin_ops,
+        "repair": config.repair.passes,
+    }
+    if model.file is not None:
+        report = pass_on(model.file, out_path, spec=spec, check_feeds=feeds, **shared)
+        return report | {"notes": list(model.notes)}
+    resized = _at_other_sizes(config, model, root, axes, batch)
+    report = trace(
+        model.module,
+        example,
+        out_path,
+        spec=spec,
+        exporter=config.trace.exporter.value,
+        opset=config.trace.opset,
+        dynamic_axes=axes,
+        check_feeds=[*feeds, *resized],
+        atol=config.trace.atol,
+        rtol=config.trace.rtol,
+        prepared=model.prepared,
+        **shared,
+    )
+    if not reason_of(report["baked"]) and not resized and at_other_sizes(model.inputs, axes):
+        reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
+        report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
+    unread = [f"input {name!r}: no output that is kept depends on it" for name in report["unread_inputs"]]
+    return report | {"notes": [*model.notes, *unread]}
+
+
+def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:
+    try:
+        return spec_of(model, example, axes)
+    except StageError:
+        raise
+    except Exception as error:  # whatever the module raises
+        raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(example)}") from error
+
+
+def _at_other_sizes(
+    config: Config, model: Model, root: Path, axes: DynamicAxes, batch: int
+) -> list[dict[str, np.ndarray]]:
+    """Samples to trace on, at two other sizes where height or width vary; none where the data is no pictures."""
+    others = at_other_sizes(model.inputs, axes)
+    if not others or isinstance(drawn(config, root, "trace", 1)[0], ArraysOfOne):
+        return []
+    rows = [trace_samples(config, 2, root, described(replace(model, inputs=inputs))) for inputs in others]
+    return [_batch(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
+
+
+def _batch(samples: Sequence[Sample], size: int, start: int = 0) -> dict[str, np.ndarray]:
+    """`size` samples from `start` on, from the first one again where there are fewer."""
+    return stacked([samples[(start + i) % len(samples)] for i in range(size)])

@@ -1,0 +1,121 @@
+"""Export of a torch module that comes with arrays, without a configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.config.schema import TraceConfig
+from truehalf.errors import StageError, typed_line
+from truehalf.exporting.trace import Arrays, trace
+from truehalf.models.as_made import copied
+from truehalf.models.calling import all_taken, calling
+from truehalf.models.model import Input, Model, Output
+from truehalf.models.source import spec_of
+from truehalf.user_code import imported
+
+if TYPE_CHECKING:
+    import torch
+
+
+def made(factory: str, root: Path) -> torch.nn.Module:
+    """The module that "module:function" returns, or that it is, on the CPU, in FP32 and eval mode.
+
+    Raises:
+        StageError: when it cannot be imported, raises, or is no module.
+    """
+    import torch
+
+    found: Any = imported("export", factory, root)
+    try:
+        network = found if isinstance(found, torch.nn.Module) else found()
+    except Exception as error:  # whatever the user's code raises
+        raise StageError("function-fails", f"export: {factory} raised {typed_line(error)}") from error
+    if not isinstance(network, torch.nn.Module):
+        got = type(network).__name__
+        raise StageError("wrong-return", f"export: {factory} returned a {got}; expected a torch.nn.Module")
+    return network.to("cpu", torch.float32).eval()
+
+
+def export_module(
+    network: torch.nn.Module,
+    out_path: Path,
+    samples: Sequence[Arrays],
+    *,
+    outputs: Sequence[str] | None = None,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+    options: TraceConfig | None = None,
+) -> dict[str, Any]:
+    """Write a module as FP32 ONNX and compare the file with it.
+
+    Args:
+        network: in eval mode; left as it was.
+        out_path: of the ONNX file; io_spec.json is written beside it.
+        samples: arrays by input name, batch axis included; the module is traced on the first, compared on all.
+        outputs: names, in the order in which the module returns its tensors; None: its keys, or output_0, ...
+        dynamic_axes: {input or output: {axis: symbol}}; None: the first axis of every input varies.
+        options: exporter, opset and tolerance.
+
+    Returns:
+        as truehalf.exporting.trace.trace.
+
+    Raises:
+        StageError: no sample, a module that fails on one, names that do not fit; as truehalf.exporting.trace.trace.
+    """
+    options = options or TraceConfig()
+    if not samples:
+        raise StageError("too-few-samples", "export: expected at least one sample to trace on, got none")
+    inputs = [
+        Input(name, "tensor", str(samples[0][name].dtype), tuple(samples[0][name].shape[1:]))
+        for name in _in_order(network, samples[0])
+    ]
+    found = all_taken(_returned(network, inputs, samples[0]), ())
+    names = list(found) if outputs is None else list(outputs)
+    if len(names) != len(found):
+        listed = ", ".join(found)
+        said = f"export: the module returns {len(found)} tensors ({listed}), and {len(names)} names were given"
+        raise StageError("wrong-name", said)
+    model = Model(calling(network, list(found.values())), inputs, [Output(name) for name in names], [], True)
+    axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
+    return trace(
+        model.module,
+        samples[0],
+        out_path,
+        spec=spec_of(model, samples[0], axes),
+        exporter=options.exporter.value,
+        opset=options.opset,
+        dynamic_axes=axes,
+        check_feeds=samples,
+        atol=options.atol,
+        rtol=options.rtol,
+    )
+
+
+def _in_order(network: torch.nn.Module, sample: Arrays) -> list[str]:
+    """Names of the inputs in the order in which forward takes them."""
+    taken: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
+        taken = list(inspect.signature(network.forward).parameters)
+    if len(sample) > 1 and not set(sample) <= set(taken):
+        given = ", ".join(sample)
+        said = f"export: samples hold {given}, forward takes {', '.join(taken) or 'unknown names'}; name them alike"
+        raise StageError("wrong-name", said)
+    return [name for name in taken if name in sample] if len(sample) > 1 else list(sample)
+
+
+def _returned(network: torch.nn.Module, inputs: Sequence[Input], sample: Arrays) -> Any:
+    import torch
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(sample[each.name])) for each in inputs]
+    network = copied(network) or network  # a run may change it
+    try:
+        with torch.no_grad():
+            return network(*tensors)
+    except Exception as error:  # whatever the module raises
+        shapes = ", ".join(f"{each.name} {each.dtype} {list(sample[each.name].shape)}" for each in inputs)
+        raise StageError("module-fails", f"export: the module fails on {shapes}: {typed_line(error)}") from error

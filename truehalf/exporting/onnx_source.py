@@ -1,0 +1,119 @@
+"""FP32 ONNX file as the source of a model: checked, and written anew with its I/O spec."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.config.schema import LintConfig
+from truehalf.errors import StageError
+from truehalf.exporting.against_torch import SILENT
+from truehalf.exporting.trace import moved_into_place, places
+from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
+from truehalf.ir.normalize import infer_types
+from truehalf.ir.opset import list_weights_apart
+from truehalf.linting.plugin_ops import ops_of_plugins
+from truehalf.linting.report import lint_of_trace
+from truehalf.output_files import write_text
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.metrics.tensors import NOT_VERIFIED
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+PASSED_ON = "none: the file is passed on"
+Arrays = Mapping[str, np.ndarray]
+
+
+def pass_on(
+    model_path: Path | str,
+    out_path: Path | str,
+    *,
+    spec: Mapping[str, Any],
+    check_feeds: Sequence[Arrays] = (),
+    lint_ignore: Sequence[str] | None = None,
+    lint_fail_on: str | None = None,
+    plugins: Sequence[str] = (),
+    plugin_ops: Sequence[str] = (),
+    repair: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check an FP32 ONNX file and write it anew with its I/O spec, weights that lay outside it included.
+
+    Args:
+        model_path: the file; untouched.
+        out_path: of the new file, replaced only when all went well; io_spec.json is written beside it.
+        spec: the I/O spec, see truehalf.models.source.io_spec.
+        check_feeds: inputs that the new file has to run on.
+        lint_ignore, lint_fail_on, plugins, plugin_ops, repair: as `trace`.
+
+    Returns:
+        as `trace`, with nothing compared: parity is "not verified".
+
+    Raises:
+        StageError: when the file cannot be read, the checker of onnx refuses it, it is not what the spec says, outputs
+            are not what they are declared to be, model.classes names fewer or more classes than there are, ONNX Runtime
+            cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
+    """
+    lint_options = LintConfig()
+    model = load_model(model_path)
+    out_path, spec_path = places(out_path, {"model_path": model_path}, source_weights(model))
+    list_weights_apart(model)
+    infer_types(model)
+    check_names(model, spec)
+    check_declared(spec)
+    spec = attach(model, spec, {})
+    linted = lint_of_trace(
+        model,
+        lint_options.ignore if lint_ignore is None else lint_ignore,
+        lint_options.fail_on.value if lint_fail_on is None else lint_fail_on,
+        ops_of_plugins(model, plugins, plugin_ops)[0],
+        repair,
+    )
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
+        written = Path(folder) / out_path.name
+        save_model(model, written)
+        session = Session(written, log_severity_level=SILENT)
+        for feed in check_feeds:
+            _check_finite(session.run(feed), Path(model_path))
+        moved_into_place(Path(folder), out_path)
+    write_text(spec_path, spec_text(spec) + "\n")
+    sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
+    return {
+        "exporter": PASSED_ON,
+        "opset": model.graph.opset_imports[""],
+        "warnings": {},
+        "parameters": _floats_stored(model),
+        "unread_inputs": [str(value.name) for value in model.graph.inputs if not value.uses()],
+        "parity": {
+            "status": NOT_VERIFIED,
+            "reason": "the model is an ONNX file, so there is no torch module to hold it against; it is the reference",
+            "samples": sum(sizes),
+            "batch_sizes": sorted(set(sizes)),
+            "provider": session.provider,
+        },
+        "lint": linted,
+        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+    }
+
+
+def _floats_stored(model: ir.Model) -> int:
+    """Numbers in the weights, as parameters of a module are counted."""
+    weights = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    return sum(tensor.size for tensor in weights if tensor is not None and tensor.dtype.is_floating_point())
+
+
+def _check_finite(outputs: Arrays, path: Path) -> None:
+    for name, array in outputs.items():
+        bad = int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else 0
+        if bad:
+            raise StageError(
+                "not-finite",
+                f"{path} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
+                "samples of yours; expected finite values. Check the weights and the inputs",
+            )

@@ -1,0 +1,61 @@
+"""FP16 file of a configuration whose precision.method is half or autocast: the module itself, traced and slimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from truehalf.config.schema import Config
+from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
+from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.models.source import dynamic_axes_of, open_model
+
+
+def trace_configured(
+    config: Config, root: Path, out_path: Path, spec: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Trace the configured module in FP16.
+
+    Args:
+        config: of the run.
+        root: its workspace.
+        out_path: of the ONNX file.
+        spec: the I/O spec of the FP32 file.
+        shapes: by graph input, the shape at which costs of casts are compared.
+
+    Returns:
+        the report, and a row for each node, as the conversion has them.
+
+    Raises:
+        StageError: as truehalf.exporting.routes.half_trace.trace_in_fp16.
+    """
+    model = open_model(config, root)
+    report, rows = trace_in_fp16(
+        model,
+        _example(config, root, spec, model.batch or config.trace.input_shape[0] or 1),
+        out_path,
+        method=config.precision.method.value,
+        spec=spec,
+        exporter=config.trace.exporter.value,
+        opset=config.trace.opset,
+        dynamic_axes=dynamic_axes_of(config, model),
+        keep_io_types=config.precision.keep_io_types,
+        raise_opset=config.precision.opset,
+        skip_patterns=config.slim.skip_patterns,
+        repair=config.repair.passes,
+        input_shapes=shapes,
+    )
+    if pinned := [f"{name}={entries}" for name, entries in asdict(config.pins).items() if entries]:
+        report["not_done"].append(
+            f"pins of the model and its decoder, without effect under precision.method={report['method']}: "
+            f"{', '.join(pinned)}"
+        )
+    return report, rows
+
+
+def _example(config: Config, root: Path, spec: Mapping[str, Any], batch: int) -> dict[str, Any]:
+    """A batch of the samples that trace has traced on."""
+    samples = trace_samples(config, min(batch, TRACE_SAMPLES // 2), root, spec)
+    return stacked([samples[i % len(samples)] for i in range(batch)])

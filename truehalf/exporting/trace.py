@@ -1,0 +1,176 @@
+"""Export of a torch module as FP32 ONNX with stable names, known value types and its I/O spec, compared with torch by
+the rule of truehalf.verification.metrics.tensors. What the trace has baked in is looked for on inputs that differ and
+in the source (truehalf.exporting.baked).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from truehalf.config.schema import LintConfig, TraceConfig
+from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
+from truehalf.exporting.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
+from truehalf.exporting.export import DynamicAxes, export
+from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model, model_size_mb, save_model
+from truehalf.linting.plugin_ops import ops_of_plugins
+from truehalf.linting.report import lint_of_trace
+from truehalf.models.as_made import copied, state
+from truehalf.models.sizes import varying_axes
+from truehalf.output_files import destination, write_text, written_whole
+from truehalf.output_paths import check_outputs
+from truehalf.verification.metrics.tensors import NOT_VERIFIED
+
+if TYPE_CHECKING:
+    import torch
+
+SPEC_FILE = "io_spec.json"
+Arrays = Mapping[str, np.ndarray]
+
+
+def trace(
+    module: torch.nn.Module,
+    example: Arrays,
+    out_path: Path | str,
+    *,
+    spec: Mapping[str, Any],
+    exporter: str | None = None,
+    opset: int | None = None,
+    dynamic_axes: DynamicAxes | None = None,
+    check_feeds: Sequence[Arrays] = (),
+    atol: float | None = None,
+    rtol: float | None = None,
+    lint_ignore: Sequence[str] | None = None,
+    lint_fail_on: str | None = None,
+    plugins: Sequence[str] = (),
+    plugin_ops: Sequence[str] = (),
+    repair: Sequence[str] = (),
+    prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> dict[str, Any]:
+    """Export a module and compare the file with it. Options left out are those of TraceConfig.
+
+    Args:
+        module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
+        example: real inputs to trace on, by name, with their batch axis.
+        out_path: of the ONNX file, replaced only when all went well; io_spec.json is written beside it.
+        spec: the I/O spec, see truehalf.models.source.io_spec.
+        exporter: "torchscript" or "dynamo".
+        opset: of the default domain.
+        dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
+        check_feeds: inputs to compare on, best unlike the example and of other batch sizes; of other heights and widths
+            where these vary.
+        atol, rtol: of the comparison.
+        lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
+        lint_fail_on: "never", "error" or "warning": findings that end it.
+        plugins, plugin_ops: of the engine; their operators are no findings.
+        repair: passes that the file will go through; what one of them mends is reported, and ends nothing here. Before
+            it is built, the engine's stage looks at the file once more.
+        prepared: entered around the export alone, see truehalf.models.model.Model; the comparison is with the module as
+            it is outside.
+
+    Returns:
+        exporter, opset, warnings {category: count}, baked (see truehalf.exporting.baked.what_was_baked), parameters,
+        unread_inputs (names of those that no output depends on, which are inputs of the file all the same), model
+        (facts) and parity: {status: "verified" or
+        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
+        the same of each feed of another height or width, with the shapes of its inputs},
+        lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
+
+    Raises:
+        StageError: when outputs are not what they are declared to be, model.classes names fewer or more classes than
+            there are, the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
+            output of either side is not finite, a trained model's outputs differ, or lint finds what `lint_fail_on`
+            says.
+    """
+    options, lint_options = TraceConfig(), LintConfig()
+    atol, rtol = (options.atol if atol is None else atol), (options.rtol if rtol is None else rtol)
+    exporter, opset = exporter or options.exporter.value, opset or options.opset
+    dynamic_axes = named_axes(spec) if dynamic_axes is None else dynamic_axes
+    out_path, spec_path = places(out_path, {})
+    inputs = tensors_of(spec, example)
+    check_declared(spec)
+    made, before = copied(module), state(module)
+    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
+        exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
+        with prepared():
+            traced = copied(module)
+            warned = export(
+                module,
+                inputs,
+                exported,
+                exporter=exporter,
+                opset=opset,
+                input_names=names_of(spec["inputs"]),
+                output_names=names_of(spec["outputs"]),
+                dynamic_axes=dynamic_axes,
+            )
+        model = load_model(exported)
+        check_names(model, spec)
+        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, atol, rtol)
+        unread = unread_inputs(model, module, spec, example)
+        references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
+        spec = attach(model, spec, varying_axes(references))
+        linted = lint_of_trace(
+            model,
+            lint_options.ignore if lint_ignore is None else lint_ignore,
+            lint_options.fail_on.value if lint_fail_on is None else lint_fail_on,
+            ops_of_plugins(model, plugins, plugin_ops)[0],
+            repair,
+        )
+        save_model(model, described)
+        pairs = list(zip(check_feeds, references, strict=True))
+        subject = Subject(
+            module=module,
+            made=made,
+            traced=traced,
+            before=before,
+            path=described,
+            spec=spec,
+            example=example,
+            pairs=pairs,
+            caught=warned,
+            followed=exporter == "dynamo",
+            atol=atol,
+            rtol=rtol,
+        )
+        with explaining(subject):
+            parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
+        baked = what_was_baked(subject)
+        facts = model_facts(model)
+        moved_into_place(described.parent, out_path)
+    write_text(spec_path, spec_text(spec) + "\n")
+    return {
+        "exporter": exporter,
+        "opset": model.graph.opset_imports[""],
+        "warnings": dict(Counter(warning.category.__name__ for warning in warned)),
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "unread_inputs": unread,
+        "parity": parity | ({"status": NOT_VERIFIED, "reason": reason} if (reason := reason_of(baked)) else {}),
+        "baked": baked,
+        "lint": linted,
+        "model": facts | {"size_mb": model_size_mb(out_path)},
+    }
+
+
+def places(out_path: Path | str, inputs: Mapping[str, Any], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
+    """Where the model and its I/O spec are written, links followed."""
+    out_path = Path(out_path)
+    spec_path = out_path.with_name(SPEC_FILE)
+    check_outputs({"out_path": out_path, "the I/O spec": spec_path}, inputs, weights)
+    return destination(out_path), spec_path
+
+
+def moved_into_place(folder: Path, out_path: Path) -> None:
+    """Move the files of a folder, a model and its large weights, to where they belong."""
+    with written_whole(out_path) as building:
+        for file in folder.iterdir():
+            file.replace(building.with_name(file.name))

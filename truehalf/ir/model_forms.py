@@ -1,0 +1,34 @@
+"""Models as callers hold them: a path, an onnx.ModelProto, an onnx_ir.Model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from truehalf.ir.model_file import load_model, save_model
+
+Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
+
+
+def as_ir(model: Model) -> ir.Model:
+    """A model in memory; one that is there already is copied, so that the caller's stays as it is."""
+    if isinstance(model, (str, Path)):
+        return load_model(model)
+    return model.clone() if isinstance(model, ir.Model) else ir.from_proto(model)
+
+
+def as_file(model: Model, folder: Path, name: str = "model") -> Path:
+    """A file of a model: its own, or one that is written to a folder."""
+    if isinstance(model, (str, Path)):
+        return Path(model)
+    path = folder / f"{name}.onnx"
+    save_model(as_ir(model), path)
+    return path
+
+
+def in_memory(path: Path) -> ir.Model:
+    """A model from a file that will go: its weights are in memory, too."""
+    return ir.external_data.load_to_model(load_model(path))

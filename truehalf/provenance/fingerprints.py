@@ -1,0 +1,193 @@
+"""Fingerprints of weights, samples and code that a run reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truehalf.config.schema import Config, DataSource
+from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.data.samples import PURPOSES, drawn
+from truehalf.errors import StageError
+from truehalf.provenance.watched import watched
+from truehalf.user_code import imported
+
+_SHOWN = 10
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Size in bytes and SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
+    """Fingerprints of the files of a model's source, folders with all that is in them, by their place: in the
+    workspace, or beside the file or folder that was named, from as far up as it takes to tell them apart.
+
+    What Python compiles beside its sources is left out: it changes by being imported.
+
+    Raises:
+        StageError: when there is no such file.
+    """
+    inside: dict[str, Path] = {}
+    outside: dict[Path, int] = {}  # how many parts of the path are its name
+    for path in paths:
+        if not path.exists():
+            raise StageError(
+                "file-missing",
+                f"model.checkpoint: no such file: {path}; give its path, or null where the source takes none",
+            )
+        found = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        for each in (each for each in found if "__pycache__" not in each.parts):
+            if path.is_relative_to(root):
+                inside[each.relative_to(root).as_posix()] = each
+            else:
+                outside.setdefault(each, len(each.relative_to(path.parent).parts))
+    named = inside | _told_apart(outside, inside)
+    return {name: fingerprint(path) for name, path in named.items()}
+
+
+def _told_apart(parts: Mapping[Path, int], taken: Collection[str]) -> dict[str, Path]:
+    """Files by the last so many parts of their paths, or more where the same name is taken or given twice."""
+    count = dict(parts)
+    while True:
+        names = {path: Path(*path.parts[-number:]).as_posix() for path, number in count.items()}
+        times = Counter(names.values())
+        same = [path for path, name in names.items() if times[name] > 1 or name in taken]
+        longer = [path for path in same if count[path] < len(path.parts)]
+        if not longer:
+            return {names[path]: path for path in count}
+        for path in longer:
+            count[path] += 1
+
+
+def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str, Any]:
+    """Number of samples, and the files that they come from with SHA-256: by their place in a folder, in order.
+
+    Made samples (digit scenes, noise) are a function of the configuration: there are no files.
+    """
+    digest, files = hashlib.sha256(), []
+    for path in dict.fromkeys(samples.paths):  # one file may hold many samples
+        inside = folder is not None and path.is_relative_to(folder)
+        name = path.relative_to(folder).as_posix() if inside and folder is not None else path.name
+        files.append({"file": name, "sha256": fingerprint(path)["sha256"]})
+        digest.update(name.encode())
+        digest.update(bytes.fromhex(files[-1]["sha256"]))
+    if files and samples.names != [file["file"] for file in files]:  # rows of files: which ones
+        digest.update(" ".join(samples.names).encode())
+    return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
+
+
+def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
+    """Fingerprints of the files that a module:function of the user's comes from (truehalf/provenance/watched.py), and
+    one digest of them all. The module is imported, so that what is wrong with it ends the run here.
+
+    Args:
+        key: of the configuration, for the message.
+
+    Raises:
+        StageError: when there is no such module or function, or it cannot be imported.
+    """
+    found = watched([name], root)
+    if not found:
+        raise StageError(
+            "function-fails",
+            f"{key}: {name!r}: expected a module that can be imported from the workspace or is "
+            f"installed, found no file of {name.partition(':')[0]!r}",
+        )
+    imported(key, name, root)
+    files = fingerprint_files(found, root)
+    digest = hashlib.sha256()
+    for place, each in files.items():
+        digest.update(f"{place} {each['sha256']} ".encode())
+    return {"sha256": digest.hexdigest(), "files": files}
+
+
+def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """What is used for each purpose, and what the source holds and nothing uses, with the reasons.
+
+    Raises:
+        StageError: when a sample has two purposes.
+    """
+    samples = {purpose: drawn(config, root, purpose) for purpose in PURPOSES}
+    found = {purpose: fingerprint_samples(each, _folder(config, root)) for purpose, each in samples.items()}
+    if config.data.annotations is not None and config.data.source is DataSource.coco:
+        path = root / config.data.annotations  # labels are read by verification alone
+        found["verification"]["annotations"] = {"file": path.name} | fingerprint(path)
+    if config.data.source is DataSource.npz:
+        _digests(samples)
+    if config.data.source is DataSource.function:
+        name = str(config.data.function)
+        code = {"function": name} | fingerprint_code("data.function", name, root)
+        made = _digests(samples)
+        for purpose in PURPOSES:  # content, too: what the function reads may change while its code does not
+            digest = hashlib.sha256(" ".join(made[purpose]).encode()).hexdigest()
+            found[purpose] |= {"code": code, "sha256": digest}
+    left_out = samples["verification"].left_out
+    return found, {reason: list(names) for reason, names in left_out.items()}
+
+
+def _folder(config: Config, root: Path) -> Path | None:
+    """What file names in reports are relative to."""
+    if config.data.source is DataSource.npz and config.data.file is not None:
+        place = root / config.data.file
+        return place if place.is_dir() else place.parent
+    return None if config.data.folder is None else root / config.data.folder
+
+
+def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
+    """SHA-256 of every sample of each purpose, one sample in memory at a time.
+
+    Raises:
+        StageError: when two purposes share one.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    found: dict[str, list[str]] = {}
+    shared: list[str] = []
+    for purpose, each in samples.items():
+        found[purpose] = [_digest(each[number]) for number in range(len(each))]
+        for number, digest in enumerate(found[purpose]):
+            earlier, name = seen.setdefault(digest, (purpose, each.names[number]))
+            if earlier != purpose and name != each.names[number]:  # of one name: truehalf.data.samples shares it out
+                shared.append(f"{each.names[number]} ({purpose}) is {name} ({earlier})")
+    if shared:
+        more = f" and {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
+        raise StageError(
+            "given-twice",
+            f"data: samples with two purposes: {', '.join(shared[:_SHOWN])}{more}; what was calibrated with proves "
+            "nothing in verification; leave the same samples out, or let data.function return others for each purpose",
+        )
+    return found
+
+
+def _digest(item: Picture | Arrays) -> str:
+    """SHA-256 of a sample's content, without its name."""
+    digest = hashlib.sha256()
+    if isinstance(item, Picture):
+        pixels: dict[str, np.ndarray] = {"image": np.asarray(item.image)}
+    else:
+        pixels = item.arrays
+    for name in sorted(pixels):
+        array = pixels[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def check_plugins(plugins: Sequence[str], root: Path) -> None:
+    """Find out before the work that the engine's plugins are not where the configuration says.
+
+    Raises:
+        StageError: naming every one that is missing.
+    """
+    if missing := [plugin for plugin in plugins if not (root / plugin).is_file()]:
+        raise StageError(
+            "file-missing", f"engine.plugins: no such file: {', '.join(missing)}; give paths from the workspace"
+        )

@@ -1,0 +1,71 @@
+"""Parts of a run's model, ranked by what keeping them FP32 buys: measured on samples of calibration, so that those of
+verification stay unseen until a step of the search is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truehalf.config.schema import Config
+from truehalf.data.samples import calibration_samples, stacked
+from truehalf.files import read_json
+from truehalf.verification.chain.hops import filled, fixed_batch
+from truehalf.verification.metrics.tensors import total_error
+from truehalf.verification.pinning.fp32_costs import fp32_costs
+from truehalf.verification.pinning.ranking import Part, ranked
+from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.switchboard import Switchboard
+
+
+def ranked_parts(
+    root: Path,
+    config: Config,
+    *,
+    samples: int,
+    count: int,
+    checkpoint: Path | None = None,
+) -> list[Part]:
+    """Parts of the model, those first that pay most to be kept FP32.
+
+    Args:
+        root: a workspace in which the stages up to fp16 have run; what its conversion keeps FP32 by a rule or a list is
+            in no part.
+        config: of that run.
+        samples: of calibration, that errors are measured on.
+        count, checkpoint: as truehalf.verification.pinning.ranking.ranked.
+
+    Raises:
+        StageError: when an artifact is missing, or a run fails.
+    """
+    spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
+    slim = root / "artifacts" / "slim" / "model.onnx"
+    decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
+    conversion = Conversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
+    model, precision = conversion.source(slim), conversion.precision
+    board = Switchboard(
+        model,
+        ranges=conversion.ranges,
+        masks=precision.masks,
+        keep_io_types=precision.keep_io_types,
+        init_conversion_max_bytes=precision.init_conversion_max_bytes,
+    )
+    feeds = _feeds(config, root, spec, samples, fixed_batch(model, slim))
+    reference = board.run(feeds, board.nodes)
+    base = [str(row["node"]) for row in decisions if row["precision"] == "fp32" and row["rule"] != "placement"]
+
+    def error(outputs: Mapping[str, Any]) -> float:
+        return total_error(spec, reference, outputs)
+
+    costs = fp32_costs(model, conversion.input_shapes)
+    return ranked(board, feeds, base, error, costs, count=count, checkpoint=checkpoint)
+
+
+def _feeds(config: Config, root: Path, spec: Mapping[str, Any], samples: int, batch: int | None) -> list[Any]:
+    """Samples spread over those of calibration, in batches that the model takes."""
+    given = calibration_samples(config, root, spec)
+    step = max(1, len(given) // samples)
+    chosen = [given[i] for i in range(0, len(given), step)][:samples]
+    size = batch or len(chosen)
+    return [stacked(filled(chosen[start : start + size], size)) for start in range(0, len(chosen), size)]
