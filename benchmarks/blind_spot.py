@@ -122,11 +122,11 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     import torch
 
     from benchmarks.models import _composed
-    from stages.slim import slim
     from truehalf.data.samples import calibration_samples, stacked
     from truehalf.models.architectures.ltdetr import scale_attention_values
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model
+    from truehalf.slimming.slim import slim
 
     config = validated(_composed(*DETECTORS[name]))
     model = open_model(config, CONF.parent)

@@ -12,17 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stages.cast_cleanup import clean_casts
-from stages.slim import slim
-from stages.trace import trace
-from stages.verify import compare
 from tests.measuring.converted import to_fp16
 from truehalf.config.schema import Config
+from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.data.samples import calibration_samples, stacked, trace_samples, verification_samples
 from truehalf.errors import StageError
 from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.exporting.trace import trace
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
+from truehalf.slimming.slim import slim
+from truehalf.verification.compare.compare import compare
 
 ROOT = Path(__file__).resolve().parent.parent
 OPSETS = {"torchscript": 17, "dynamo": 18}

@@ -36,11 +36,11 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
     Args:
         overrides: of the configuration; default: those of DETECTORS.
     """
-    from stages.slim import slim
-    from stages.trace import trace
     from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
+    from truehalf.exporting.trace import trace
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model, spec_of
+    from truehalf.slimming.slim import slim
 
     config = validated(_composed(*(overrides or DETECTORS[name])))
     root = CONF.parent

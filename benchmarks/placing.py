@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-from truehalf.config.defaults import defaults
 
 from tests.measuring.converted import only
+from tests.measuring.shipped import shipped
 from truehalf.conversion.decide import decide
 from truehalf.conversion.place import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports
@@ -71,7 +71,7 @@ def _value(value: ir.Value, rng: random.Random) -> ir.Value:
 
 def timed(model: ir.Model) -> Iterator[tuple[str, Any]]:
     """Facts and seconds of placing the casts of a model."""
-    rules = only(block=Lists(op=_BLOCKED), fp16_ops=tuple(defaults("precision/fp16")["fp16_ops"]))
+    rules = only(block=Lists(op=_BLOCKED), fp16_ops=tuple(shipped("precision/fp16")["fp16_ops"]))
     decisions = decide(model, None, rules)
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not Verdict.fp32]
     started = time.perf_counter()

@@ -38,8 +38,7 @@ Arrays = dict[str, np.ndarray]
 
 def row_of(path: Path) -> dict[str, Any]:
     """The figures of one model."""
-    from truehalf.config.defaults import defaults
-
+    from tests.measuring.shipped import shipped
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model, save_model
     from truehalf.repairs import repair
@@ -48,7 +47,7 @@ def row_of(path: Path) -> dict[str, Any]:
     sampled = [node.outputs[0].name or "" for node in before.graph if node.op_type == "GridSample"]
     model = load_model(path)
     started = time.perf_counter()
-    report = repair(model, defaults("repair/tensorrt")["passes"])
+    report = repair(model, shipped("repair/tensorrt")["passes"])
     seconds = time.perf_counter() - started
     with np.load(path.with_suffix(".check.npz")) as arrays:
         samples = [{key: arrays[key][i : i + 1] for key in arrays.files} for i in range(2)]

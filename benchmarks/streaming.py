@@ -45,9 +45,9 @@ def make(folder: Path, count: int) -> None:
 def measure(folder: Path, count: int) -> dict[str, Any]:
     """Iterate over the samples once; this process has done nothing else."""
     from benchmarks.models import _composed
-    from stages.inputs import fingerprint_data
     from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, verification_samples
     from truehalf.models.configuration import validated
+    from truehalf.provenance.fingerprints import fingerprint_data
 
     half = (count - TRACE_SAMPLES) // 2
     counts = [f"data.calibration_samples={half}", f"data.verification_samples={count - TRACE_SAMPLES - half}"]

@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from pipeline.workspace import CONF
-from truehalf.config.precision import PrecisionName
+from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
+from truehalf.config.typed import plain
 from truehalf.config.validate import as_typed, completed
 
 # Mappings with keys of the user's own.
@@ -60,8 +59,7 @@ def effective(values: Mapping[str, Any], config: Config) -> dict[str, Any]:
     values = as_typed(values, config)
     if values["precision"]["dtype"] != PrecisionName.fp32.value:
         return dict(values)
-    idle = yaml.safe_load((CONF / "precision" / "fp32.yaml").read_text())
-    return dict(values) | {"precision": dict(values["precision"]) | idle}
+    return dict(values) | {"precision": plain(Precision(dtype=PrecisionName.fp32))}
 
 
 def _container(config: DictConfig) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from stages.frame import Stage, stage_main
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.report import calibration_report
 from truehalf.config.schema import DataSource
+from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.noise import WARNING
-from truehalf.data.sample_feeds import SampleFeeds, fixed_batch
 from truehalf.data.samples import calibration_samples, verification_samples
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model

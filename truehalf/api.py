@@ -279,7 +279,9 @@ def lint(
     from truehalf.linting.support import parse_version
 
     if model is None and torch is None:
-        raise StageError("needs-value", "lint: expected an ONNX model, torch code (module:function), or both")
+        raise StageError(
+            "needs-value", "lint: expected an ONNX model, torch code (module:factory), or both; got neither"
+        )
     ignores = parse_ignores(ignore, RULES)
     try:
         versions = parse_version(tensorrt)

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from truehalf.config.defaults import defaults
 
+from tests.measuring.shipped import shipped
 from tests.messages import raises
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
@@ -77,7 +77,7 @@ def profile(low: int, opt: int, high: int) -> dict[str, Any]:
 
 
 def plan_of(path: Path, declared: str = "fp16", profiles: Any = None, **options: Any) -> dict[str, Any]:
-    wanted = defaults("engine/tensorrt") | {"timing_cache": None, "memory_pools_gb": {"workspace": 1.0}} | options
+    wanted = shipped("engine/tensorrt") | {"timing_cache": None, "memory_pools_gb": {"workspace": 1.0}} | options
     profiles = [profile(1, 2, 8)] if profiles is None else profiles
     return make_plan(path, names=(str(path), "model.engine"), options=wanted, profiles=profiles, declared=declared)
 

@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.cast_cleanup import clean_casts
 from tests.conftest import ROOT
 from tests.measuring.process import measured
 from tests.messages import raises
@@ -30,6 +29,7 @@ from tests.peers.conversion import (
     op_type_of,
     write,
 )
+from truehalf.conversion.casts_of_file import clean_casts
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 

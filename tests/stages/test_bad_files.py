@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.cast_cleanup import clean_casts
 from tests.conftest import ROOT
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
+from truehalf.conversion.casts_of_file import clean_casts
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[4,4] x) => (float[4,4] y) '
 DOORS: list[Callable[..., Any]] = [to_fp16, clean_casts]

@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from stages.calibrate import SampleFeeds, fixed_batch, report, run
+from stages.calibrate import run
 from stages.frame import Stage
 from tests.conftest import SPEC, write_params
 from truehalf.calibration.calibrate import calibrate
+from truehalf.calibration.report import calibration_report
+from truehalf.data.given import SampleFeeds, fixed_batch
 from truehalf.data.noise import WARNING
 from truehalf.data.samples import Sample
 from truehalf.ir.model_file import load_model
@@ -37,7 +39,7 @@ def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -
         { [thousandfold] a = Mul(x, k) [millionfold] b = Mul(a, k) [mask] m = Add(x, inf) e = Exp(m) y = Add(e, x) }"""
     path = write(tmp_path / "m.onnx", text)
     ranges = calibrate(path, [{"x": np.float32([[1, -0.5]])}, {"x": np.float32([[0.25, 2]])}], names=["s0", "s1"])
-    content = report(ranges, load_model(path))
+    content = calibration_report(ranges, load_model(path))
     assert (content["samples"], content["tensors"], content["tensors_nonfinite"]) == (2, 6, 1)
     assert (content["tensors_above_512"], content["tensors_above_65504"]) == (2, 1)
     first, second = content["largest"][:2]

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import pytest
 
-from stages.cast_cleanup import clean_casts
 from tests.conftest import in_workspace, write_params
 from tests.messages import raises
+from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.files import read_json
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '

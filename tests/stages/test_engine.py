@@ -18,14 +18,15 @@ import pytest
 import yaml
 
 from pipeline.engine import engine_hop
-from stages.engine import NO_EVIDENCE, build_engine, evidence_of, execute_plan
 from stages.frame import load_params
 from tests.conftest import ROOT, SPEC, composed, in_workspace
 from tests.messages import expect, raises
 from tests.truehalf.runtime.test_alone import measuring, says
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
+from truehalf.engines.build import NO_EVIDENCE, build_engine, execute_plan
 from truehalf.engines.carry_out import CPU_FP16
+from truehalf.engines.evidence import evidence_of
 from truehalf.engines.plan import check_keys
 from truehalf.engines.precision import check_precision
 from truehalf.errors import StageError

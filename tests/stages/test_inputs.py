@@ -4,12 +4,18 @@ from pathlib import Path
 
 from PIL import Image
 
-from stages.inputs import check_plugins, fingerprint, fingerprint_code, fingerprint_files, fingerprint_samples
 from tests.conftest import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.images import FolderPictures
 from truehalf.data.samples import TRACE_SAMPLES, drawn
+from truehalf.provenance.fingerprints import (
+    check_plugins,
+    fingerprint,
+    fingerprint_code,
+    fingerprint_files,
+    fingerprint_samples,
+)
 
 
 def test_a_fingerprint_follows_the_content(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from stages.slim import slim
 from tests.in_process import TO_VERIFY, report, run_stages
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from truehalf.files import read_json
+from truehalf.slimming.slim import slim
 
 PICTURES = """ g (float[{batch}, 3, {height}, {width}] {x}) => (float[{batch}, 4] {y}, float[{batch}, 4, {left}] {z}) {{
     c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> ({x}, w)

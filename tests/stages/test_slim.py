@@ -12,17 +12,18 @@ import onnx
 import onnx.parser
 import onnxslim
 import pytest
-from truehalf.config.defaults import defaults
 
 from stages.frame import Stage
-from stages.slim import at_fault, run, slim
-from stages.trace import trace
+from stages.slim import run
 from tests.conftest import SPEC, write_params
+from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
+from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model
 from truehalf.repairs import PASSES, Done
+from truehalf.slimming.slim import at_fault, slim
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
 GRAPH = """
@@ -271,7 +272,7 @@ def sampled_feeds() -> list[dict[str, np.ndarray]]:
 def test_repair_runs_at_the_end_and_is_reported(tmp_path: Path) -> None:
     source = write_sampled(tmp_path / "source.onnx")
     report = slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds())
-    assert list(report["repair"]["counts"]) == list(defaults("repair/tensorrt")["passes"])
+    assert list(report["repair"]["counts"]) == list(shipped("repair/tensorrt")["passes"])
     assert report["repair"]["counts"]["grid_sample_gather"] == 1
     refused = [entry for entry in report["repair"]["refused"] if entry["pass"] == "grid_sample_gather"]
     assert [entry["node"] for entry in refused] == ["/net/block.0/GridSample_other"]

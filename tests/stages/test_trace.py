@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from stages.frame import Stage
-from stages.trace import PASSED_ON, pass_on, run, trace
+from stages.trace import run
 from tests.conftest import write_params
 from tests.messages import expect, raises
 from tests.tiers import first_of
@@ -32,6 +32,8 @@ from tests.truehalf.models.small_modules import (
     sized,
 )
 from truehalf.config.schema import REPAIR_PASSES
+from truehalf.exporting.onnx_source import PASSED_ON, pass_on
+from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES

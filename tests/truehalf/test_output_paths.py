@@ -13,19 +13,18 @@ import onnx.parser
 import pytest
 
 from pipeline.compare.compare import main as compare_runs
-from stages.cast_cleanup import clean_casts
-from stages.frontier import _written
-from stages.lint import lint_from_shell
-from stages.slim import slim
-from stages.trace import pass_on
+from stages.frontier import rank
 from tests.conftest import write_params
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.truehalf.test_output_files import REFUSED, made
-from truehalf.cli.verification_arguments import compare_from_shell
+from truehalf.cli.app import run as truehalf
+from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.engines.plan import check_target
 from truehalf.errors import StageError
+from truehalf.exporting.onnx_source import pass_on
 from truehalf.runtime.tensorrt.build import BuildError, _check_written
+from truehalf.slimming.slim import slim
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float["n",4] x) => (float["n",4] y) { y = Mul(x, w) }"""
@@ -45,12 +44,12 @@ def _fp16(folder: Path, out: Path, decisions: Path) -> None:
 
 
 def _lint(folder: Path, out: Path) -> None:
-    _shell(lint_from_shell([str(folder / "in.onnx"), "--out", str(out)]))
+    _shell(truehalf(["lint", str(folder / "in.onnx"), "--out", str(out)]))
 
 
 def _verify(folder: Path, out: Path) -> None:
     files = [str(folder / "in.onnx"), str(folder / "other.onnx")]
-    _shell(compare_from_shell([*files, "--inputs", str(folder / "samples"), "--json", str(out)]))
+    _shell(truehalf(["verify", *files, "--samples", str(folder / "samples"), "--json", str(out)]))
 
 
 def _pass_on(folder: Path, out: Path) -> None:
@@ -70,7 +69,7 @@ def _alone(folder: Path, out: Path) -> None:
 
 def _frontier(folder: Path, out: Path, checkpoint: Path) -> None:
     write_params(folder)
-    _written(out=out, checkpoint=checkpoint, count=1, samples=1)
+    rank(out=out, checkpoint=checkpoint, count=1, samples=1)
 
 
 DOORS: dict[str, Callable[..., None]] = {

@@ -67,14 +67,25 @@ def app() -> None:
     """FP16 ONNX files for TensorRT that compute what their FP32 reference computes, shown without a GPU."""
 
 
-def main() -> None:
-    """Run a command and end the process with its exit code."""
+def run(argv: list[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: its words, without the program's name; None: those of the process.
+
+    Returns:
+        the exit code.
+    """
     try:
-        code = app.main(prog_name="truehalf", standalone_mode=False)
+        code = app.main(argv, prog_name="truehalf", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        code = BAD_INPUT
+        return BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         print("truehalf: stopped", file=sys.stderr)
-        code = STOPPED
-    sys.exit(code if isinstance(code, int) else 0)
+        return STOPPED
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    sys.exit(run())

@@ -11,7 +11,7 @@ from truehalf.cli.form import Command, guarded, image_options, option, preproces
 
 _EXAMPLES = (
     "truehalf calibrate slim.onnx --samples images/ -o ranges.json",
-    "truehalf convert slim.onnx --no-slim --ranges ranges.json -o model_fp16.onnx --samples images/",
+    "truehalf convert slim.onnx --ranges ranges.json -o out.onnx --samples images/",
 )
 
 

@@ -23,6 +23,7 @@ from truehalf.cli.form import (
     preprocessing_of,
     save_json,
     show,
+    terminal_width,
 )
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
@@ -175,4 +176,4 @@ def _verification(report: Report | None, model: Path, out: Path, reasons: Sequen
         return []
     from truehalf.verification.page.text import report_text
 
-    return ["", *(f"why: {reason}" for reason in reasons), report_text(report, model, out)]
+    return ["", *(f"why: {reason}" for reason in reasons), report_text(report, model, out, terminal_width())]

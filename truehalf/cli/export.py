@@ -13,8 +13,8 @@ from truehalf.errors import StageError
 
 _EXAMPLES = (
     "truehalf export detector:build -o model.onnx --samples batches.npz",
-    "truehalf export detector:build -o model.onnx --shape images:1x3x640x640 --output boxes --output scores",
-    "truehalf export detector:build -o model.onnx --samples batches.npz --checkpoint weights.pt",
+    "truehalf export detector:build -o model.onnx --shape images:1x3x640x640",
+    "truehalf export detector:build -o model.onnx --samples x.npz --checkpoint w.pt",
 )
 
 

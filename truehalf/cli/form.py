@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,11 @@ def show(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; of a pipe 120."""
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 def save_json(path: Path | None, content: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "truehalf inspect model_fp16.onnx",
-    "truehalf inspect model_fp16.onnx --result convert.json      (of `convert --json`: why nodes are FP32)",
+    "truehalf inspect model_fp16.onnx --result convert.json    (why nodes are FP32)",
 )
 
 

@@ -16,7 +16,9 @@ _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.
 @click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
 @click.argument("model", type=click.Path(path_type=Path), metavar="in.onnx")
 @option("-o", "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="file to write")
-@option("--only", multiple=True, type=click.Choice(REPAIR_PASSES), help="this pass; may be repeated; by default all")
+@option(
+    "--only", multiple=True, type=click.Choice(REPAIR_PASSES), metavar="PASS", help="may be repeated; by default all"
+)
 @option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="the report, for machines")
 def command(**given: Any) -> int:
     """Replace patterns that TensorRT rejects, computes wrongly or runs slowly by equal ones."""

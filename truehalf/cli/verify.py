@@ -19,6 +19,7 @@ from truehalf.cli.form import (
     preprocessing_of,
     save_json,
     show,
+    terminal_width,
 )
 from truehalf.config.schema import Evaluation, VerifyConfig
 
@@ -82,6 +83,6 @@ def _verify(given: dict[str, Any]) -> int:
         options=replace(_DEFAULTS, **told),
     )
     save_json(json_path, report.as_dict())
-    text = report_text(report, reference, candidate)
+    text = report_text(report, reference, candidate, terminal_width())
     show(text.splitlines()[0] if given["quiet"] else text)
     return _VERDICTS[report.verdict]

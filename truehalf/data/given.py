@@ -1,4 +1,6 @@
-"""Samples that come with a file: images or arrays, and how they are shared between calibration and verification."""
+"""Samples as feeds of a model: those of a configuration, and those that come with a file, which are shared out between
+calibration and verification.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,36 @@ from truehalf.data.feeds import Feeds, load_feeds
 from truehalf.data.images import is_picture, pictures_under
 from truehalf.data.pictures import PictureFeeds, load_pictures
 from truehalf.data.preprocessing import declared_by, preprocessing_of
-from truehalf.data.sample_feeds import fixed_batch
+from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+class SampleFeeds:
+    """Samples as feeds, made anew each time they are iterated over; where a batch of k is fixed, each sample k times.
+
+    Attributes:
+        names: of the samples.
+    """
+
+    def __init__(self, samples: Sequence[Sample], batch: int) -> None:
+        self._samples, self._batch = samples, batch
+        self.names = samples.names if isinstance(samples, Samples) else [sample.name for sample in samples]
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        for sample in self._samples:
+            yield {name: np.repeat(array[np.newaxis], self._batch, axis=0) for name, array in sample.feeds.items()}
+
+
+def fixed_batch(model: ir.Model) -> int:
+    """The leading axis of the inputs where the model fixes it, else 1."""
+    leading = {value.shape[0] for value in model.graph.inputs if value.shape is not None and len(value.shape)}
+    fixed = {axis for axis in leading if isinstance(axis, int)}
+    return fixed.pop() if len(fixed) == 1 else 1
 
 
 class Filled:

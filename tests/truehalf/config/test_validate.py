@@ -12,10 +12,10 @@ from tests.conftest import composed
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.precision import OF_CONVERT_ALONE
-from truehalf.config.rules import _faults_of_lists
 from truehalf.config.schema import REPAIR_PASSES, InputConfig, InputKind, OutputConfig, OutputKind, Pins
+from truehalf.config.selector_entries import faults_of_lists
 from truehalf.config.typed import ConfigErrors
-from truehalf.config.validate import check_engine, check_precision, completed, validate
+from truehalf.config.validate import check_engine, completed, validate
 from truehalf.errors import StageError
 from truehalf.ir.selectors import Lists, selectors
 
@@ -291,7 +291,7 @@ def test_an_entry_that_conf_lets_pass_can_be_read_by_the_selectors(kind: str) ->
     ]
     texts += ["", " ", "(", "a b", "A ->", "<- A", "A -> <- B", "outputs:x", "a/b", ".", "*", "A - B", "A::B::C"]
     for text in texts:
-        passes = not list(_faults_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
+        passes = not list(faults_of_lists("x", Pins(**{f"{k}_block_list": [text] * (k == kind) for k in KINDS})))
         try:
             selectors(Lists(**{kind: (text,)}), Lists())
             readable = True
@@ -312,14 +312,6 @@ def test_pins_of_model_and_decoder_join_those_of_precision() -> None:
     assert config.pins.node_block_list == ["/dec"]
 
 
-def test_the_section_precision_is_checked_by_itself() -> None:
-    section = composed()["precision"]
-    assert check_precision(section).data_max == 512.0
-    with pytest.raises(ConfigErrors) as caught:
-        check_precision(section | {"data_max": -1, "opset": 0, "op_block_list": ["Soft.*"]})
-    assert keys_of(caught.value.errors) == ["data_max", "opset", "op_block_list[0]"]
-
-
 def test_the_section_engine_is_checked_by_itself() -> None:
     section = composed()["engine"]
     assert check_engine(section).memory_pools_gb == {"workspace": 4.0}
@@ -331,9 +323,8 @@ def test_the_section_engine_is_checked_by_itself() -> None:
     assert keys_of(caught.value.errors) == ["max_aux_streams", "provider"]
 
 
-@pytest.mark.parametrize(("group", "names"), [("precision", ("fp16", "fp32")), ("engine", ("tensorrt", "onnxruntime"))])
-def test_the_choices_of_a_group_carry_the_same_keys(group: str, names: tuple[str, str]) -> None:
-    first, second = (yaml.safe_load((CONF / f"{group}/{name}.yaml").read_text()) for name in names)
+def test_the_engines_carry_the_same_keys() -> None:
+    first, second = (yaml.safe_load((CONF / f"engine/{name}.yaml").read_text()) for name in ("tensorrt", "onnxruntime"))
     assert list(first) == list(second)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -310,12 +311,18 @@ def test_selectors_that_match_nothing_are_reported() -> None:
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == found.warnings
 
 
+def refuse(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
+    return "mine"
+
+
 def test_autocast_knows_data_max_init_max_and_the_lists_alone() -> None:
     text = """(float[2] x) => (float[2] y) <float[2] w = {2049.0, 1e-9}, float eps = {1e-9}>
         { [a] a = Add(x, w) [b] b = Add(a, eps) [c] c = Log(b) [d] y = ReduceSum(c) }"""
     ranges = {"a": 1e-6, "b": 1e9, "c": 1.0, "y": 1.0, "x": 1.0}
     options = {"integers": True, "underflow_share_max": 0.01, "reduction_depth_max": 1, "data_max": 512.0}
-    found = rules_of(text, ranges, rules="autocast", custom_rule=lambda node, ranges: "mine", **options)
+    found = rules_of(
+        text, ranges, rules="autocast", custom_rule="tests.truehalf.conversion.test_decide:refuse", **options
+    )
     assert found == {"a": "none", "b": "data_max", "c": "data_max", "d": "none"}
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from truehalf.config.defaults import defaults
 
-from stages.cast_cleanup import clean_casts
 from tests.measuring.converted import to_fp16
+from tests.measuring.shipped import shipped
 from tests.tiers import first_of
+from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.models.architectures.ltdetr import DECODERS, architecture, build
 
 
@@ -21,7 +21,7 @@ def exported(decoder: str, folder: Path) -> Path:
     import onnxslim
     import torch
 
-    values = defaults("model/ltdetr_nano")
+    values = shipped("model/ltdetr_nano")
     options = values["options"]
     shape = architecture(decoder, values["classes"], options["mean"], options["std"], options["architecture"])
     model = build(shape, seed=0).eval()

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from stages.inputs import fingerprint_data
 from tests.conftest import PICTURES, composed
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data import coco
 from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, trace_samples, verification_samples
+from truehalf.provenance.fingerprints import fingerprint_data
 
 COUNT = TRACE_SAMPLES + 4
 SPEC = {"inputs": PICTURES, "class_names": ["bird", "cat", "dog"]}

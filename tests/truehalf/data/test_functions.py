@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.inputs import fingerprint_data
 from tests.conftest import SPEC, composed
 from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data.samples import calibration_samples, verification_samples
+from truehalf.provenance.fingerprints import fingerprint_data
 
 HEAD = "import numpy as np\nPURPOSES = ('trace', 'calibration', 'verification')\n"
 OWN = "np.full((20, 10, 3), 50 * PURPOSES.index(purpose) + number, np.uint8)"

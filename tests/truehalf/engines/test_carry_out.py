@@ -16,11 +16,11 @@ import pytest
 
 from pipeline.caveats import warnings
 from pipeline.engine import engine_hop, engine_sentence
-from stages.engine import build_engine
 from tests.messages import expect, raises
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
 from truehalf.engines import ort_deploy as deploy
+from truehalf.engines.build import build_engine
 from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import Evidence
 from truehalf.errors import StageError

@@ -13,15 +13,15 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from truehalf.config.defaults import defaults
 
+from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines.ort_deploy import Deployed, kernel_facts, make_plan, provider_options, unavailable_reason
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session
 
 PROFILES = [{"x": {"min": [1, 4], "opt": [2, 4], "max": [8, 4]}}]
-OPTIONS = defaults("engine/onnxruntime")
+OPTIONS = shipped("engine/onnxruntime")
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from truehalf.config.defaults import defaults
 
+from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
@@ -42,7 +42,7 @@ def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
 
 def test_the_options_are_those_of_the_configuration() -> None:
     assert set(OPTIONS) == set(GIVEN) - {"plugins"}
-    assert set(OPTIONS) <= set(defaults("engine/tensorrt"))
+    assert set(OPTIONS) <= set(shipped("engine/tensorrt"))
 
 
 @pytest.mark.parametrize("location", ["big.bin", "weights/big.bin"])

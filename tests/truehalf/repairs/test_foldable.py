@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from stages.slim import slim
 from tests.onnx_backend import loaded
 from tests.truehalf.repairs.repairing import RNG, assert_equal, ops, repaired, run
 from truehalf.repairs.foldable import FOLDABLE, SUMS
+from truehalf.slimming.slim import slim
 
 NEWEST = 24  # opset that ONNX Runtime and onnx both have
 ROUNDING = 1e-6  # float32, other orders of sums, other exponentials

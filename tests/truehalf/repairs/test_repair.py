@@ -8,18 +8,18 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from truehalf.config.defaults import defaults
 
-from stages.slim import slim
-from stages.trace import trace
+from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
 from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uniform
 from truehalf.config.schema import REPAIR_PASSES
+from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair
 from truehalf.runtime.ort.session import Session
+from truehalf.slimming.slim import slim
 
 TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q] y)
 { twice = Add (grid, grid)  s = GridSample (x, twice)  c = GridSample <mode = "bicubic"> (x, grid)  y = Add (s, c) }"""
@@ -27,7 +27,7 @@ TEXT = """net (float[n, 3, 4, 6] x, float[n, p, q, 2] grid) => (float[n, 3, p, q
 
 def test_passes_are_those_of_the_configuration() -> None:
     assert tuple(PASSES) == REPAIR_PASSES
-    assert set(defaults("repair/tensorrt")["passes"]) == set(PASSES)
+    assert set(shipped("repair/tensorrt")["passes"]) == set(PASSES)
 
 
 def test_passes_run_in_the_order_that_is_given() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import torch
-from truehalf.config.defaults import defaults
 
+from tests.measuring.shipped import shipped
 from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
@@ -24,7 +24,7 @@ OPTIONS = VerifyConfig(
     batch=5,
     memory_gb=2.5,
     evaluation=Evaluation.emulated_fp16,
-    gates=GatesConfig(**defaults("verify/detection")["gates"]),
+    gates=GatesConfig(**shipped("verify/detection")["gates"]),
     pictures=1,
     profile=True,
     require=[],

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from truehalf.config.defaults import defaults
 
+from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.schema import GatesConfig
@@ -15,7 +15,7 @@ from truehalf.verification.checks import checks_of, failures, same_detections, s
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.reaction import Reactions
 
-LIMITS = GatesConfig(**defaults("verify/detection")["gates"])
+LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}
 MEASURES = ("ap50_95_drop", "matched_fraction", "extra_fraction", "label_flips", "nonfinite")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from truehalf.verification.compare.compare import Report
 
-_WIDTH = 120
+_NARROW, _WIDE = 80, 120
 _SUSPECTS = 3
 _COLUMNS = (
     ("max |d|", "max_abs"),
@@ -22,28 +22,40 @@ _COLUMNS = (
 )
 
 
-def report_text(report: Report, reference: Any, candidate: Any) -> str:
-    """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified."""
+_LEFT_OUT = ("p99_abs", "max_rel", "cosine")  # of the columns, where there is little room
+
+
+def report_text(report: Report, reference: Any, candidate: Any, width: int = _WIDE) -> str:
+    """The verdict with its reasons, a table of outputs, what was found, where it goes wrong, what was not verified.
+
+    Args:
+        report: of a comparison.
+        reference, candidate: as they are called.
+        width: columns of the terminal, at least 80.
+    """
+    width = max(_NARROW, min(width, _WIDE))
     samples = f"{report.samples} sample{'s' if report.samples != 1 else ''}"
     lines = [f"{report.verdict}: {candidate} against {reference}", f"{samples}, {report.evaluation}, {report.provider}"]
-    lines += ["", *_table(report)]
+    lines += ["", *_table(report, width)]
     if report.detections is not None:
         lines += ["", *_detections(report.detections)]
     if report.classification is not None:
         lines += ["", *_classification(report.classification)]
-    lines += _listed("why:", report.reasons)
+    lines = [*lines[:2], *(part for line in lines[2:] for part in _wrapped(line, width))]
+    lines += _listed("why:", report.reasons, width)
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
     if report.suspects:
-        lines += _listed("where it goes wrong:", (suspect.sentence for suspect in report.suspects[:_SUSPECTS]))
-    lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons))
+        lines += _listed("where it goes wrong:", (suspect.sentence for suspect in report.suspects[:_SUSPECTS]), width)
+    lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons), width)
     return "\n".join(lines)
 
 
-def _table(report: Report) -> Iterator[str]:
-    rows: list[Sequence[str]] = [("output", *(title for title, _ in _COLUMNS), "")]
+def _table(report: Report, width: int) -> Iterator[str]:
+    columns = [each for each in _COLUMNS if width == _WIDE or each[1] not in _LEFT_OUT]
+    rows: list[Sequence[str]] = [("output", *(title for title, _ in columns), "")]
     for name, errors in report.outputs.items():
-        values = [_number(getattr(errors, key), digits=7 if key == "cosine" else 4) for _, key in _COLUMNS]
+        values = [_number(getattr(errors, key), digits=7 if key == "cosine" else 4) for _, key in columns]
         rows.append((name, *values, {True: "passed", False: "failed", None: "not verified"}[errors.passed]))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -86,10 +98,17 @@ def _classification(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def _listed(title: str, items: Iterable[str]) -> list[str]:
+def _wrapped(line: str, width: int) -> list[str]:
+    """A line of prose in lines of this width; of the table, which is narrow enough, as it stands."""
+    return textwrap.wrap(
+        line, width, subsequent_indent="            ", break_long_words=False, drop_whitespace=False
+    ) or [""]
+
+
+def _listed(title: str, items: Iterable[str], width: int) -> list[str]:
     found = list(items)
     wrapped = [
-        textwrap.fill(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+        textwrap.fill(item, width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
         for item in found
     ]
     return ["", title, *wrapped] if found else []

@@ -9,12 +9,12 @@ import onnx
 import pytest
 import torch
 
-from stages.trace import trace
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
 from truehalf.exporting.baked import Subject, reason_of, what_was_baked
+from truehalf.exporting.trace import trace
 from truehalf.models.as_made import copied, state
 
 DIFFERS = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stages.trace import trace
+from truehalf.exporting.trace import trace
 
 SPEC: dict[str, Any] = {
     "inputs": [

@@ -15,10 +15,10 @@ import pytest
 import torch
 import yaml
 
-from stages.fp16 import run, to_fp16
+from stages.fp16 import run
 from stages.frame import Stage
-from stages.slim import slim
 from tests.conftest import ROOT, write_params
+from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import first_line
@@ -31,6 +31,7 @@ from truehalf.models.model import Input, Model, Output
 from truehalf.models.source import dynamic_axes_of, open_model
 from truehalf.models.source import spec_of as spec_of_model
 from truehalf.runtime.ort.session import Session
+from truehalf.slimming.slim import slim
 
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
 TRACED = ("half", "autocast")

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from stages.frame import Stage
-from stages.trace import PASSED_ON, run
+from stages.trace import run
 from tests.conftest import composed, write_params
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
+from truehalf.exporting.onnx_source import PASSED_ON
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated

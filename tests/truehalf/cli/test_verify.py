@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import shlex
@@ -17,9 +16,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.messages import expect
-from truehalf.cli import verification_arguments as module
-from truehalf.cli.verification_arguments import BAD_INPUT, EXIT_CODES, arguments, compare_from_shell
-from truehalf.verification.compare.compare import compare as door
+from truehalf.cli.app import run as truehalf
+from truehalf.config.schema import VerifyConfig
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
@@ -41,8 +39,8 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def shell(files: dict[str, str], candidate: str, *more: str) -> int:
-    argv = [files["fp32"], files[candidate], "--inputs", files["samples"], "--locate", "never", *more]
-    return compare_from_shell(argv)
+    argv = [files["fp32"], files[candidate], "--samples", files["samples"], "--locate", "never", *more]
+    return truehalf(["verify", *argv])
 
 
 def test_a_pass_is_0_and_a_table(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +73,7 @@ def test_not_verified_is_3(files: dict[str, str], tmp_path: Path, capsys: pytest
 def test_bad_input_is_2_and_on_stderr(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell(files, "other") == 2
     done = capsys.readouterr()
-    assert done.out == "" and done.err.startswith("verify: ")
+    assert done.out == "" and done.err.startswith("truehalf verify: ")
     expect(done.err, "not-comparable", "'y'", "'z'")
 
 
@@ -89,10 +87,10 @@ def test_the_report_is_written_whatever_the_verdict(files: dict[str, str], tmp_p
 def test_a_report_that_cannot_be_written_is_found_before_the_work(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(**_: object) -> None:
+    def compare(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr("truehalf.cli.verification_arguments.compare", compare)
+    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
     (tmp_path / "file").write_text("x")
     assert shell(files, "good", "--json", str(tmp_path / "file" / "report.json")) == 2
     expect(capsys.readouterr().err, "file-unwritable", tmp_path / "file" / "report.json")
@@ -105,7 +103,7 @@ def test_a_report_never_replaces_what_is_compared(
 ) -> None:
     before = Path(files["good"]).read_bytes()
     assert shell(files, "good", "--json", files["good"]) == 2
-    expect(capsys.readouterr().err, "would-overwrite", "--json", files["good"], "candidate")
+    expect(capsys.readouterr().err, "would-overwrite", "--json", files["good"], "fp16.onnx")
     assert Path(files["good"]).read_bytes() == before
     os.mkfifo(tmp_path / "pipe")
     assert shell(files, "good", "--json", str(tmp_path / "pipe")) == 2
@@ -116,15 +114,15 @@ def test_a_report_never_replaces_what_is_compared(
 def test_what_stops_it_is_no_failure_of_the_candidate(
     files: dict[str, str], monkeypatch: pytest.MonkeyPatch, fault: BaseException, code: int
 ) -> None:
-    def compare(**options: object) -> None:
+    def compare(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr(module, "compare", compare)
+    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
     assert shell(files, "good") == code
 
 
 def test_a_reader_that_goes_away_is_no_fault(files: dict[str, str]) -> None:
-    line = [sys.executable, "-m", "stages.verify", files["fp32"], files["good"], "--inputs", files["samples"]]
+    line = [sys.executable, "-m", "truehalf", "verify", files["fp32"], files["good"], "--samples", files["samples"]]
     done = subprocess.run(f"{shlex.join(line)} | true", shell=True, capture_output=True, text=True, cwd=ROOT)
     assert done.stderr == ""
 
@@ -135,13 +133,13 @@ def test_a_disk_that_fills_up_is_said(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "report.json")
 
-    monkeypatch.setattr("truehalf.cli.verification_arguments.write_json", full)
+    monkeypatch.setattr("truehalf.cli.form.write_json", full)
     assert shell(files, "good", "--json", str(tmp_path / "report.json")) == 2
     expect(capsys.readouterr().err, "file-unwritable", "No space left on device", "report.json")
 
 
 @pytest.mark.parametrize(
-    ("flags", "options"),
+    ("flags", "expected"),
     [
         ([], {}),
         (["--tolerance", "0.1", "--batch", "4"], {"tolerance": 0.1, "batch": 4}),
@@ -149,26 +147,48 @@ def test_a_disk_that_fills_up_is_said(
         (["--locate", "always"], {"locate": "always"}),
         (["--locate", "when-off", "--skip-corrupt"], {"locate": True, "skip_corrupt": True}),
         (["--evaluation", "cuda", "--spec", "s.yaml"], {"evaluation": "cuda", "spec": "s.yaml"}),
+        (
+            ["--size", "4x6", "--mean", "1,2,3", "--range", "0..255", "--layout", "NHWC"],
+            {"preprocessing": {"size": [4, 6], "mean": [1.0, 2.0, 3.0], "range": [0, 255], "layout": "NHWC"}},
+        ),
+        (["--preprocessing", "p.yaml"], {"preprocessing": Path("p.yaml")}),
     ],
 )
-def test_flags_become_keywords(flags: list[str], options: dict[str, object]) -> None:
-    found, json_path = arguments(["a.onnx", "b.onnx", "--inputs", "x", *flags])
-    assert found == {"reference": "a.onnx", "candidate": "b.onnx", "inputs": "x"} | options and json_path is None
+def test_flags_arrive(flags: list[str], expected: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, object] = {}
+
+    def compare(*_: object, **options: object) -> None:
+        seen.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
+    assert truehalf(["verify", "a.onnx", "b.onnx", "--samples", "x", *flags]) == 130
+    default = VerifyConfig()
+    usual = {"tolerance": default.gates.tensor_error_max, "batch": default.batch, "locate": True, "spec": None}
+    usual |= {"evaluation": default.evaluation.value, "preprocessing": None, "skip_corrupt": False}
+    assert {name: seen[name] for name in usual | expected} == usual | expected
 
 
-def test_every_keyword_is_a_flag(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    with pytest.raises(SystemExit) as ended:
-        arguments(["--help"])
-    text = capsys.readouterr().out
-    assert ended.value.code == 0
-    expect(text, None, *(f"{code} {verdict}" for verdict, code in EXIT_CODES.items()), BAD_INPUT)
-    keywords = [name for name in inspect.signature(door).parameters if name not in ("reference", "candidate")]
-    assert all(f"--{name.replace('_', '-')} " in text for name in keywords)
+@pytest.mark.parametrize(
+    ("flags", "code", "facts"),
+    [
+        (["--mean", "1,2"], "bad-syntax", ["--mean", "'1,2'"]),
+        (["--size", "640"], "bad-syntax", ["--size", "640x640"]),
+        (["--size", "4x4", "--preprocessing", "p.yaml"], "in-conflict", ["--preprocessing", "--size"]),
+    ],
+)
+def test_bad_flags_of_images(flags: list[str], code: str, facts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["verify", "a.onnx", "b.onnx", "--samples", "x", *flags]) == 2
+    expect(capsys.readouterr().err, code, *facts)
 
 
-def test_wrong_flags_are_bad_input() -> None:
-    for argv in (["a.onnx", "b.onnx"], ["a.onnx", "b.onnx", "--inputs", "x", "--batch", "two"]):
-        with pytest.raises(SystemExit) as ended:
-            arguments(argv)
-        assert ended.value.code == 2
+@pytest.mark.parametrize("argv", [["a.onnx", "b.onnx"], ["a.onnx", "b.onnx", "--samples", "x", "--batch", "two"]])
+def test_wrong_flags_are_bad_input(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["verify", *argv]) == 2
+    assert "Usage: truehalf verify" in capsys.readouterr().err
+
+
+def test_two_files_from_any_folder(tmp_path: Path, files: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "truehalf", "verify", "fp32.onnx", "bad.onnx", "--samples", "samples.npz"]
+    done = subprocess.run([*command, "--locate", "never"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout.startswith("failed: bad.onnx ")

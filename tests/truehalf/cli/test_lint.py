@@ -11,10 +11,10 @@ import onnx
 import pytest
 import torch
 
-from stages import lint as module
-from stages.lint import lint, lint_from_shell
 from tests.conftest import ROOT
 from tests.messages import expect, raises
+from truehalf.api import lint
+from truehalf.cli.app import run as truehalf
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.linting import RULES
 
@@ -97,9 +97,9 @@ def test_neither_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "facts"),
     [
-        ("detector", "bad-syntax", ["--torch", "module:factory", "'detector'"]),
-        ("no_such_module_here:build", "function-fails", ["--torch", "'no_such_module_here'"]),
-        ("stages.lint:no_such_thing", "function-fails", ["--torch", "stages.lint", "no_such_thing"]),
+        ("detector", "bad-syntax", ["torch", "module:factory", "'detector'"]),
+        ("no_such_module_here:build", "function-fails", ["torch", "'no_such_module_here'"]),
+        ("truehalf.api:no_such_thing", "function-fails", ["torch", "truehalf.api", "no_such_thing"]),
     ],
 )
 def test_a_factory_that_is_none(name: str, code: str, facts: list[object]) -> None:
@@ -126,7 +126,7 @@ def test_a_factory_that_is_none(name: str, code: str, facts: list[object]) -> No
 def test_exit_codes(
     files: dict[str, str], file: str, options: list[str], ends: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lint_from_shell([files[file], *options]) == ends
+    assert truehalf(["lint", files[file], *options]) == ends
     said = capsys.readouterr()
     assert not said.err and said.out
 
@@ -138,7 +138,7 @@ def test_exit_codes(
         ("lacking", [], "model-invalid", ["lacking.onnx", "'a'"]),
         ("broken", ["--tensorrt", "8.6"], "bad-syntax", ["10", "11", "11.4", "'8.6'"]),
         ("broken", ["--ignore", "no-such-rule"], "bad-syntax", ["lint.ignore", "'no-such-rule'"]),
-        ("broken", ["--torch", "nothing"], "bad-syntax", ["--torch", "'nothing'"]),
+        ("broken", ["--torch", "nothing"], "bad-syntax", ["torch", "'nothing'"]),
     ],
 )
 def test_bad_input_is_2_and_said_once(
@@ -149,9 +149,9 @@ def test_bad_input_is_2_and_said_once(
     facts: list[object],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert lint_from_shell([files[file], *options]) == 2
+    assert truehalf(["lint", files[file], *options]) == 2
     said = capsys.readouterr()
-    assert not said.out and said.err.startswith("lint: ") and said.err.count("lint: ") == 1
+    assert not said.out and said.err.startswith("truehalf lint: ") and said.err.count("lint: ") == 1
     expect(said.err, code, *facts)
 
 
@@ -162,17 +162,17 @@ def test_a_node_that_lacks_inputs_is_named(files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("options", [["--ignore", "grid-sample"], ["--plugin-ops", "GridSample"]])
 def test_the_file_may_come_last(files: dict[str, str], options: list[str]) -> None:
-    assert lint_from_shell(["--fail-on", "error", *options, files["wrong"]]) == 0
+    assert truehalf(["lint", "--fail-on", "error", *options, files["wrong"]]) == 0
 
 
 def test_stopped(files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "load_model", stop)
-    assert lint_from_shell([files["clean"]]) == 130
+    monkeypatch.setattr("truehalf.linting.of_file.sort_nodes", stop)
+    assert truehalf(["lint", files["clean"]]) == 130
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("lint: ")
+    assert said.startswith("truehalf lint: ")
 
 
 def test_a_fault_of_ours_is_no_finding(
@@ -181,37 +181,35 @@ def test_a_fault_of_ours_is_no_finding(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr(module, "lint_graph", fail)
-    assert lint_from_shell([files["clean"]]) == 2
+    monkeypatch.setattr("truehalf.linting.of_file.lint", fail)
+    assert truehalf(["lint", files["clean"]]) == 2
     expect(capsys.readouterr().err, None, "lint: ZeroDivisionError: of ours")
 
 
 def test_formats(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert lint_from_shell([files["wrong"], "--format", "json"]) == 0
+    assert truehalf(["lint", files["wrong"], "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["counts"]["warning"] == 1
-    assert lint_from_shell([files["wrong"], "--format", "sarif"]) == 0
+    assert truehalf(["lint", files["wrong"], "--format", "sarif"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["results"][0]["ruleId"] == "grid-sample"
-    assert lint_from_shell([files["wrong"]]) == 0
+    assert truehalf(["lint", files["wrong"]]) == 0
     expect(capsys.readouterr().out.splitlines()[0], None, f"{files['wrong']}: ", "0 errors", "1 warning")
 
 
 def test_out(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "lint.sarif"
-    assert lint_from_shell([files["wrong"], "--format", "sarif", "--out", str(out)]) == 0
+    assert truehalf(["lint", files["wrong"], "--format", "sarif", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["version"] == "2.1.0" and capsys.readouterr().out == ""
 
 
 def test_out_never_replaces_the_model(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     before = Path(files["wrong"]).read_bytes()
-    assert lint_from_shell([files["wrong"], "--out", files["wrong"]]) == 2
+    assert truehalf(["lint", files["wrong"], "--out", files["wrong"]]) == 2
     expect(capsys.readouterr().err, "would-overwrite", "--out", files["wrong"])
     assert Path(files["wrong"]).read_bytes() == before
 
 
 def test_neither_file_nor_code_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        lint_from_shell([])
-    assert caught.value.code == 2
+    assert truehalf(["lint"]) == 2
     expect(capsys.readouterr().err, None, "model.onnx", "--torch MODULE:FACTORY")
 
 
@@ -220,7 +218,7 @@ def test_in_a_shell_with_code_of_the_current_folder(files: dict[str, str], tmp_p
         "import torch\n\n\nclass Head(torch.nn.Module):\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n"
         "        return x * x.max().item()\n"
     )
-    command = [sys.executable, "-m", "stages.lint", "wrong.onnx", "--torch", "mine:Head", "--fail-on", "warning"]
+    command = [sys.executable, "-m", "truehalf", "lint", "wrong.onnx", "--torch", "mine:Head", "--fail-on", "warning"]
     done = subprocess.run(
         command,
         cwd=tmp_path,

@@ -1,0 +1,217 @@
+"""truehalf convert, and what stands around it: one file, in one command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from PIL import Image
+
+from tests.conftest import ROOT
+from tests.messages import expect
+from truehalf.cli.app import COMMANDS
+from truehalf.cli.app import run as truehalf
+
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,4,8,8] y)
+{ ["conv"] c = Conv<pads = [1,1,1,1]>(images, w) ["relu"] y = Relu(c) }"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    proto = onnx.parser.parse_model(TEXT)
+    weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(proto, "model.onnx")
+    (tmp_path / "images").mkdir()
+    for i in range(5):
+        pixels = np.random.default_rng(i).integers(0, 255, (10, 12, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    np.savez("one.npz", images=np.ones((1, 3, 8, 8), np.float32))
+    return tmp_path
+
+
+SIZE = ("--size", "8x8")
+
+
+def types(path: str) -> set[str]:
+    proto = onnx.shape_inference.infer_shapes(onnx.load(path))
+    return {onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type) for value in proto.graph.value_info}
+
+
+def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx", "--json", "r.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "passed: out.onnx" and max(map(len, lines)) <= 80
+    assert "FLOAT16" in types("out.onnx")
+    content = json.loads((folder / "r.json").read_text())
+    assert (content["verdict"], content["comparison"]["samples"]) == ("passed", 2)
+    assert (content["samples"]["calibration"], content["samples"]["verification"]) == ([0, 2, 4], [1, 3])
+    assert content["precision"]["data_max"] == 512.0 and len(content["decisions"]) == 2
+
+
+def test_without_samples_it_is_not_verified_and_the_first_line_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx"]) == 3
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("not verified: out.onnx: ")
+    expect(first, "needs-value")
+    assert (folder / "out.onnx").exists()
+
+
+def test_one_sample_proves_nothing_of_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["convert", "model.onnx", "--samples", "one.npz", "-o", "out.onnx"]) == 3
+    text = capsys.readouterr().out
+    assert text.startswith("not verified: ")
+
+
+def test_no_verify_and_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--samples", "images", *SIZE, "--no-verify", "--quiet"]
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("not verified: out.onnx")
+
+
+def test_options_reach_the_conversion(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--op-block-list", "Relu", "--data-max", "off", "--keep-io-types", "none", "--no-masks", "--verbose"]
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx", "--json", "r.json", *flags]) == 3
+    told = json.loads((folder / "r.json").read_text())["precision"]
+    assert (told["op_block_list"], told["data_max"], told["keep_io_types"], told["masks"]) == (
+        ["Relu"],
+        None,
+        False,
+        False,
+    )
+    assert onnx.load("out.onnx").graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT16
+    expect(capsys.readouterr().out, None, "relu", "op_block_list")
+
+
+def test_calibrated_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["calibrate", "model.onnx", "--samples", "images", *SIZE, "-o", "ranges.json"]) == 0
+    assert json.loads((folder / "ranges.json").read_text())["samples"] == 5
+    line = ["convert", "model.onnx", "--ranges", "ranges.json", "--samples", "images", *SIZE, "-o", "out.onnx"]
+    assert truehalf(line) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "facts"),
+    [
+        (["model.onnx", "-o", "model.onnx"], "would-overwrite", ["model.onnx"]),
+        (["absent.onnx", "-o", "out.onnx"], "file-missing", ["absent.onnx"]),
+        (["model.onnx", "-o", "out.onnx", "--samples", "absent"], "wrong-feeds", ["absent"]),
+        (["model.onnx", "-o", "out.onnx", "--samples", "images"], "needs-value", ["preprocessing"]),
+        (["model.onnx", "-o", "out.onnx", "--data-max", "-1"], "bad-options", ["data_max"]),
+        (["model.onnx", "-o", "images"], "file-unwritable", ["images"]),
+    ],
+)
+def test_bad_input_is_2_and_writes_nothing(
+    folder: Path, flags: list[str], code: str, facts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    assert truehalf(["convert", *flags]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("truehalf convert: ") and not said.out
+    expect(said.err, code, *facts)
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_inspect_says_what_stays_fp32_and_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truehalf(["convert", "model.onnx", "-o", "out.onnx", "--op-block-list", "Relu", "--json", "r.json"])
+    capsys.readouterr()
+    assert truehalf(["inspect", "out.onnx", "--result", "r.json", "--json", "i.json"]) == 0
+    found = json.loads((folder / "i.json").read_text())
+    assert [each["nodes"] for each in found["islands"]] == [["relu"]]
+    assert found["islands"][0]["why"][0].startswith("op_block_list") and found["facts"]["casts"] == 2
+    expect(capsys.readouterr().out, None, "images", "[N, 3, 8, 8]", "FP32 islands: 1", "op_block_list")
+    assert truehalf(["inspect", "model.onnx"]) == 0 and "island" not in capsys.readouterr().out
+    (folder / "x.json").write_text("{}")
+    assert truehalf(["inspect", "out.onnx", "--result", "x.json"]) == 2
+
+
+def test_the_page_of_a_result(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx", "--json", "r.json"])
+    truehalf(["verify", "model.onnx", "out.onnx", "--samples", "images", *SIZE, "--json", "v.json"])
+    for result in ("r.json", "v.json"):
+        assert truehalf(["report", result, "-o", f"{result}.html"]) == 0
+        page = (folder / f"{result}.html").read_text()
+        assert "passed" in page and "<code>y</code>" in page and "http" not in page
+    (folder / "x.json").write_text("[]")
+    assert truehalf(["report", "x.json", "-o", "x.html"]) == 2 and not (folder / "x.html").exists()
+
+
+def test_clean_casts_and_repair(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truehalf(["convert", "model.onnx", "-o", "out.onnx"])
+    capsys.readouterr()
+    assert truehalf(["clean-casts", "out.onnx", "-o", "clean.onnx", "--json", "c.json"]) == 0
+    report = json.loads((folder / "c.json").read_text())
+    assert report["casts_before"] == report["casts_after"] == 2
+    assert truehalf(["repair", "model.onnx", "-o", "repaired.onnx", "--only", "allowzero"]) == 0
+    assert onnx.load("repaired.onnx").graph.node[0].op_type == "Conv"
+
+
+def test_export(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "nets.py").write_text(
+        "import torch\n\n\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(4, 2))\n"
+    )
+    np.savez("batch.npz", input=np.ones((3, 4), np.float32))
+    assert truehalf(["export", "nets:build", "-o", "net.onnx", "--samples", "batch.npz", "--output", "y"]) == 0
+    assert [each.name for each in onnx.load("net.onnx").graph.output] == ["y"]
+    assert truehalf(["export", "nets:build", "-o", "noise.onnx", "--shape", "input:2x4"]) == 0
+    for flags in ([], ["--shape", "input:2x4", "--samples", "batch.npz"], ["--shape", "input"]):
+        assert truehalf(["export", "nets:build", "-o", "none.onnx", *flags]) == 2
+    assert truehalf(["export", "nets:nothing", "-o", "none.onnx", "--shape", "input:2x4"]) == 2
+    expect(capsys.readouterr().err, "function-fails", "nets", "nothing")
+    assert not (folder / "none.onnx").exists()
+
+
+# --- the command as a whole -------------------------------------------------------------------------------------------
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | variables
+    line = [sys.executable, "-m", "truehalf", *words]
+    return subprocess.run(line, capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_first_and_loads_no_runtime(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    if name != "autocast":
+        assert max(map(len, text.splitlines())) <= 90
+        assert text.index("Examples:") < text.index("Options:") and "Exit codes:" in text
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom truehalf.cli.app import run\n"
+        "for words in (['--help'], ['convert', '--help'], ['verify', '--help']): run(words)\n"
+        "print([n for n in ('numpy', 'onnx', 'onnxruntime', 'torch') if n in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_bare_and_wrong_words(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = command()
+    assert "Commands:" in bare.stdout + bare.stderr
+    assert truehalf(["convrt"]) == 2
+    expect(capsys.readouterr().err, None, "'convrt'", "'convert'")
+    assert truehalf(["convert", "model.onnx", "-o", "x.onnx", "--op-blok-list", "Relu"]) == 2
+    expect(capsys.readouterr().err, None, "--op-blok-list", "--op-block-list")
+    assert re.fullmatch(r"truehalf, version \d+\.\d+\.\d+\n", command("--version").stdout)
+
+
+def test_shell_completion() -> None:
+    done = command("con", _TRUEHALF_COMPLETE="bash_complete", COMP_WORDS="truehalf con", COMP_CWORD="1")
+    assert "convert" in done.stdout

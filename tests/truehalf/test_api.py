@@ -1,0 +1,178 @@
+"""Eight names, on paths and on models in memory alike."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+import pytest
+import torch
+
+import truehalf
+from tests.conftest import ROOT
+from tests.messages import raises
+from truehalf import Precision, api, calibrate, clean_casts, compare, convert, export, lint, repair
+from truehalf.config.schema import GatesConfig, VerifyConfig
+
+NAMES = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
+TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y)
+{ ["m"] h = MatMul(x, w) ["e"] r = Relu(h) ["s"] y = Softmax(r) }"""
+RNG = np.random.default_rng(0)
+SAMPLES = [{"x": RNG.standard_normal((2, 8)).astype(np.float32)} for _ in range(4)]
+
+
+def model() -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(TEXT)
+    weight = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    return proto
+
+
+def forms(folder: Path) -> dict[str, Any]:
+    onnx.save(model(), folder / "model.onnx")
+    path = folder / "model.onnx"
+    return {"path": path, "text": str(path), "proto": model(), "ir": ir.from_proto(model())}
+
+
+def digest(found: ir.Model) -> bytes:
+    return bytes(ir.to_proto(found).SerializeToString(deterministic=True))
+
+
+def test_the_names_are_functions_whatever_was_imported() -> None:
+    code = (
+        "import truehalf.conversion.rules, truehalf.calibration, truehalf.linting, truehalf.repairs\n"
+        f"import truehalf, inspect\nprint([inspect.isroutine(getattr(truehalf, n)) for n in {NAMES!r}[1:]])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([True] * 7)
+    assert sorted(truehalf.__all__) == sorted(NAMES) == sorted(api.__all__)
+
+
+def test_importing_it_loads_no_runtime() -> None:
+    heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "onnxslim", "scipy", "torch", "rich", "jinja2", "PIL")
+    code = f"import truehalf, sys; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_widths_and_docstrings(name: str) -> None:
+    function = getattr(truehalf, name)
+    parameters = [each for each in inspect.signature(function).parameters if each not in ("precision", "options")]
+    assert len(parameters) <= 6
+    assert all(f"{each}" in function.__doc__ for each in parameters) and "Raises:" in function.__doc__
+
+
+def test_every_form_of_a_model_gives_the_same_file(tmp_path: Path) -> None:
+    made = {name: convert(each, samples=SAMPLES) for name, each in forms(tmp_path).items()}
+    assert len({digest(each.model) for each in made.values()}) == 1
+    written = convert(model(), tmp_path / "out.onnx", samples=SAMPLES)
+    assert digest(ir.load(tmp_path / "out.onnx")) == digest(written.model) == digest(made["path"].model)
+    assert {row["node"]: row["precision"] for row in written.decisions} == {"m": "fp16", "e": "fp16", "s": "fp16"}
+    assert made["proto"].report["fp16"]["ranges"]["tensors"] > 0
+
+
+def test_what_is_given_stays_as_it_is(tmp_path: Path) -> None:
+    proto, graph = model(), ir.from_proto(model())
+    before = proto.SerializeToString(deterministic=True), digest(graph)
+    for function in (convert, clean_casts, repair):
+        function(proto)
+        function(graph)
+    assert (proto.SerializeToString(deterministic=True), digest(graph)) == before
+
+
+def test_options_are_those_of_precision(tmp_path: Path) -> None:
+    found = convert(model(), samples=SAMPLES, precision=Precision(op_block_list=["Softmax"], placement="eager"))
+    assert {row["node"]: row["rule"] for row in found.decisions}["s"] == "op_block_list"
+    assert found.report["fp16"]["placement"] == "eager"
+    assert "s" in [row["node"] for row in found.decisions if row["precision"] == "fp32"]
+
+
+def test_ranges_serve_many_conversions(tmp_path: Path) -> None:
+    ranges = calibrate(model(), SAMPLES)
+    (tmp_path / "ranges.json").write_text(json.dumps(ranges))
+    assert ranges["samples"] == 4
+    first, second = (convert(model(), ranges=each) for each in (ranges, tmp_path / "ranges.json"))
+    assert digest(first.model) == digest(second.model) == digest(convert(model(), samples=SAMPLES, slim=False).model)
+    with raises("in-conflict", "samples", "ranges"):
+        convert(model(), samples=SAMPLES, ranges=ranges)
+
+
+def feeds() -> Iterator[Mapping[str, np.ndarray]]:
+    yield from SAMPLES
+
+
+@pytest.mark.parametrize("kind", ["list", "iterator", "stack", "npz", "folder"])
+def test_samples_in_every_form(kind: str, tmp_path: Path) -> None:
+    stack = np.stack([sample["x"] for sample in SAMPLES])
+    np.savez(tmp_path / "stack.npz", x=stack)
+    (tmp_path / "folder").mkdir()
+    for i, sample in enumerate(SAMPLES):
+        np.savez(tmp_path / "folder" / f"{i}.npz", **sample)
+    given = {"list": SAMPLES, "iterator": feeds(), "stack": {"x": stack}, "npz": tmp_path / "stack.npz"}
+    assert calibrate(model(), given.get(kind, tmp_path / "folder"))["samples"] == 4
+
+
+def test_compare_says_what_it_found() -> None:
+    made = convert(model(), samples=SAMPLES[:2]).model
+    report = compare(model(), made, SAMPLES)
+    assert (report.verdict, report.samples) == ("passed", 4)
+    strict = VerifyConfig(gates=GatesConfig(tensor_error_max=0.0))
+    assert compare(model(), made, SAMPLES, options=strict, locate=False).verdict == "failed"
+
+
+def test_casts_and_repairs_and_lint(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y)
+    { ["a"] h = Cast<to = 10>(x) ["b"] f = Cast<to = 1>(h) ["r"] y = Relu(f) }"""
+    cleaned = clean_casts(onnx.parser.parse_model(text), tmp_path / "clean.onnx")
+    assert (cleaned.report["casts_before"], cleaned.report["casts_after"]) == (2, 0)
+    assert clean_casts(onnx.parser.parse_model(text), strict=True).report["casts_after"] == 2
+    where = """<ir_version: 8, opset_import: ["" : 17]> g (bool[4] c, float[4] a, float[4] b) => (float[4] y)
+    { y = Where(c, a, b) }"""
+    proto = onnx.parser.parse_model(where)
+    assert "empty-node-name" in [each.rule for each in lint(proto).findings]
+    assert "empty-node-name" not in [each.rule for each in lint(repair(proto).model).findings]
+    assert repair(proto, passes=["allowzero"]).report["counts"] == {"allowzero": 0}
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.relu(x) * scale, x + scale
+
+
+def build() -> torch.nn.Module:
+    return Scaled().eval()
+
+
+@pytest.mark.parametrize("module", [Scaled().eval(), f"{__name__}:build"])
+def test_export(module: Any, tmp_path: Path) -> None:
+    feed = {"scale": np.ones((2, 1), np.float32), "x": np.ones((2, 3), np.float32)}  # not in the order of forward
+    found = export(module, tmp_path / "m.onnx", samples=[feed, {name: 2 * each[:1] for name, each in feed.items()}])
+    assert [value.name for value in found.model.graph.inputs] == ["x", "scale"]
+    assert [value.name for value in found.model.graph.outputs] == ["output_0", "output_1"]
+    assert found.report["parity"]["status"] == "verified" and found.report["parity"]["samples"] == 3
+    named = export(module, samples=feed, outputs=["a", "b"]).model
+    assert [value.name for value in named.graph.outputs] == ["a", "b"]
+    with raises("wrong-name", "2", "1"):
+        export(module, samples=feed, outputs=["a"])
+    with raises("wrong-name", "y", "x, scale"):
+        export(module, samples={"x": feed["x"], "y": feed["scale"]})
+
+
+def test_a_fault_leaves_no_file(tmp_path: Path) -> None:
+    onnx.save(model(), tmp_path / "model.onnx")
+    before = (tmp_path / "model.onnx").read_bytes()
+    with raises("would-overwrite"):
+        convert(tmp_path / "model.onnx", tmp_path / "model.onnx", samples=SAMPLES)
+    with raises("wrong-feeds", "'z'"):
+        convert(tmp_path / "model.onnx", tmp_path / "out.onnx", samples={"z": SAMPLES[0]["x"]})
+    assert (tmp_path / "model.onnx").read_bytes() == before and list(tmp_path.iterdir()) == [tmp_path / "model.onnx"]
