@@ -3,10 +3,17 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all test-rest test-gpu test-lightly lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
+.PHONY: help setup run test test-all test-rest test-gpu test-lightly docs lint ui report clean bench bench-peers bench-lightly bench-sweep zoo
 
 help: ## show this help
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 15
+
+# stages/ and pipeline/ are in no wheel: this clone is on the path of its environment.
+define ON_PATH
+import pathlib, sysconfig
+pathlib.Path(sysconfig.get_path("purelib"), "truehalf-clone.pth").write_text(f"{pathlib.Path.cwd()}\n")
+endef
+export ON_PATH
 
 setup: $(VENV)/.installed ## make .venv and install the pinned dependencies
 
@@ -14,6 +21,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if (3, 11) <= sys.version_info[:2] <= (3, 13) else f"truehalf needs Python 3.11 to 3.13, got {sys.version.split()[0]}; use make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -c "$$ON_PATH"
 	@touch $@
 
 run: setup ## run the whole chain on the embedded detector and print the result
@@ -47,7 +55,11 @@ TORCH = torch=$(shell sed -n 's/^torch==/==/p' constraints.txt)
 $(LIGHTLY)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(LIGHTLY)
 	$(LIGHTLY)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt '$(TORCH)' --editable '.[dev,lightly,timm,torchvision]'
+	@$(LIGHTLY)/bin/python -c "$$ON_PATH"
 	@touch $@
+
+docs: setup ## write what docs/ takes from the code: the API, the picture of the rooms
+	$(BIN)/python docs/generate.py
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -8,7 +8,7 @@ Runtime (CPU provider) on the two samples of <name>.check.npz. "output" is the l
 before the first of them. Latencies are the least of runs that take turns, as other work only adds to them.
 
 FP16 (trained models only): converted with the defaults from the file before and after, on pictures of the validation
-split, emulated, against the FP32 file before repair (stages.verify.compare).
+split, emulated, against the FP32 file before repair (truehalf.compare).
 Writes benchmarks/results/repair.json and prints the table.
 """
 

@@ -20,7 +20,7 @@ DEAR = {
     "python -m pipeline precision=fp16 decoder=dfine",
     "python -m pipeline precision=fp32 engine=onnxruntime engine.provider=cpu engine.latency.runs=20 "
     "verify.require=[engine]",
-    "python -m stages.engine --plan artifacts/engine/plan.json --out artifacts/carried_out",
+    "truehalf engine artifacts/engine/plan.json --out artifacts/carried_out",
 }
 PRINTED = (r"\d+", r"passed 0\.\d+ None \[.*\]")  # by the examples in Python, in their order
 

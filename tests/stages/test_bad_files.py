@@ -119,8 +119,8 @@ def test_an_output_that_cannot_be_written(tmp_path: Path, door: Callable[..., An
     assert not list((tmp_path / "folder").iterdir())
 
 
-@pytest.mark.parametrize("stage", ["fp16", "cast_cleanup"])
-def test_no_space_left(tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize("command", ["clean-casts", "repair"])
+def test_no_space_left(tmp_path: Path, command: str) -> None:
     """A limit on file size fails a write in the way of a full disk."""
     model = good()
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(300_000, np.float32), "large"))
@@ -129,14 +129,14 @@ def test_no_space_left(tmp_path: Path, stage: str) -> None:
     onnx.save(model, tmp_path / "in.onnx")
     (tmp_path / "out.onnx").write_text("earlier")
     code = (
-        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
-        f"sys.argv = ['stages.{stage}', 'in.onnx', 'out.onnx']; runpy.run_module('stages.{stage}', run_name='__main__')"
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000));"
+        f"from truehalf.cli.app import run; sys.exit(run(['{command}', 'in.onnx', '-o', 'out.onnx']))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     line = [sys.executable, "-c", code]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"{stage}: out.onnx: {os.strerror(errno.EFBIG)}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"truehalf {command}: out.onnx: {os.strerror(errno.EFBIG)}")
     expect(done.stderr, "file-unwritable")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.onnx", "out.onnx"]
     assert (tmp_path / "out.onnx").read_text() == "earlier"

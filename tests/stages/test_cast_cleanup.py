@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -179,14 +178,6 @@ def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, code: s
         (tmp_path / "in.onnx").write_bytes(content)
     with raises(code, "in.onnx"):
         clean_casts(tmp_path / "in.onnx", tmp_path / "out.onnx")
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "stages.cast_cleanup", str(saved(tmp_path)), str(tmp_path / "out.onnx"), "--strict"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (report["strict"], report["casts_after"]) == (True, 2)
 
 
 @pytest.mark.parametrize(("precision", "status", "after"), [("fp16", "done", 0), ("fp32", "skipped", 2)])

@@ -400,7 +400,7 @@ def test_variables_of_a_plan_are_there_before_providers_load_and_gone_afterwards
         seen.append(os.environ.get(name))
         return NO_GPU
 
-    monkeypatch.setattr("stages.engine.probe_machine", looked)
+    monkeypatch.setattr("truehalf.engines.build.probe_machine", looked)
     options = {"backend": "onnxruntime", "provider": "tensorrt", "profiles": PROFILES, "declared": "fp16"}
     assert build_engine(models["fp16"], tmp_path / "out", **options)["status"] == "planned"
     execute_plan(tmp_path / "out/plan.json")
@@ -433,7 +433,7 @@ def carried(models: dict[str, Path], folder: Path, **options: Any) -> Path:
 
 def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_path: Path) -> None:
     plan = carried(models, tmp_path / "carried")
-    done = in_workspace(tmp_path, "python", "-m", "stages.engine", "--plan", str(plan), "--out", "built")
+    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", str(plan), "--out", "built")
     assert done.returncode == 0, done.stderr
     printed, written = json.loads(done.stdout), json.loads((tmp_path / "built/engine.json").read_text())
     assert printed["status"] == "built" and "layer_table" not in printed and written["layer_table"]
@@ -446,7 +446,7 @@ def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_pat
 def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stages.engine.probe_machine", lambda plugins: NO_GPU)
+    monkeypatch.setattr("truehalf.engines.build.probe_machine", lambda plugins: NO_GPU)
     report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
     assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
     demanded = execute_plan(carried(models, tmp_path / "demanded", provider="cuda", when_unavailable="fail"))
@@ -618,8 +618,8 @@ def test_another_model_or_no_plan_is_refused(
     plan.write_text("{}")
     with raises("wrong-plan", plan, "tensorrt", "onnxruntime"):
         execute_plan(plan)
-    done = in_workspace(tmp_path, "python", "-m", "stages.engine", "--plan", "absent.json")
-    assert done.returncode == 1 and done.stderr.startswith("engine: ")
+    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", "absent.json")
+    assert done.returncode == 2 and done.stderr.startswith("truehalf engine: ")
     expect(done.stderr, "file-missing", "absent.json")
 
 
@@ -681,7 +681,7 @@ def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detect
 @pytest.mark.slow
 def test_a_plan_of_the_workspace_is_held_against_its_reference(detector: Path) -> None:
     stage(detector)
-    done = in_workspace(detector, "python", "-m", "stages.engine", "--plan", "artifacts/engine/plan.json", "--out", "x")
+    done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json", "--out", "x")
     assert done.returncode == 0 and json.loads(done.stdout)["parity"]["state"] == "verified", done.stderr
 
 
@@ -698,7 +698,7 @@ def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) ->
         assert report["status"] == "failed" and report["parity"]["state"] == "failed"
         expect(report["reasons"][0], None, "profile 0", "min", "opt")
         assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
-        done = in_workspace(detector, "python", "-m", "stages.engine", "--plan", "artifacts/engine/plan.json")
+        done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json")
         assert done.returncode == 1 and json.loads(done.stdout)["status"] == "failed"
     finally:
         np.savez(file, **kept)

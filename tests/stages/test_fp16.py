@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.conftest import in_workspace, write_params
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
-from truehalf.config.schema import FP16_MAX
+from truehalf.config.precision import FP16_MAX
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
@@ -203,42 +202,6 @@ def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
         to_fp16(saved(tmp_path, text, ["adder", "relu"]), tmp_path / "out.onnx")
     assert any(name in str(caught.value) for name in ("'adder'", "'relu'"))
     assert not (tmp_path / "out.onnx").exists()
-
-
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "stages.fp16", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
-
-
-def test_every_keyword_is_a_flag(tmp_path: Path) -> None:
-    write_json(tmp_path / "ranges.json", measured(a=600.0))
-    flags = ["--op-block-list", "Relu", "--node-block-list", "/head/", "nothing", "--no-keep-io-types", "--data-max"]
-    flags += ["none", "--init-max", "2.5", "--ranges", str(tmp_path / "ranges.json")]
-    done = command(saved(tmp_path), tmp_path / "out.onnx", *flags, "--decisions-path", tmp_path / "d.json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert report["verdicts"] == {"init_max": 1, "node_block_list": 1, "op_block_list": 1}
-    assert report["unmatched_selectors"] == ["node_block_list: nothing"]
-    assert (tmp_path / "d.json").exists()
-
-
-def test_a_list_flag_that_is_repeated_adds_up(tmp_path: Path) -> None:
-    flags = ["--op-block-list", "Relu", "--op-block-list", "Softmax", "--fp16-ops", "Gemm", "--fp16-ops", "MatMul"]
-    done = command(
-        saved(tmp_path), tmp_path / "out.onnx", *flags, "--keep-io-types", "images", "--keep-io-types", "logits"
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verdicts"] == {"fp16_ops": 1, "op_block_list": 2}
-    graph = onnx.load(tmp_path / "out.onnx").graph
-    assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT
-
-
-def test_a_bad_file_on_the_command_line_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "in.onnx").write_bytes(b"not a model")
-    done = command(tmp_path / "in.onnx", tmp_path / "out.onnx")
-    assert done.returncode == 1
-    assert done.stderr.startswith("fp16: ")
-    assert len(done.stderr.splitlines()) == 1
 
 
 def workspace(folder: Path, *overrides: str) -> Path:

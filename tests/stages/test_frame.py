@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stages.frame import Stage, params_digest, run_door, run_stage
+from stages.frame import Stage, run_stage
 from tests.conftest import ROOT, write_params
 from tests.messages import expect
 from truehalf.codes import codes_in
+from truehalf.config.params import params_digest
 from truehalf.errors import StageError
 from truehalf.files import swap_in, write_json
 
@@ -136,30 +137,6 @@ def test_an_error_that_says_more_of_another_ends_with_its_code(text: str) -> Non
     assert codes_in(str(more)) == ["no-match"] and more.code == "no-match"
     again = StageError("wrong-type", f"stage: {error}")
     assert codes_in(str(again)) == ["no-match"] and again.text == f"stage: {text}"
-
-
-@pytest.mark.parametrize(
-    ("fault", "code", "lines"),
-    [
-        (StageError("file-missing", "no such file"), "fp16: no such file [file-missing]", 0),
-        (KeyboardInterrupt(), 130, 1),
-    ],
-)
-def test_a_door_on_the_command_line_ends_in_one_line(
-    fault: BaseException, code: int | str, lines: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def door(path: str) -> dict[str, str]:
-        if path == "good":
-            return {"path": path}
-        raise fault
-
-    run_door("fp16", door, {"path": "good"})
-    assert json.loads(capsys.readouterr().out) == {"path": "good"}
-    with pytest.raises(SystemExit) as ended:
-        run_door("fp16", door, {"path": "bad"})
-    assert ended.value.code == code
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == lines and all(line.startswith("fp16: ") for line in said)
 
 
 @pytest.mark.parametrize("place", ["reports/slim.json", "artifacts/slim"])

@@ -388,7 +388,7 @@ def test_stage_passes_the_file_on_without_simplify_and_repair(tmp_path: Path) ->
 def test_stage_repairs_without_simplify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxslim, "slim", None)  # not called
     monkeypatch.setattr("stages.slim.calibration_samples", lambda *_: [])
-    monkeypatch.setattr("stages.slim._check_feeds", lambda *_: sampled_feeds())
+    monkeypatch.setattr("stages.slim.check_feeds", lambda *_: sampled_feeds())
     write_params(tmp_path, "precision=fp32", "simplify=false")
     folder = tmp_path / "artifacts" / "trace"
     folder.mkdir(parents=True)

@@ -25,6 +25,8 @@ from truehalf.files import explain, plain, write_json
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."
 _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
+# Packages that are in no plain installation, and the extra that brings each.
+_EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
 
 
@@ -71,6 +73,11 @@ def guarded(name: str, body: Callable[[], int]) -> int:
         return body()
     except (StageError, ConfigErrors) as error:
         return _end(name, str(error), BAD_INPUT)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
+        return _end(name, coded("package-missing", f"it needs the package {error.name}: {extra}"), BAD_INPUT)
     except OSError as error:
         return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
     except KeyboardInterrupt:

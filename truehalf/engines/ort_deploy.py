@@ -34,7 +34,7 @@ from truehalf.runtime.tensorrt.build import PLAN_FORMAT, gpu_key, sha256, tensor
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 PLAN_FILE = "plan.json"
 README_FILE = "README.txt"
-COMMAND = "python -m stages.engine --plan plan.json"
+COMMAND = "truehalf engine plan.json"
 _EXTERNAL_FROM_MB = 1000.0  # protobuf files end at 2 GiB, and fusion may fold more weights into the file
 _FLOATS = {"float": "Float", "float16": "Half", "double": "Double", "bfloat16": "BFloat16"}
 

@@ -189,7 +189,7 @@ The script checks that the model is the plan's (sha256), builds {Path(plan["engi
 strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]},
 with 3 when nobody can say.
 It does not run the engine: where truehalf is installed,
-`python -m stages.engine --plan plan.json` does, and holds the engine's outputs against the model's.
+`truehalf engine plan.json` does, and holds the engine's outputs against the model's.
 
 The same by hand, in that folder, with the trtexec of TensorRT 11:
 

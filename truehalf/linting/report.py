@@ -222,7 +222,8 @@ def _uri(file: str) -> str:
 @functools.cache
 def _sections() -> Mapping[str, str]:
     """What the documentation says of each rule; nothing where the package is installed without it."""
-    file = Path(__file__).parents[2] / link_to("").partition("#")[0]
+    packed = Path(__file__).with_name("lint.md")  # in a wheel; setup.py puts it there
+    file = packed if packed.exists() else Path(__file__).parents[2] / link_to("").partition("#")[0]
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     parts = re.split(r"^##? (.*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))

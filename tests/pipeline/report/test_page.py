@@ -360,13 +360,13 @@ def test_an_engine_that_tells_nothing_is_said_to_tell_nothing(folder, bench: Ben
 
 
 def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):
-    plan = {"command": "python -m stages.engine --plan plan.json"}
+    plan = {"command": "truehalf engine plan.json"}
     engine = {"status": "planned", "backend": "onnxruntime", "reason": "no GPU", "plan": plan}
     write(folder / "reports/engine.json", {"stage": "engine"} | engine)
     text = re.sub(r"\s+", " ", Page(render(folder)).text)
     said = content(folder)["engine"]["elsewhere"]
     expect(said, None, "ONNX Runtime")
-    assert said in text and "python -m stages.engine" in text
+    assert said in text and "truehalf engine" in text
 
 
 def test_it_links_to_the_page_of_verify_where_there_is_one(folder):

@@ -38,6 +38,11 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {path.stem: str(path) for path in tmp_path.iterdir()}
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def shell(files: dict[str, str], candidate: str, *more: str) -> int:
     argv = [files["fp32"], files[candidate], "--samples", files["samples"], "--locate", "never", *more]
     return truehalf(["verify", *argv])

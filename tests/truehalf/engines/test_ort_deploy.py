@@ -105,7 +105,7 @@ def test_a_plan_says_everything_and_is_written_with_the_way_to_use_it(tmp_path: 
     assert json.loads((tmp_path / "plan/plan.json").read_text()) == plan
     assert plan["provider_options"] == {"use_tf32": "1"} and plan["profiles"] == PROFILES
     text = (tmp_path / "plan/README.txt").read_text()
-    expect(text, None, "python -m stages.engine --plan plan.json", "model.onnx", "'cuda'")
+    expect(text, None, "truehalf engine plan.json", "model.onnx", "'cuda'")
 
 
 def test_profiles_and_plugins_that_do_not_fit_are_listed_at_once(tmp_path: Path) -> None:

@@ -303,10 +303,10 @@ def test_no_space_left(tmp_path: Path, limit: int) -> None:
     for name in ("out.onnx", "out.onnx.data"):
         (tmp_path / name).write_text("earlier")
     code = (
-        "import resource, sys; from stages import onnx_files; onnx_files._EXTERNAL_DATA_FROM = 0\n"
-        f"model = onnx_files.load_model('in.onnx'); resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-        "try: onnx_files.save_model(model, 'out.onnx')\n"
-        "except onnx_files.StageError as error: sys.exit(str(error))"
+        "import resource, sys; from truehalf.ir import model_file; model_file._EXTERNAL_DATA_FROM = 0\n"
+        f"model = model_file.load_model('in.onnx'); resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "try: model_file.save_model(model, 'out.onnx')\n"
+        "except model_file.StageError as error: sys.exit(str(error))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -17,7 +17,7 @@ from truehalf.runtime import alone
 from truehalf.runtime.alone import CPU, alone_on
 
 # Holds a device until its input ends; prints when it has it.
-IMPORTS = "import sys; from pathlib import Path; from stages import alone"
+IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import alone"
 MEASURE = """
 alone.FOLDER = Path(sys.argv[2])
 with alone.alone_on(sys.argv[1]):
@@ -76,7 +76,7 @@ def test_a_killed_process_holds_nothing(
 
 
 def test_the_lock_is_in_tmp_whatever_the_job_is_told(tmp_path: Path) -> None:
-    code = "from stages import alone; print(alone.FOLDER)"
+    code = "from truehalf.runtime import alone; print(alone.FOLDER)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"TMPDIR": str(tmp_path)}, capture_output=True, text=True
     )

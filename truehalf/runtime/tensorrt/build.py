@@ -707,7 +707,7 @@ def main() -> None:
     fraction = facts["half_layers_fraction"]
     share = "share of Half layers not known" if fraction is None else f"{fraction:.1%} of layers compute Half"
     print(f"{facts['engine']}: {facts['engine_mb']:.1f} MB, {facts['layers']} layers, {share}")
-    print("not verified: the engine's outputs and latency (python -m stages.engine --plan plan.json does that)")
+    print("not verified: the engine's outputs and latency (truehalf engine plan.json does that)")
     if fault:
         sys.exit(f"build_engine: {fault}")
     if unknown:
