@@ -123,7 +123,7 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
 
     from benchmarks.models import _composed
     from truehalf.data.samples import calibration_samples, stacked
-    from truehalf.models.architectures.ltdetr import scale_attention_values
+    from truehalf.models.architectures.attention_gain import scale_attention_values
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model
     from truehalf.slimming.slim import slim

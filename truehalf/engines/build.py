@@ -13,7 +13,7 @@ from truehalf.config.engine import Backend, EngineConfig, Provider
 from truehalf.config.schema import FailOn
 from truehalf.config.typed import ConfigErrors, plain
 from truehalf.config.validate import check_engine
-from truehalf.engines import ort_deploy as deploy
+from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import carry_out
 from truehalf.engines.evidence import evidence_of_workspace
 from truehalf.engines.parity import Evidence
@@ -85,8 +85,8 @@ def build_engine(
         plan = make_plan(options=plain(section), **values)
         write = write_plan
     else:
-        plan = deploy.make_plan(options=plain(section), **values)
-        write = deploy.write_plan
+        plan = ort_plan.make_plan(options=plain(section), **values)
+        write = ort_plan.write_plan
     plan |= {
         "backend": section.backend.value,
         "latency": plain(section.latency),

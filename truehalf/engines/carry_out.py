@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.engine import Backend, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
+from truehalf.engines import ort_plan
 from truehalf.engines.parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
 from truehalf.errors import StageError
@@ -83,7 +84,7 @@ def carry_out(
     if gate:
         said = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
         reason = coded("lint-fails", said)
-    elif found := unavailable_reason(probe) if on_tensorrt else deploy.unavailable_reason(probe, plan["provider"]):
+    elif found := unavailable_reason(probe) if on_tensorrt else ort_plan.unavailable_reason(probe, plan["provider"]):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
     if reason:
@@ -262,7 +263,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:
     """An optimised file that does not run: it is kept, for inspection."""
-    unread = {"engine": plan["engine"], "provider": deploy.PROVIDERS[plan["provider"]], **NO_LAYERS}
+    unread = {"engine": plan["engine"], "provider": ort_plan.PROVIDERS[plan["provider"]], **NO_LAYERS}
     return _Built(
         facts=unread | {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6},
         run=lambda feeds, profile: {},

@@ -20,160 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.engine import ASKS_NOTHING, PROVIDER_TAKES
-from truehalf.engines.precision import float_facts, typed_model
-from truehalf.engines.profiles import KINDS, check_profiles, shape_inputs
+from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
 from truehalf.errors import StageError
-from truehalf.files import write_json
-from truehalf.ir.model_file import external_files, load_model, model_size_mb
-from truehalf.output_files import destination, write_text, written_whole
+from truehalf.ir.model_file import model_size_mb
+from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
-from truehalf.runtime.tensorrt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
 
-PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
-PLAN_FILE = "plan.json"
-README_FILE = "README.txt"
-COMMAND = "truehalf engine plan.json"
 _EXTERNAL_FROM_MB = 1000.0  # protobuf files end at 2 GiB, and fusion may fold more weights into the file
 _FLOATS = {"float": "Float", "float16": "Half", "double": "Double", "bfloat16": "BFloat16"}
-
-
-def make_plan(
-    model_path: Path | str,
-    *,
-    names: tuple[str, str],
-    options: Mapping[str, Any],
-    profiles: Sequence[Mapping[str, Any]],
-    declared: str,
-) -> dict[str, Any]:
-    """Everything that deploying takes, as plain data.
-
-    Args:
-        model_path: the final ONNX file.
-        names: the model and the optimised file as the plan should call them.
-        options: keys of conf/engine/onnxruntime.yaml.
-        profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
-        declared: "fp16" or "fp32".
-
-    Raises:
-        StageError: listing every profile that does not fit the graph, and every plugin that is missing.
-    """
-    model_path = Path(model_path)
-    model = load_model(model_path)
-    plugins = [Path(file) for file in options["plugins"]]
-    faults = check_profiles(model.graph, profiles)
-    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
-    if faults:
-        raise StageError(
-            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
-        )
-    data = external_files(model)
-    return {
-        "format": PLAN_FORMAT,
-        "onnx": names[0],
-        "onnx_data": data,
-        "onnx_sha256": sha256(model_path, *(model_path.parent / name for name in data)),
-        "engine": names[1],
-        "declared": declared,
-        "graph": float_facts(typed_model(model_path)),
-        "provider": options["provider"],
-        "provider_options": provider_options(options, profiles, declared),
-        "provider_lacks": provider_lacks(options),
-        "environment": environment(options),
-        "session": {"graph_optimization_level": "ORT_ENABLE_ALL"},
-        "profiles": [dict(profile) for profile in profiles],
-        "plugins": [{"path": str(file), "sha256": sha256(file)} for file in plugins],
-        "shape_inputs": sorted(shape_inputs(model.graph)),
-        "command": COMMAND,
-    }
-
-
-def provider_options(
-    options: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], declared: str
-) -> dict[str, str]:
-    """The options of the engine section as the provider names them; `provider_lacks` are those that it has no name for,
-    and truehalf.config.rules refuses them where they ask for something.
-    """
-    tf32 = str(int(options["tf32"]))
-    if options["provider"] == "cpu":
-        return {}
-    if options["provider"] == "cuda":
-        return {"use_tf32": tf32}
-    found = {"trt_fp16_enable": str(int(declared == "fp16"))}
-    if "workspace" in options["memory_pools_gb"]:
-        found["trt_max_workspace_size"] = str(int(options["memory_pools_gb"]["workspace"] * 2**30))
-    if options["builder_optimization_level"] is not None:
-        found["trt_builder_optimization_level"] = str(options["builder_optimization_level"])
-    if options["max_aux_streams"] is not None:
-        found["trt_auxiliary_streams"] = str(options["max_aux_streams"])
-    if options["timing_cache"] is not None:
-        found |= {"trt_timing_cache_enable": "1", "trt_timing_cache_path": str(options["timing_cache"])}
-    if options["hardware_compatibility"] == "ampere_plus":
-        found["trt_engine_hw_compatible"] = "1"
-    if options["plugins"]:
-        found["trt_extra_plugin_lib_paths"] = ";".join(map(str, options["plugins"]))
-    for kind in KINDS:
-        shapes = [f"{name}:{'x'.join(map(str, one[kind]))}" for profile in profiles for name, one in profile.items()]
-        found |= {f"trt_profile_{kind}_shapes": ",".join(shapes)} if shapes else {}
-    return found
-
-
-def provider_lacks(options: Mapping[str, Any]) -> list[str]:
-    """Options of TensorRT's builder that the provider has no name for: they have no effect."""
-    names = [*ASKS_NOTHING, "timing_cache", "profiling_verbosity"]
-    names += [f"memory_pools_gb.{pool}" for pool in options["memory_pools_gb"]]
-    return sorted(set(names) - set(PROVIDER_TAKES[options["provider"]]))
-
-
-def environment(options: Mapping[str, Any]) -> dict[str, str]:
-    """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
-    return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
-
-
-def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
-    """Write plan.json and README.txt into a folder."""
-    folder = Path(folder)
-    write_json(folder / PLAN_FILE, plan)
-    lacks = ", ".join(plan["provider_lacks"])
-    without = f"The provider has no option for: {lacks}. These keys have no effect.\n" if lacks else ""
-    variables = "".join(f"Serve it with {name}={value}.\n" for name, value in plan["environment"].items())
-    model, weights = Path(plan["onnx"]).name, "".join(f", {name}" for name in plan["onnx_data"])
-    text = f"""ONNX Runtime with the provider {plan["provider"]!r} for {model}, declared {plan["declared"]}: the plan,
-not the optimised file.
-
-On the host that will serve, with truehalf and the packages of that provider installed, put these files into one folder:
-{model}{weights}, plan.json. Then, from a workspace that has artifacts/reference (or without, unverified):
-
-    {plan["command"]}
-
-It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, holds the outputs against
-the FP32 reference, and measures latency.
-{without}{variables}"""
-    write_text(folder / README_FILE, text)
-
-
-def unavailable_reason(probe: Mapping[str, Any], provider: str) -> str | None:
-    """Why the provider cannot run on the machine that `probe` describes, or None when it can."""
-    name = PROVIDERS[provider]
-    if name == CPU or name in probe["onnxruntime_providers"]:
-        return None
-    missing = [] if probe["gpus"] else ["no NVIDIA GPU (neither nvidia-smi nor the driver finds one)"]
-    if name not in probe["onnxruntime_providers_built"]:
-        missing.append(f"the installed ONNX Runtime has no {name} (pip install onnxruntime-gpu)")
-    elif probe["gpus"]:
-        missing.append(f"ONNX Runtime's {name} does not load (its CUDA, cuDNN or TensorRT libraries are missing)")
-    return " and ".join(missing)
-
-
-def cache_folder(folder: str) -> Path:
-    """Where TensorRT's provider keeps timings, for this GPU, ONNX Runtime and TensorRT: a folder of each folder's own,
-    for the provider names its file by the compute capability alone.
-    """
-    versions = f"onnxruntime-{runtime_version()}-tensorrt-{tensorrt_version() or 'unknown'}"
-    found = Path(folder).resolve() / "-".join([gpu_key(), versions])
-    found.mkdir(parents=True, exist_ok=True)
-    return found
 
 
 class Deployed:
@@ -357,18 +212,3 @@ def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> d
         "untyped_layers": 0,  # a kernel always tells its types
         "layer_table": rows,
     }
-
-
-def io_of(path: Path) -> list[dict[str, Any]]:
-    """Inputs and outputs of a file: {name, mode, dtype, shape}, -1 where an axis is free."""
-    graph = load_model(path).graph
-    return [
-        {
-            "name": value.name,
-            "mode": mode,
-            "dtype": value.dtype.name if value.dtype else None,
-            "shape": [side if isinstance(side, int) else -1 for side in value.shape or ()],
-        }
-        for mode, values in (("INPUT", graph.inputs), ("OUTPUT", graph.outputs))
-        for value in values
-    ]

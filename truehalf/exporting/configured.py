@@ -16,9 +16,9 @@ from truehalf.config.schema import Config
 from truehalf.data.picture import Arrays as ArraysOfOne
 from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
 from truehalf.errors import StageError
+from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of, torch_fails
 from truehalf.exporting.baked import reason_of
-from truehalf.exporting.export import DynamicAxes
 from truehalf.exporting.onnx_source import pass_on
 from truehalf.exporting.trace import Arrays, trace
 from truehalf.models.model import Model

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.config.schema import LintConfig, TraceConfig
+from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
 from truehalf.exporting.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
-from truehalf.exporting.export import DynamicAxes, export
+from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model

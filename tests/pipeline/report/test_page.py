@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.report.page import WORDS, content, count, headline, number, percent, render, tiles
+from pipeline.report.headlines import WORDS, headline, tiles
+from pipeline.report.numbers import count, number, percent
+from pipeline.report.page import content, render
 from tests.conftest import write_params
 from tests.messages import expect
 from tests.pipeline.test_engine import BUILT

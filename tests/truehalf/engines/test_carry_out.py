@@ -19,7 +19,7 @@ from pipeline.engine import engine_hop, engine_sentence
 from tests.messages import expect, raises
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
-from truehalf.engines import ort_deploy as deploy
+from truehalf.engines import ort_plan
 from truehalf.engines.build import build_engine
 from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import Evidence
@@ -304,7 +304,7 @@ def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given
 
         def facts(self) -> dict[str, Any]:
             return (
-                {"provider": deploy.PROVIDERS[provider], "layers": 2, "layer_table": [], "untyped_layers": 0}
+                {"provider": ort_plan.PROVIDERS[provider], "layers": 2, "layer_table": [], "untyped_layers": 0}
                 | {
                     "half_layers": 1,
                     "half_layers_fraction": 0.5,
@@ -316,7 +316,7 @@ def served(bench: Bench, monkeypatch: pytest.MonkeyPatch, provider: str, **given
             return {"p50_ms": 1.0}
 
     monkeypatch.setattr("truehalf.engines.ort_deploy.Deployed", Deployed)
-    machine = MACHINE | {"onnxruntime_providers": list(deploy.PROVIDERS.values())}
+    machine = MACHINE | {"onnxruntime_providers": list(ort_plan.PROVIDERS.values())}
     return build_engine(
         model(bench.folder),
         bench.folder / "out",

@@ -17,7 +17,9 @@ import pytest
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from truehalf.engines import ort_deploy as deploy
-from truehalf.engines.ort_deploy import Deployed, kernel_facts, make_plan, provider_options, unavailable_reason
+from truehalf.engines import ort_plan
+from truehalf.engines.ort_deploy import Deployed, kernel_facts
+from truehalf.engines.ort_plan import make_plan, provider_options, unavailable_reason
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session
 
 PROFILES = [{"x": {"min": [1, 4], "opt": [2, 4], "max": [8, 4]}}]
@@ -101,7 +103,7 @@ def test_latency_is_that_of_rounds_with_their_noise(tmp_path: Path) -> None:
 
 def test_a_plan_says_everything_and_is_written_with_the_way_to_use_it(tmp_path: Path) -> None:
     plan = planned(saved(tmp_path, "float16"), "fp16", provider="cuda", tf32=True)
-    deploy.write_plan(plan, tmp_path / "plan")
+    ort_plan.write_plan(plan, tmp_path / "plan")
     assert json.loads((tmp_path / "plan/plan.json").read_text()) == plan
     assert plan["provider_options"] == {"use_tf32": "1"} and plan["profiles"] == PROFILES
     text = (tmp_path / "plan/README.txt").read_text()
@@ -149,7 +151,7 @@ def test_what_a_provider_has_no_option_for_is_in_the_plan_and_in_its_words(tmp_p
     assert plan["environment"] == {"NVIDIA_TF32_OVERRIDE": "0"}, "TensorRT's own default is on"
     lacks = ["editable_timing_cache", "profiling_verbosity", "refit", "strip_weights", "tiling_optimization_level"]
     assert plan["provider_lacks"] == [*lacks, "version_compatible"]
-    deploy.write_plan(plan, tmp_path / "plan")
+    ort_plan.write_plan(plan, tmp_path / "plan")
     text = (tmp_path / "plan/README.txt").read_text()
     expect(text, None, *plan["provider_lacks"], "NVIDIA_TF32_OVERRIDE=0")
     assert planned(saved(tmp_path), provider="tensorrt", tf32=True)["environment"] == {}
@@ -164,8 +166,8 @@ def test_timings_of_other_machines_lie_in_other_folders(tmp_path: Path, monkeypa
     folders = []
     for gpu, version in (("NVIDIA L4", "10.16.1"), ("NVIDIA T4", "10.16.1"), ("NVIDIA T4", None)):
         monkeypatch.setattr("truehalf.runtime.tensorrt.build.gpu_name", lambda gpu=gpu: gpu)
-        monkeypatch.setattr(deploy, "tensorrt_version", lambda version=version: version)
-        folders.append(deploy.cache_folder(".timing_cache"))
+        monkeypatch.setattr(ort_plan, "tensorrt_version", lambda version=version: version)
+        folders.append(ort_plan.cache_folder(".timing_cache"))
     assert len(set(folders)) == 3 and all(folder.is_dir() and folder.is_absolute() for folder in folders)
     assert folders[0].parent == tmp_path / ".timing_cache"
     assert folders[0].name.startswith("nvidia-l4-onnxruntime-") and folders[0].name.endswith("-tensorrt-10.16.1")
@@ -184,7 +186,7 @@ def test_the_provider_is_given_that_folder(tmp_path: Path, monkeypatch: pytest.M
     model = saved(tmp_path)
     Deployed(planned(model, provider="tensorrt", timing_cache=str(tmp_path / "caches")), model, tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["model.optimized.onnx"], "and nothing half written"
-    expected = str(deploy.cache_folder(str(tmp_path / "caches")))
+    expected = str(ort_plan.cache_folder(str(tmp_path / "caches")))
     assert [one["trt_timing_cache_path"] for one in given] == [expected, expected]
 
 

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import linecache
 import re
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -25,27 +23,24 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import FP16_MAX, Method
 from truehalf.errors import StageError, first_line
-from truehalf.exporting.export import DynamicAxes, evaluation_mode, export
-from truehalf.exporting.routes.half_norms import settle_norms
+from truehalf.exporting.after_export import DynamicAxes
+from truehalf.exporting.export import evaluation_mode, export
+from truehalf.exporting.routes.half_report import counted, described, slimmed
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
 from truehalf.exporting.source_lint.functions import shown_file
-from truehalf.io_spec.in_file import SPEC_KEY
-from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
+from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
 from truehalf.runtime.alone import CPU, alone_on
-from truehalf.slimming.slim import slim
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx_ir as ir
     import torch
 
     from truehalf.models.model import Model
 
 Arrays = Mapping[str, "np.ndarray"]
-_LISTED_NODES = 20
 _TYPES_DIFFER = re.compile(
     r"(?:the|have) same (?:d?type|scalar type)|should be the same|expected scalar type|invalid dtype for bias|"
     r"different (?:d?types|scalar types)|dtypes? (?:do|does) not match|[Dd]type mismatch"
@@ -56,10 +51,6 @@ _NO_KERNEL = re.compile(
 )
 # What calls the module here is no place in the user's code.
 _OURS = ("truehalf.exporting.routes.half_trace", "truehalf.exporting.export", "truehalf.models.calling")
-_FP32_REASON = {
-    Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
-    Method.autocast.value: "float32 as traced: torch.autocast leaves it there",
-}
 
 
 def trace_in_fp16(
@@ -120,12 +111,12 @@ def trace_in_fp16(
         device, notes = _traced(model, example, traced, method, spec, types, settings)
         try:
             stamp = f"fp16 by truehalf, method {method} on {device}"
-            names, raised, norms = _described(traced, spec, types, stamp, raise_opset)
-            slimmed = _slimmed(traced, out_path, skip_patterns, repair)
+            names, raised, norms = described(traced, spec, types, stamp, raise_opset)
+            slim_report = slimmed(traced, out_path, skip_patterns, repair)
         except StageError as error:
             said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error.text}", *notes])
             raise StageError(error.code, f"{said}; set precision.method=convert") from error
-    rows, report = _counted(out_path, method, names, input_shapes)
+    rows, report = counted(out_path, method, names, input_shapes)
     return {
         "status": "done",
         "method": method,
@@ -133,7 +124,7 @@ def trace_in_fp16(
         "exporter": exporter,
         **report,
         "norms": norms,
-        "slim": slimmed,
+        "slim": slim_report,
         "warnings": [*warnings, *notes, *raised, *_sizes_in_fp16(out_path)],
         "not_done": [],
     }, rows
@@ -348,105 +339,3 @@ def _place(error: BaseException) -> str:
     file = frame.f_code.co_filename
     code = linecache.getline(file, line, frame.f_globals).strip()
     return f"{shown_file(file)}:{line}: {code + ': ' if code else ''}"
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _described(
-    path: Path, spec: Mapping[str, Any], types: Mapping[str, str], stamp: str, opset: int | None
-) -> tuple[set[str], list[str], dict[str, int]]:
-    """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it, and
-    how many norms were settled.
-    """
-    import onnx_ir as ir
-
-    from truehalf.ir.opset import to_opset
-
-    model, notes = to_opset(load_model(path), opset)
-    norms = settle_norms(model)
-    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
-        expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
-        got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
-        if expected != got:
-            raise StageError(
-                "half-trace-fails",
-                f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
-                "set precision.method=convert",
-            )
-        for value, entry in zip(values, spec[kind], strict=True):
-            value.shape = ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in entry["shape"]])
-    described = {
-        key: [entry | {"dtype": types[entry["name"]]} for entry in value] if key in ("inputs", "outputs") else value
-        for key, value in spec.items()
-    }
-    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), PRECISION_KEY: stamp})
-    save_model(model, path)
-    return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
-
-
-def _slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:
-    """slim's report, less the facts, which are taken of the file."""
-    report = slim(traced, out, skip_patterns=skip_patterns, repair=repair)
-    keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
-    reason = "float16 outputs are not compared as float32 ones are; verify holds the file against the FP32 model"
-    return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}
-
-
-def _counted(
-    path: Path, method: str, traced: Collection[str], input_shapes: Mapping[str, Sequence[int]] | None
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """A row for each float node of the file, and what the report says of them."""
-    import onnx_ir as ir
-
-    from truehalf.ir.arithmetic import flops
-    from truehalf.ir.facts import all_nodes, model_facts
-    from truehalf.ir.sizes import concrete_shapes
-
-    model = load_model(path)
-    shapes = concrete_shapes(model, input_shapes)
-    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
-    rows: list[dict[str, Any]] = []
-    casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
-    arithmetic = {"fp16": 0.0, "fp32": 0.0}
-    for node in all_nodes(model):
-        if node.op_type == "Cast" and node.inputs[0] is not None:
-            casts[node.inputs[0].dtype, node.outputs[0].dtype] += 1
-        types = [output.dtype for output in node.outputs if output.name and output.dtype in floats]
-        if not types or node.op_type in ("Cast", "Constant"):
-            continue
-        precision = "fp16" if set(types) == {ir.DataType.FLOAT16} else "fp32"
-        arithmetic[precision] += flops(node, shapes)
-        rows.append(_row(node, method, precision, node.name in traced))
-    total = sum(arithmetic.values())
-    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
-    facts = model_facts(model) | {"size_mb": model_size_mb(path)}
-    return rows, {
-        "fp32_nodes_total": len(in_fp32),
-        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
-        "fp16_fraction": facts["fp16_fraction"],
-        "fp16_arithmetic": arithmetic["fp16"] / total if total else None,
-        "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
-        "casts_to_fp32": casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
-        "model": facts,
-    }
-
-
-def _row(node: ir.Node, method: str, precision: str, traced: bool) -> dict[str, Any]:
-    """One entry of decisions.json, with the keys that truehalf.conversion.report.row gives."""
-    name = node.name or ""
-    return {
-        "node": name,
-        "op": node.op_type,
-        "scope": ".".join(part for part in name.split("/")[:-1] if part),
-        "precision": precision,
-        "rule": method,
-        **dict.fromkeys(("value", "threshold", "tensor", "sample")),
-        "reason": _reason(method, precision, traced),
-    }
-
-
-def _reason(method: str, precision: str, traced: bool) -> str:
-    if not traced:
-        return f"{'float16' if precision == 'fp16' else 'float32'} as slim made it (onnxslim, or a repair)"
-    return "float16 as traced" if precision == "fp16" else _FP32_REASON[method]

@@ -7,22 +7,19 @@ model's own files, where `model` does not say others. What logits mean stands in
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError, first_line, typed_line
+from truehalf.errors import StageError, typed_line
 from truehalf.models.calling import calling, taken
 from truehalf.models.common_faults import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of
 from truehalf.models.hub.files import (
-    CONFIGURATION,
     PROCESSOR,
     fault_of_revision,
     files_in,
@@ -31,6 +28,7 @@ from truehalf.models.hub.files import (
     read_json,
 )
 from truehalf.models.hub.processor import preprocessing_of_processor
+from truehalf.models.libraries.transformers_network import Task, configuration, opened_network
 from truehalf.models.model import Input, Model, Output
 
 if TYPE_CHECKING:
@@ -56,15 +54,7 @@ LOGITS: dict[str, dict[str, Any]] = {
     "table-transformer": _SOFTMAX,
     "yolos": _SOFTMAX,
 }
-_KERNELS = ("eager", "sdpa")  # attention that torch itself computes
 _BOXES = {"format": "cxcywh", "normalized": True}
-_NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
-_NAMED = 5  # tensors that an error lists, of each kind
-
-
-class Task(Enum):
-    detection = "detection"
-    classification = "classification"
 
 
 @dataclass(frozen=True)
@@ -143,9 +133,9 @@ def open_model(config: Config, root: Path) -> Model:
     options: Options = config.model.options
     assert options.id is not None, "checked by faults"
     folder = located(options.id, options.revision, root, weights=not options.random)
-    shape = _configuration(folder, options.task)
+    shape = configuration(folder, options.task)
     inputs = declared_inputs(config, _preprocessing(folder, config))
-    network, notes = _network(shape, folder, config)
+    network, notes = opened_network(shape, folder, config)
     pictures = _pictures(inputs[0])
     returned = _returned(network, shape, pictures)
     outputs, takes = _outputs(returned, shape, config)
@@ -166,168 +156,10 @@ def open_model(config: Config, root: Path) -> Model:
 # --- the model's files ------------------------------------------------------------------------------------------------
 
 
-def _configuration(folder: Path, task: Task) -> Any:
-    """The model's configuration, of a type that `transformers` has for this task."""
-    import transformers
-
-    path = folder / CONFIGURATION
-    content = read_json(path)
-    kind = content.get("model_type")
-    if kernels := sorted(set(_foreign_kernels(content))):
-        raise StageError(
-            "code-refused",
-            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is code from elsewhere, "
-            f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
-            "same operations whichever computes them",
-        )
-    if kind not in transformers.CONFIG_MAPPING:
-        raise StageError(
-            "not-supported",
-            f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
-            "lies beside a model is never run: load it in a function of your own (model=torch)",
-        )
-    shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
-    if type(shape) not in _types(task):
-        others = [other.value for other in Task if type(shape) in _types(other)]
-        remedy = f"model.options.task={others[0]}" if others else "model=torch takes a function of your own"
-        raise StageError(
-            "in-conflict" if others else "not-supported",
-            f"model.options.task: {path}: transformers {transformers.__version__} has no {task.value} of model_type "
-            f"{kind!r}; {remedy}",
-        )
-    return shape
-
-
-def _foreign_kernels(content: Any) -> Iterator[str]:
-    """What a configuration or one inside it names as its attention beside torch's own."""
-    if not isinstance(content, dict):
-        return
-    for key, value in content.items():
-        if key == "attn_implementation" and isinstance(value, str) and value not in _KERNELS:
-            yield value
-        yield from _foreign_kernels(value)
-
-
-def _auto(task: Task) -> Any:
-    import transformers
-
-    if task is Task.detection:
-        return transformers.AutoModelForObjectDetection
-    return transformers.AutoModelForImageClassification
-
-
-def _types(task: Task) -> Any:
-    """The types of configurations that there is a model for."""
-    import transformers
-
-    if task is Task.detection:
-        return transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING
-    return transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-
-
 def _preprocessing(folder: Path, config: Config) -> Preprocessing:
     path = folder / PROCESSOR
     content = read_json(path) if path.is_file() else None
     return preprocessing_of_processor(content, config, str(path))
-
-
-def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
-    """The network in eval mode, in FP32, and what is to be said of its weights."""
-    import torch
-
-    options: Options = config.model.options
-    auto = _auto(options.task)
-    if options.random:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            network = _explained(folder, lambda: auto.from_config(shape, dtype=torch.float32))
-            _spread(network)
-        return network.eval(), [f"{folder}: seeded random weights; none were read"]
-    network, report = _explained(
-        folder,
-        lambda: auto.from_pretrained(
-            folder,
-            config=shape,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            ignore_mismatched_sizes=True,  # refused below, together with all else that does not fit
-            output_loading_info=True,
-        ),
-    )
-    return network.eval(), _checked(report, folder)
-
-
-def _spread(network: torch.nn.Module) -> None:
-    """Begin convolutions and batch norms as torch does.
-
-    `transformers` begins those of RT-DETR and its successors so small that the features vanish: all queries score
-    alike, which of them are taken is chance, and in FP16 nothing is left.
-    """
-    import torch
-
-    for part in network.modules():
-        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
-            part.reset_parameters()
-
-
-def _checked(report: dict[str, Any], folder: Path) -> list[str]:
-    """Notes on tensors that are not used; an error for those that the network lacks."""
-    missing = sorted(report["missing_keys"])
-    wrong = sorted(
-        f"{name}: expected {list(expected)}, got {list(got)}" for name, got, expected in report["mismatched_keys"]
-    )
-    unexpected = sorted(report["unexpected_keys"])
-    if missing or wrong:
-        kinds = (
-            ("of another shape", wrong),
-            ("missing in the files", missing),
-            ("unexpected in the files", unexpected),
-        )
-        lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
-        raise StageError(
-            "wrong-file",
-            f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
-            "this task; give a model whose head is trained, too\n" + "\n".join(lines),
-        )
-    return [f"{folder}: {len(unexpected)} tensors are not used: {_first(unexpected)}"] if unexpected else []
-
-
-def _explained(where: Path, make: Callable[[], Any]) -> Any:
-    """What `make` returns, without what `transformers` prints; its errors as ours."""
-    with _quiet():
-        try:
-            return make()
-        except ImportError as error:
-            found = _NEEDS.search(str(error))
-            package = next((name for name in found.groups() if name), None) if found else None
-            named = f"the package {package}, which is not installed" if package else first_line(error)
-            remedy = f"pip install {package.lower()}" if package else "install it"
-            raise StageError(
-                "package-missing",
-                f"model.options.id: {where}: this model needs {named}: {remedy}, or choose one whose backbone "
-                "transformers has itself",
-            ) from error
-        except Exception as error:  # transformers raises what its parts raise
-            raise StageError(
-                "module-fails", f"model.options.id: {where}: transformers cannot make this model: {typed_line(error)}"
-            ) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    import transformers
-
-    logging: Any = transformers.utils.logging  # partly without types
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
@@ -441,8 +273,3 @@ def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:
         return positions.to(like.device, like.dtype)
 
     return call
-
-
-def _first(items: list[str]) -> str:
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return "; ".join(items[:_NAMED]) + more

@@ -15,6 +15,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.models.architectures import ltdetr
+from truehalf.models.architectures.attention_gain import scale_attention_values
 from truehalf.models.common_faults import declared_needlessly
 from truehalf.models.model import Input, Model, Output
 from truehalf.models.weights import load_weights
@@ -211,7 +212,7 @@ def open_model(config: Config, root: Path) -> Model:
     if config.model.checkpoint is not None:
         load_weights(detector.get_submodule("network"), root / config.model.checkpoint)
     if options.attention_gain_log2:
-        ltdetr.scale_attention_values(detector, options.attention_gain_log2)
+        scale_attention_values(detector, options.attention_gain_log2)
     return Model(
         module=detector.eval(),
         inputs=[

@@ -323,9 +323,7 @@ class Comparison:
         return found
 
     def worst_sample(self) -> tuple[Run, int] | None:
-        """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs. After
-        `judged`.
-        """
+        """The run and its sample that differ most; None when nothing differs. After `judged`."""
         return worst_sample(self._runs, self._matchings, self._beyond)
 
 

@@ -15,7 +15,8 @@ from tests.messages import raises
 from tests.truehalf.models import detectors
 from tests.truehalf.models.detectors import CONVNEXT, QUERIES, VIT, detector, pictures
 from tests.truehalf.models.refusing import in_order
-from truehalf.models.architectures.ltdetr import DECODERS, Vit, architecture, build, scale_attention_values
+from truehalf.models.architectures.attention_gain import scale_attention_values
+from truehalf.models.architectures.ltdetr import DECODERS, Vit, architecture, build
 from truehalf.models.weights import load_weights
 
 BACKBONES = {"convnext": CONVNEXT, "vit": VIT}

@@ -145,7 +145,7 @@ def test_private_names_of_lightly_train_stand_in_one_file() -> None:
     code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     code = [path for path in code if not path.is_relative_to(ROOT / "benchmarks/build")]
     naming = [path.relative_to(ROOT).as_posix() for path in code if "lightly_train._" in path.read_text()]
-    assert naming == ["truehalf/models/sources/lightly_train.py"]
+    assert naming == ["truehalf/models/libraries/lightly_names.py"]
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,125 @@
+"""Report of a graph that was traced in FP16: the file's facts, a row for each node, and why each has its precision."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from truehalf.config.precision import Method
+from truehalf.errors import StageError
+from truehalf.exporting.routes.half_norms import settle_norms
+from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
+from truehalf.slimming.slim import slim
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+_LISTED_NODES = 20
+_FP32_REASON = {
+    Method.half.value: "float32 as traced: the module's code or the exporter casts to it",
+    Method.autocast.value: "float32 as traced: torch.autocast leaves it there",
+}
+
+
+def described(
+    path: Path, spec: Mapping[str, Any], types: Mapping[str, str], stamp: str, opset: int | None
+) -> tuple[set[str], list[str], dict[str, int]]:
+    """Give the file the shapes of the spec, and the spec with its types; names of its nodes, notes on raising it, and
+    how many norms were settled.
+    """
+    import onnx_ir as ir
+
+    from truehalf.ir.opset import to_opset
+
+    model, notes = to_opset(load_model(path), opset)
+    norms = settle_norms(model)
+    for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
+        expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
+        got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
+        if expected != got:
+            raise StageError(
+                "half-trace-fails",
+                f"fp16: expected {kind} {', '.join(expected)}, the file traced in FP16 has {', '.join(got)}; "
+                "set precision.method=convert",
+            )
+        for value, entry in zip(values, spec[kind], strict=True):
+            value.shape = ir.Shape([ir.SymbolicDim(side) if isinstance(side, str) else side for side in entry["shape"]])
+    described = {
+        key: [entry | {"dtype": types[entry["name"]]} for entry in value] if key in ("inputs", "outputs") else value
+        for key, value in spec.items()
+    }
+    model.metadata_props.update({SPEC_KEY: json.dumps(described, indent=2), PRECISION_KEY: stamp})
+    save_model(model, path)
+    return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
+
+
+def slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:
+    """slim's report, less the facts, which are taken of the file."""
+    report = slim(traced, out, skip_patterns=skip_patterns, repair=repair)
+    keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
+    reason = "float16 outputs are not compared as float32 ones are; verify holds the file against the FP32 model"
+    return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}
+
+
+def counted(
+    path: Path, method: str, traced: Collection[str], input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A row for each float node of the file, and what the report says of them."""
+    import onnx_ir as ir
+
+    from truehalf.ir.arithmetic import flops
+    from truehalf.ir.facts import all_nodes, model_facts
+    from truehalf.ir.sizes import concrete_shapes
+
+    model = load_model(path)
+    shapes = concrete_shapes(model, input_shapes)
+    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+    rows: list[dict[str, Any]] = []
+    casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
+    arithmetic = {"fp16": 0.0, "fp32": 0.0}
+    for node in all_nodes(model):
+        if node.op_type == "Cast" and node.inputs[0] is not None:
+            casts[node.inputs[0].dtype, node.outputs[0].dtype] += 1
+        types = [output.dtype for output in node.outputs if output.name and output.dtype in floats]
+        if not types or node.op_type in ("Cast", "Constant"):
+            continue
+        precision = "fp16" if set(types) == {ir.DataType.FLOAT16} else "fp32"
+        arithmetic[precision] += flops(node, shapes)
+        rows.append(_row(node, method, precision, node.name in traced))
+    total = sum(arithmetic.values())
+    in_fp32 = [row for row in rows if row["precision"] == "fp32"]
+    facts = model_facts(model) | {"size_mb": model_size_mb(path)}
+    return rows, {
+        "fp32_nodes_total": len(in_fp32),
+        "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
+        "fp16_fraction": facts["fp16_fraction"],
+        "fp16_arithmetic": arithmetic["fp16"] / total if total else None,
+        "casts_to_fp16": casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
+        "casts_to_fp32": casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
+        "model": facts,
+    }
+
+
+def _row(node: ir.Node, method: str, precision: str, traced: bool) -> dict[str, Any]:
+    """One entry of decisions.json, with the keys that truehalf.conversion.report.row gives."""
+    name = node.name or ""
+    return {
+        "node": name,
+        "op": node.op_type,
+        "scope": ".".join(part for part in name.split("/")[:-1] if part),
+        "precision": precision,
+        "rule": method,
+        **dict.fromkeys(("value", "threshold", "tensor", "sample")),
+        "reason": _reason(method, precision, traced),
+    }
+
+
+def _reason(method: str, precision: str, traced: bool) -> str:
+    if not traced:
+        return f"{'float16' if precision == 'fp16' else 'float32'} as slim made it (onnxslim, or a repair)"
+    return "float16 as traced" if precision == "fp16" else _FP32_REASON[method]
