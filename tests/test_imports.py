@@ -29,14 +29,7 @@ MOST_MODULES, MOST_LINES = 14, 350
 
 # --- exceptions, of which none may be added ---------------------------------------------------------------------------
 
-LONG = {
-    "pipeline/report/page.py",
-    *("truehalf/engines/ort_deploy.py", "truehalf/exporting/export.py", "truehalf/exporting/routes/half_trace.py"),
-    *("truehalf/exporting/source_lint/expressions.py", "truehalf/models/architectures/ltdetr.py"),
-    *("truehalf/models/sources/huggingface.py", "truehalf/models/sources/lightly_train.py"),
-    *("truehalf/models/sources/torchvision.py", "truehalf/runtime/tensorrt/build.py"),
-    "truehalf/verification/compare/comparison.py",
-}
+LONG = {"truehalf/exporting/source_lint/expressions.py"}  # of the reader of torch source
 # torch, outside the rooms that are for it
 TORCH = {
     *(

@@ -22,10 +22,11 @@ from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
-from truehalf.runtime.tensorrt.build import BuildError, build, version_of
+from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.latency import measure
 from truehalf.runtime.tensorrt.proof import precision_doubt, precision_fault, precision_unknown
 from truehalf.runtime.tensorrt.run import Engine
+from truehalf.runtime.tensorrt.versions import BuildError, version_of
 
 pytestmark = pytest.mark.gpu
 FILE = {"float_nodes": 4, "fp16_nodes": 4}  # of the file, where it is FP16

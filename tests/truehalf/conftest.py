@@ -15,6 +15,7 @@ import pytest
 from tests.truehalf.runtime.tensorrt.recording import World, module
 from truehalf.engines.plan_files import make_plan
 from truehalf.runtime.tensorrt import build as builder
+from truehalf.runtime.tensorrt import plugins, versions
 
 OPTIONS: dict[str, Any] = {
     "memory_pools_gb": {"workspace": 4.0},
@@ -52,8 +53,9 @@ def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wo
     """TensorRT 10 and then 11, as a stand-in that answers for one dynamic input and records what is called."""
     world = World(version=request.param)
     monkeypatch.setitem(sys.modules, "tensorrt", module(world))
-    monkeypatch.setattr(builder, "_LOADED_PLUGINS", {})
-    monkeypatch.setattr(builder, "gpu_name", lambda: "NVIDIA L4")
+    monkeypatch.setattr(plugins, "_LOADED_PLUGINS", {})
+    for module_ in (builder, versions):
+        monkeypatch.setattr(module_, "gpu_name", lambda: "NVIDIA L4")
     return world
 
 

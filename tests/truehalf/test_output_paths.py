@@ -23,7 +23,8 @@ from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.engines.plan import check_target
 from truehalf.errors import StageError
 from truehalf.exporting.onnx_source import pass_on
-from truehalf.runtime.tensorrt.build import BuildError, _check_written
+from truehalf.runtime.tensorrt.build import _check_written
+from truehalf.runtime.tensorrt.versions import BuildError
 from truehalf.slimming.slim import slim
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -23,7 +23,8 @@ from truehalf.engines.precision import check_precision, typed_model
 from truehalf.errors import StageError
 from truehalf.files import read_json, write_json
 from truehalf.runtime.machine import probe as probe_machine
-from truehalf.runtime.tensorrt.build import BuildError, find_file
+from truehalf.runtime.tensorrt.plan_content import find_file
+from truehalf.runtime.tensorrt.versions import BuildError
 
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
 REPORT_FILE = "engine.json"

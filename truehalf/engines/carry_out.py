@@ -21,8 +21,9 @@ from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime.alone import CPU, alone_on
 from truehalf.runtime.ort.session import runtime_version
-from truehalf.runtime.tensorrt.build import BuildError, build, unavailable_reason
+from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from truehalf.engines.parity import Evidence
 from truehalf.errors import StageError
 from truehalf.files import read_json
 from truehalf.ir.model_file import external_files, load_model
-from truehalf.runtime.tensorrt.build import sha256
+from truehalf.runtime.tensorrt.plan_content import sha256
 from truehalf.verification.chain.reference import read_reference
 
 

@@ -14,7 +14,8 @@ from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, runtime_version
-from truehalf.runtime.tensorrt.build import PLAN_FORMAT, gpu_key, sha256, tensorrt_version
+from truehalf.runtime.tensorrt.plan_content import sha256
+from truehalf.runtime.tensorrt.versions import PLAN_FORMAT, gpu_key, tensorrt_version
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 PLAN_FILE = "plan.json"

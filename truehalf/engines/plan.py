@@ -22,7 +22,8 @@ from truehalf.errors import StageError
 from truehalf.linting import RULES
 from truehalf.linting.ignoring import parse_ignores
 from truehalf.output_paths import check_outputs
-from truehalf.runtime.tensorrt.build import BUILDER_OPTIONS, PLAN_KEYS, plan_faults
+from truehalf.runtime.tensorrt.plan_content import plan_faults
+from truehalf.runtime.tensorrt.versions import BUILDER_OPTIONS, PLAN_KEYS
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truehalf import output_files as output_files
+from truehalf import output_files
 from truehalf.config.typed import plain
 from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
@@ -21,12 +21,13 @@ from truehalf.files import write_json
 from truehalf.ir.model_file import external_files, load_model
 from truehalf.output_files import write_text
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import proof
+from truehalf.runtime.tensorrt import builder_config, plan_content, proof, timing_cache, versions
+from truehalf.runtime.tensorrt import plugins as plugins_of_process
 
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
 README_FILE = "README.txt"
-OPTIONS = builder.BUILDER_OPTIONS
+OPTIONS = versions.BUILDER_OPTIONS
 _POOLS = {
     "workspace": "workspace",
     "dla_managed_sram": "dlaSRAM",
@@ -80,17 +81,17 @@ def make_plan(
         )
     data = external_files(model)
     plan: dict[str, Any] = {
-        "format": builder.PLAN_FORMAT,
+        "format": versions.PLAN_FORMAT,
         "onnx": names[0],
         "onnx_data": data,
-        "onnx_sha256": builder.sha256(model_path, *(model_path.parent / name for name in data)),
+        "onnx_sha256": plan_content.sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
         "graph": float_facts(typed_model(model_path)) | {"fp16_node_names": fp16_node_names(model_path)},
         "network": {"strongly_typed": True},
         "builder": {name: plain(options[name]) for name in OPTIONS},
         "profiles": plain(profiles),
-        "plugins": [{"path": str(file), "sha256": builder.sha256(file)} for file in plugins],
+        "plugins": [{"path": str(file), "sha256": plan_content.sha256(file)} for file in plugins],
     }
     wanted = profiled_inputs(model.graph)
     for key, major in (("trtexec", 11), ("trtexec_10", 10)):
@@ -110,14 +111,18 @@ def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
 
 
 def script() -> str:
-    """build.py with what it imports of ours in the places where it does."""
+    """build.py with what it imports of ours in the places where it does, as one file."""
     text = Path(str(builder.__file__)).read_text()
-    for module in (output_files, proof):
+    for module in (output_files, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions):
         _, _, part = Path(str(module.__file__)).read_text().partition("from __future__ import annotations\n")
-        line = rf"^from {re.escape(module.__name__)} import (\([^)]*\)|[^(\n]*)\n"
-        before, _, after = re.split(line, text, flags=re.MULTILINE)  # or there is not one such line
-        text = before + part + after
+        before, _, after = re.split(_import_of(module.__name__), text, flags=re.MULTILINE)  # or there is not one line
+        text = before + re.sub(_import_of(r"truehalf[\w.]*", escaped=True), "", part, flags=re.MULTILINE) + after
     return text
+
+
+def _import_of(name: str, escaped: bool = False) -> str:
+    """A pattern for a line, or lines in parentheses, that imports from a module; one group."""
+    return rf"^from {name if escaped else re.escape(name)} import (\([^)]*\)|[^(\n]*)\n"
 
 
 def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:
@@ -130,7 +135,7 @@ def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str
     """
     options = plan["builder"]
     command = ["trtexec", f"--onnx={Path(plan['onnx']).name}", f"--saveEngine={Path(plan['engine']).name}"]
-    command += builder.VERSIONS[major].trtexec
+    command += versions.VERSIONS[major].trtexec
     if not options["tf32"]:
         command.append("--noTF32")
     pools = {_POOLS[name]: limit for name, limit in options["memory_pools_gb"].items() if name in _POOLS}

@@ -92,20 +92,20 @@ def _gpus_of_nvidia_smi() -> list[dict[str, str]]:
 
 
 def _sha256(file: Path) -> str | None:
-    from truehalf.runtime.tensorrt.build import sha256
+    from truehalf.runtime.tensorrt.plan_content import sha256
 
     return sha256(file) if file.is_file() else None
 
 
 def _plugin_ops(plugins: Sequence[str], root: Path) -> dict[str, list[str]] | None:
-    from truehalf.runtime.tensorrt.build import registered_ops
+    from truehalf.runtime.tensorrt.plugins import registered_ops
 
     names = registered_ops([root / name for name in plugins])
     return None if names is None else dict(zip(plugins, names, strict=True))
 
 
 def _tensorrt_version() -> str | None:
-    from truehalf.runtime.tensorrt.build import tensorrt_version
+    from truehalf.runtime.tensorrt.versions import tensorrt_version
 
     return tensorrt_version()
 

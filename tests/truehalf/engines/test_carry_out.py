@@ -25,7 +25,7 @@ from truehalf.engines.carry_out import explained
 from truehalf.engines.parity import Evidence
 from truehalf.errors import StageError
 from truehalf.linting import Finding
-from truehalf.runtime.tensorrt.build import BuildError
+from truehalf.runtime.tensorrt.versions import BuildError
 
 MACHINE = {"gpus": [{"name": "NVIDIA T4"}], "tensorrt": "11.4.0.106", "plugins": {}}
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]

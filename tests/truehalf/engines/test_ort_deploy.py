@@ -165,7 +165,7 @@ def test_timings_of_other_machines_lie_in_other_folders(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     folders = []
     for gpu, version in (("NVIDIA L4", "10.16.1"), ("NVIDIA T4", "10.16.1"), ("NVIDIA T4", None)):
-        monkeypatch.setattr("truehalf.runtime.tensorrt.build.gpu_name", lambda gpu=gpu: gpu)
+        monkeypatch.setattr("truehalf.runtime.tensorrt.versions.gpu_name", lambda gpu=gpu: gpu)
         monkeypatch.setattr(ort_plan, "tensorrt_version", lambda version=version: version)
         folders.append(ort_plan.cache_folder(".timing_cache"))
     assert len(set(folders)) == 3 and all(folder.is_dir() and folder.is_absolute() for folder in folders)

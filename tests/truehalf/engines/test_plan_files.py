@@ -24,7 +24,7 @@ from tests.truehalf.runtime.tensorrt.recording import Tensor, World
 from truehalf import output_files as output_files
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import proof
+from truehalf.runtime.tensorrt import plan_content, proof, versions
 
 
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
@@ -60,12 +60,12 @@ def test_external_data_counts_for_the_digest(world: World, tmp_path: Path, locat
     builder.build(made, tmp_path)
     assert (tmp_path / "e").exists()
     (tmp_path / location).write_bytes(b"other weights")
-    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=builder.BuildError) as caught:
+    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=versions.BuildError) as caught:
         builder.build(made, tmp_path)
-    digest = builder.sha256(path, tmp_path / location)
+    digest = plan_content.sha256(path, tmp_path / location)
     expect(str(caught.value).splitlines()[1], None, digest)
     (tmp_path / location).unlink()
-    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=builder.BuildError) as caught:
+    with raises("wrong-file", "big.onnx", made["onnx_sha256"], error=versions.BuildError) as caught:
         builder.build(made, tmp_path)
     expect(str(caught.value).splitlines()[1], None, f"/{location}")
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.runtime.tensorrt.build import BuildError, load_plugins, message_log
+from truehalf.runtime.tensorrt.plugins import load_plugins, message_log
 from truehalf.runtime.tensorrt.proof import profile_values
+from truehalf.runtime.tensorrt.versions import BuildError
 
 if TYPE_CHECKING:
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import runpy
@@ -22,16 +23,12 @@ from tests.truehalf.runtime.tensorrt.recording import NO_NUMBERS, VERSIONS, Tens
 from truehalf.engines.plan_files import script
 from truehalf.errors import StageError
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt.build import (
-    BuildError,
-    build,
-    find_file,
-    load_plugins,
-    registered_ops,
-    unavailable_reason,
-    version_of,
-)
+from truehalf.runtime.tensorrt import plan_content, plugins, versions
+from truehalf.runtime.tensorrt.build import build
+from truehalf.runtime.tensorrt.plan_content import find_file
+from truehalf.runtime.tensorrt.plugins import load_plugins, registered_ops
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason, version_of
 
 
 def flags(world: World) -> tuple[set[str], set[str]]:
@@ -320,7 +317,7 @@ def test_an_engine_that_cannot_be_read_back_is_an_error(world: World, plan: Plan
 def test_another_file_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
     planned = plan()
     Path(planned["onnx"]).write_bytes(b"another")
-    model, got = Path(planned["onnx"]), builder.sha256(Path(planned["onnx"]))
+    model, got = Path(planned["onnx"]), plan_content.sha256(Path(planned["onnx"]))
     with raises("wrong-file", model, planned["onnx_sha256"], got, error=BuildError):
         build(planned, tmp_path)
     Path(planned["onnx"]).unlink()
@@ -348,7 +345,7 @@ def test_the_model_beside_the_plan_is_taken_where_the_folder_s_own_is_another(
         build(planned, workspace, beside=came)
     lines = str(error.value).splitlines()[1:3]
     for line, found in zip(lines, ("artifacts/model.onnx", f"{came}/model.onnx"), strict=True):
-        expect(line, None, found, builder.sha256(Path(found)))
+        expect(line, None, found, plan_content.sha256(Path(found)))
 
 
 def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +356,7 @@ def test_a_file_is_looked_up_with_what_belongs_to_it(tmp_path: Path, monkeypatch
     (there / "m.bin").write_bytes(b"weights")
     monkeypatch.chdir(here)
     assert find_file("m.onnx", there) == Path("m.onnx")
-    expected = builder.sha256(there / "m.onnx", there / "m.bin")
+    expected = plan_content.sha256(there / "m.onnx", there / "m.bin")
     assert find_file("m.onnx", there, expected=expected, data=["m.bin"]) == there / "m.onnx"
     (there / "m.bin").unlink()
     with raises("wrong-file", expected, error=BuildError) as error:
@@ -382,7 +379,7 @@ def test_another_format_and_another_tensorrt_are_refused(
     with raises("wrong-plan", error=BuildError) as error:
         build(plan() | {"declared": "fp64", "builder": {}, "graph": {}, "plugins": [{}]}, tmp_path)
     lines = {line.split(":")[0].strip(): line for line in str(error.value).splitlines()[1:]}
-    assert set(lines) == {"declared", "graph", "plugins", *(f"builder.{name}" for name in builder.BUILDER_OPTIONS)}
+    assert set(lines) == {"declared", "graph", "plugins", *(f"builder.{name}" for name in versions.BUILDER_OPTIONS)}
     expect(lines["declared"], None, "fp16", "fp32", "'fp64'")
     expect(lines["graph"], None, "float_nodes", "fp16_nodes")
     expect(lines["plugins"], None, "path", "sha256")
@@ -620,9 +617,9 @@ def test_a_library_that_is_none_is_refused(world: World, plan: Planner, tmp_path
 
 
 def test_a_library_without_plugins_is_refused(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(builder.ctypes, "CDLL", lambda path, mode: None)
+    monkeypatch.setattr(ctypes, "CDLL", lambda path, mode: None)
     with raises("wrong-file", tmp_path / "libmine.so", "getCreators()", error=BuildError):
-        load_plugins(module(world), builder.message_log(module(world)), [tmp_path / "libmine.so"])
+        load_plugins(module(world), plugins.message_log(module(world)), [tmp_path / "libmine.so"])
 
 
 def test_a_library_that_registers_itself_is_taken(
@@ -631,9 +628,9 @@ def test_a_library_that_registers_itself_is_taken(
     def opened(path: str, mode: int) -> None:
         world.loaded += 1
 
-    monkeypatch.setattr(builder.ctypes, "CDLL", opened)
+    monkeypatch.setattr(ctypes, "CDLL", opened)
     load_plugins(module(world), object(), [tmp_path / "libmine.so"])
-    assert str(tmp_path / "libmine.so") in builder._LOADED_PLUGINS
+    assert str(tmp_path / "libmine.so") in plugins._LOADED_PLUGINS
 
 
 def test_another_plugin_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
@@ -641,7 +638,7 @@ def test_another_plugin_than_the_plan_s_is_refused(world: World, plan: Planner, 
     library.write_bytes(b"one")
     planned = plan(plugins=[str(library)])
     library.write_bytes(b"two")
-    with raises("wrong-file", library, planned["plugins"][0]["sha256"], builder.sha256(library), error=BuildError):
+    with raises("wrong-file", library, planned["plugins"][0]["sha256"], plan_content.sha256(library), error=BuildError):
         build(planned, tmp_path)
 
 
@@ -731,15 +728,15 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_versions_are_told_by_their_first_number() -> None:
-    assert version_of("10.0.1") is builder.VERSIONS[10] and version_of("11.4.0.106") is builder.VERSIONS[11]
+    assert version_of("10.0.1") is versions.VERSIONS[10] and version_of("11.4.0.106") is versions.VERSIONS[11]
 
 
 def test_there_is_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise OSError(name)
 
-    monkeypatch.setattr(builder.ctypes, "CDLL", missing)
-    assert builder.gpu_name() is None
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert versions.gpu_name() is None
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, "NVIDIA L4"), (100, None)])
@@ -757,8 +754,8 @@ def test_the_driver_names_the_gpu(monkeypatch: pytest.MonkeyPatch, status: int, 
             name.value = b"NVIDIA L4"
             return status
 
-    monkeypatch.setattr(builder.ctypes, "CDLL", Driver)
-    assert builder.gpu_name() == expected
+    monkeypatch.setattr(ctypes, "CDLL", Driver)
+    assert versions.gpu_name() == expected
 
 
 # --- the script alone -------------------------------------------------------------------------------------------------

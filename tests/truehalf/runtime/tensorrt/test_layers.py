@@ -10,8 +10,9 @@ import pytest
 
 from tests.truehalf.conftest import Planner
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
-from truehalf.runtime.tensorrt.build import VERSIONS, build
+from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import engine_facts, layer_facts
+from truehalf.runtime.tensorrt.versions import VERSIONS
 
 OLD = {  # with an execution context TensorRT 10 tells whole sentences
     "Layers": [

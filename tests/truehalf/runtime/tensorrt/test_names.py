@@ -14,7 +14,7 @@ from tests.truehalf.runtime.tensorrt.recording import full_version, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
 from truehalf.config import schema
 from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS, _TILING
-from truehalf.runtime.tensorrt.build import BUILDER_FLAGS, VERSIONS
+from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, VERSIONS
 
 ROOT = Path(__file__).resolve().parents[4]
 FILES = sorted((ROOT / "truehalf" / "runtime" / "tensorrt").glob("*.py"))

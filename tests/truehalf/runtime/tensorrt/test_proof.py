@@ -10,8 +10,8 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.conftest import typed
-from truehalf.runtime.tensorrt.build import version_of
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, layer_facts, precision_doubt, precision_fault
+from truehalf.runtime.tensorrt.versions import version_of
 
 
 def layer(nodes: str, read: str, wrote: str, **more: Any) -> dict[str, Any]:

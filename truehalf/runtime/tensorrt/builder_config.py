@@ -1,0 +1,79 @@
+"""Configuration of the builder: options and optimization profiles of a plan, told to TensorRT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from truehalf.runtime.tensorrt.versions import (
+    BUILDER_FLAGS,
+    BuildError,
+)
+
+
+def _member(trt: Any, kind: str, name: str, key: str) -> Any:
+    """The member of an enum of TensorRT that a plan calls by its name in lower case."""
+    members = getattr(trt, kind, None)
+    if members is None:
+        said = f"engine.{key}: TensorRT {trt.__version__} lacks {kind}; leave it out, or install a later one"
+        raise BuildError("not-supported", said)
+    if name.upper() not in members.__members__:
+        known = ", ".join(sorted(one.lower() for one in members.__members__))
+        said = f"engine.{key}: this TensorRT knows no {name!r}; expected one of: {known}"
+        raise BuildError("unknown-choice", said)
+    return members.__members__[name.upper()]
+
+
+def configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
+    for name, limit_gb in options["memory_pools_gb"].items():
+        pool = _member(trt, "MemoryPoolType", name, "memory_pools_gb")
+        config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
+    if options["builder_optimization_level"] is not None:
+        config.builder_optimization_level = options["builder_optimization_level"]
+    if options["max_aux_streams"] is not None:
+        config.max_aux_streams = options["max_aux_streams"]
+    if options["tiling_optimization_level"] != "none":
+        config.tiling_optimization_level = _member(
+            trt, "TilingOptimizationLevel", options["tiling_optimization_level"], "tiling_optimization_level"
+        )
+    if options["hardware_compatibility"] != "none":
+        config.hardware_compatibility_level = _member(
+            trt, "HardwareCompatibilityLevel", options["hardware_compatibility"], "hardware_compatibility"
+        )
+    verbosity = options["profiling_verbosity"]
+    config.profiling_verbosity = _member(trt, "ProfilingVerbosity", verbosity, "profiling_verbosity")
+    for option, flag in BUILDER_FLAGS.items():
+        if options[option]:
+            config.set_flag(_member(trt, "BuilderFlag", flag, option))
+    if not options["tf32"]:
+        config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
+
+
+def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Mapping[str, Any]]) -> None:
+    """Add the profiles; numbers are values where the parser found a shape tensor, and shapes elsewhere."""
+    inputs = {tensor.name: tensor for tensor in (network.get_input(i) for i in range(network.num_inputs))}
+    faults = []
+    for number, ranges in enumerate(profiles):
+        profile = builder.create_optimization_profile()
+        for name, numbers in ranges.items():
+            where = f"engine.profiles[{number}].{name}"
+            if name not in inputs:
+                faults.append(f"{where}: no such input; the network has {', '.join(inputs)}")
+                continue
+            tensor = inputs[name]
+            try:
+                if tensor.is_shape_tensor:
+                    profile.set_shape_input(name, numbers["min"], numbers["opt"], numbers["max"])
+                else:
+                    profile.set_shape(name, numbers["min"], numbers["opt"], numbers["max"])
+            except (RuntimeError, ValueError) as error:  # the bindings raise where the library says no
+                kind = "values of a shape tensor" if tensor.is_shape_tensor else f"shapes of {tuple(tensor.shape)}"
+                faults.append(f"{where}: TensorRT refuses {dict(numbers)} as {kind}: {error}")
+        for name, tensor in inputs.items():
+            if name not in ranges and (tensor.is_shape_tensor or -1 in tuple(tensor.shape)):
+                wanted = "a shape tensor: give its values" if tensor.is_shape_tensor else "dynamic: give its shapes"
+                faults.append(f"engine.profiles[{number}]: input {name!r} is missing and is {wanted}")
+        if not faults and config.add_optimization_profile(profile) < 0:
+            faults.append(f"engine.profiles[{number}]: TensorRT refuses it as inconsistent: {dict(ranges)}")
+    if faults:
+        raise BuildError("wrong-plan", "\n".join(faults))
