@@ -101,7 +101,8 @@ def given_samples(
     pictures = _pictures(source, model, entry or {}, preprocessing, skip_corrupt)
     if pictures is not None:
         return pictures
-    given = [name for name, is_set in (("preprocessing", preprocessing), ("skip_corrupt", skip_corrupt)) if is_set]
+    of_images = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
+    given = [name for name, is_set in of_images.items() if is_set]
     if given:
         goes = "it goes" if len(given) == 1 else "they go"
         said = f"{' and '.join(given)}: {goes} with images; these inputs are arrays already"

@@ -66,7 +66,9 @@ def _read(path: Path, root: Path) -> list[Path]:
     text = path.read_text()
     beside = [each for each in path.parent.iterdir() if each.suffix == ".j2" and each.name in text]
     by_name = _BY_NAME.get(path.relative_to(root).as_posix())
-    packages = [each / "__init__.py" for each in path.parents if each != root and each.is_relative_to(root)]
+    inside = [each for each in path.parents if each.is_relative_to(root) and each != root]
+    # a room's own __init__.py names the API, which it imports for whoever asks for it; no stage does
+    packages = [each / "__init__.py" for each in inside if each.parent != root]
     packages = [each for each in packages if each.is_file()]
     return [*packages, *_imported(text, root), *beside, *(root.glob(by_name) if by_name else ())]
 
@@ -82,7 +84,7 @@ def _imported(text: str, root: Path) -> Iterator[Path]:
         else:
             dotted = [part.split()[0] for part in modules.split(",") if part.split()]
         for name in dotted:
-            if name.partition(".")[0] in _ROOMS:
+            if name.partition(".")[0] in _ROOMS and "." in name:
                 yield from _files(name, root)
 
 

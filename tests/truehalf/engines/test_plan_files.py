@@ -21,10 +21,10 @@ from tests.messages import expect, raises
 from tests.truehalf.conftest import MODEL, PROFILE, Planner, parsed
 from tests.truehalf.conftest import OPTIONS as GIVEN
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World
-from truehalf import output_files as output_files
+from truehalf import output_files
 from truehalf.engines.plan_files import OPTIONS, make_plan, script, write_plan
 from truehalf.runtime.tensorrt import build as builder
-from truehalf.runtime.tensorrt import plan_content, proof, versions
+from truehalf.runtime.tensorrt import builder_config, plan_content, plugins, proof, timing_cache, versions
 
 
 def test_a_plan_is_complete_and_plain(plan: Planner, tmp_path: Path) -> None:
@@ -180,12 +180,15 @@ def test_the_script_needs_the_standard_library_numpy_and_tensorrt_alone() -> Non
     assert imported - set(sys.stdlib_module_names) == {"numpy", "tensorrt"}
 
 
+PARTS = (output_files, builder_config, plan_content, plugins, proof, timing_cache, versions)
+
+
 def test_the_script_is_these_files_and_nothing_else() -> None:
     def definitions(text: str) -> list[str]:
         body = ast.parse(text).body
         return sorted(ast.unparse(node) for node in body if not isinstance(node, (ast.Import, ast.ImportFrom)))
 
-    parts = [Path(str(module.__file__)).read_text() for module in (builder, proof, output_files)]
+    parts = [Path(str(module.__file__)).read_text() for module in (builder, *PARTS)]
     docstrings = {ast.unparse(ast.parse(part).body[0]) for part in parts[1:]}
     assert definitions(script()) == sorted({one for part in parts for one in definitions(part)} - docstrings)
 

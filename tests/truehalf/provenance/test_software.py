@@ -13,14 +13,16 @@ from truehalf.provenance import software
 
 # Of pyproject.toml, what configures, runs, draws or logs, and what reads and writes weights as they are.
 COMPUTE_NOTHING = {
-    *("dvc", "hydra-core", "jinja2", "matplotlib", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
+    *("click", "dvc", "hydra-core", "jinja2", "matplotlib", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
     *("ruamel.yaml.clib", "safetensors"),
 }
 
 
 def test_every_package_that_computes_is_looked_at() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {re.split(r"[ ;>=<\[]", each)[0].replace("-gpu", "") for each in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    listed = [*project["dependencies"], *extras["torch"], *extras["pipeline"]]
+    names = {re.split(r"[ ;>=<\[]", each)[0].replace("-gpu", "") for each in listed} - {"truehalf"}
     assert names == {*software.PACKAGES} | COMPUTE_NOTHING
     assert not {*software.PACKAGES} & COMPUTE_NOTHING
 

@@ -1,5 +1,6 @@
 """The verifier against outputs that are known to be good or bad: a detector whose candidate adds what was planted."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
+from truehalf.config.schema import GatesConfig
 from truehalf.verification.compare.compare import Report, compare
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
@@ -56,8 +58,14 @@ def write(path: Path, text: str = f"{LOGITS}, {BOXES}", **planted: np.ndarray) -
 
 
 def held(folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray) -> Report:
+    return held_by(GatesConfig(), folder, reference, **planted)
+
+
+def held_by(
+    limits: GatesConfig, folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray
+) -> Report:
     fp32, other = write(folder / "fp32.onnx", **(reference or {})), write(folder / "other.onnx", **planted)
-    return compare(fp32, other, feeds(), spec=SPEC, locate=False)
+    return compare(fp32, other, feeds(), spec=SPEC, locate=False, limits=limits)
 
 
 def nothing(name: str) -> np.ndarray:
@@ -86,14 +94,12 @@ def test_one_swapped_label_fails(tmp_path: Path) -> None:
     assert report.worst_sample == "feed[1]" and report.outputs["logits"].passed is False
 
 
-def test_one_flip_among_many_fails_whatever_the_fractions_forgive(tmp_path: Path, monkeypatch) -> None:
-    from truehalf.verification.compare import compare as module
-
-    forgiving = {name: 0.0 if name.endswith("_min") else 1.0 for name in module.DEFAULTS["gates"]}
-    monkeypatch.setitem(module.DEFAULTS, "gates", forgiving | {"label_flips_max": 0, "nonfinite_max": 0})
+def test_one_flip_among_many_fails_whatever_the_fractions_forgive(tmp_path: Path) -> None:
+    forgiving = {name: 0.0 if name.endswith("_min") else 1.0 for name in asdict(GatesConfig())}
+    limits = GatesConfig(**forgiving | {"label_flips_max": 0, "nonfinite_max": 0})
     planted = nothing("l")
     planted[1, 0, [0, 3]] = [9, -9]
-    report = held(tmp_path, l=planted)
+    report = held_by(limits, tmp_path, l=planted)
     assert report.verdict == "failed" and len(report.reasons) == 1 and "label_flips" in report.reasons[0]
 
 

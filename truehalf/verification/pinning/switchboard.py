@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.conversion.ports import FP16
+from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
+from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import light_proto
 from truehalf.runtime.ort.session import Session
@@ -75,7 +78,11 @@ class Switchboard:
         self._choices = [(np.array(bits), np.any if any_ else np.all) for bits, any_ in board.choices]
         # Of the weights hardly one is constant; threads that spin take the processor from those that work.
         settings: dict[str, Any] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
-        self._session = Session(board.model, **(settings | options))
+        # ONNX Runtime computes FP16 nodes of the model's own in FP32, and drops the roundings between them.
+        own = {value.name for node in all_nodes(fp32) for value in node.outputs}
+        made = (value for node in all_nodes(board.model) for value in node.outputs if value.name in own)
+        own_fp16 = any(value.dtype == FP16 for value in made)
+        self._session = Session(emulate(board.model) if own_fp16 else board.model, **(settings | options))
         self.provider = self._session.provider
         self.output_names = self._session.output_names
 

@@ -12,7 +12,7 @@ import pytest
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS as NAMED
 from tests.truehalf.runtime.tensorrt.recording import full_version, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
-from truehalf.config import schema
+from truehalf.config import engine
 from truehalf.engines.plan_files import _COMPATIBILITY, _POOLS, _TILING
 from truehalf.runtime.tensorrt.versions import BUILDER_FLAGS, VERSIONS
 
@@ -101,10 +101,10 @@ def test_names_in_tables_and_choices_exist(version: str) -> None:
     assert all(f"NetworkDefinitionCreationFlag.{flag}" in known for flag in row.network_flags)
     assert all(f"BuilderFlag.{flag}" in known for flag in BUILDER_FLAGS.values())
     choices = {
-        "TilingOptimizationLevel": {one.name for one in schema.TilingLevel},
-        "HardwareCompatibilityLevel": {one.name for one in schema.HardwareCompatibility},
-        "ProfilingVerbosity": {one.name for one in schema.ProfilingVerbosity},
-        "MemoryPoolType": set(schema.MEMORY_POOLS),
+        "TilingOptimizationLevel": {one.name for one in engine.TilingLevel},
+        "HardwareCompatibilityLevel": {one.name for one in engine.HardwareCompatibility},
+        "ProfilingVerbosity": {one.name for one in engine.ProfilingVerbosity},
+        "MemoryPoolType": set(engine.MEMORY_POOLS),
     }
     for kind, given in choices.items():
         of_tensorrt = {name.removeprefix(f"{kind}.").lower() for name in known if name.startswith(f"{kind}.")}

@@ -116,7 +116,7 @@ def test_weights_beyond_float16_and_weights_read_twice() -> None:
     text = """g (float[2] x) => (float[2] y, float[2] z) <float[2] w = {0.1, 1e6}>
         { [a] y = Mul(x, w) [b] z = Add(x, w) }"""
     check_every_assignment(text, {"x": np.array([0.3, 0.7], np.float32)})
-    check_every_assignment(text, {"x": np.array([0.3, 0.7], np.float32)}, init_conversion_max_bytes=0)
+    check_every_assignment(text, {"x": np.array([0.3, 0.7], np.float32)}, init_conversion_max_bytes=1)
 
 
 @pytest.mark.parametrize("keep", [True, False, ["x"], ["y"]])
@@ -151,6 +151,13 @@ def test_branches_follow_their_node(taken: bool) -> None:
             names = tuple(f"^{name}$" for name in (*pins, *inner))
             expected, kept = emulated(proto, feeds, only(block=Lists(node=names)))
             assert_same_bits(board.run(feeds, kept), expected)
+
+
+def test_fp16_nodes_of_the_model_itself_round() -> None:
+    text = """g (float[3] x) => (float[3] y, float[3] z)
+        { [h] h = Cast<to = 10>(x) [n] n = Neg(h) [y] y = Cast<to = 1>(n) [z] z = Exp(x) }"""
+    found = check_every_assignment(text, {"x": np.array([0.7, 0.38, -0.06], np.float32)})
+    assert len(found) > 1
 
 
 @settings(max_examples=examples(60), suppress_health_check=list(HealthCheck), derandomize=True)
