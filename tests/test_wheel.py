@@ -44,10 +44,6 @@ def test_it_holds_one_package_and_what_that_reads(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"truehalf"}
     assert {"truehalf/py.typed", "truehalf/linting/lint.md"} <= set(names)
-    checked = subprocess.run(
-        [sys.executable, "-m", "twine", "check", "--strict", str(wheel)], capture_output=True, text=True
-    )
-    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.slow
