@@ -66,8 +66,8 @@ def check_precision(model_path: Path | str, declared: str) -> None:
     if declared == "fp16" and not fp16:
         raise StageError(
             "wrong-file",
-            f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where the conversion "
-            "kept them all FP32, its report (reports/fp16.json) names the rule of each: change the rule or include the "
+            f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
+            "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
             "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
             "`dvc repro cast_cleanup`",
         )
