@@ -22,7 +22,7 @@ DEAR = {
     "verify.require=[engine]",
     "truehalf engine artifacts/engine/plan.json --out artifacts/carried_out",
 }
-PRINTED = (r"\d+", r"passed 0\.\d+ None \[.*\]")  # by the examples in Python, in their order
+PRINTED = (r"\d+\npassed 0\.\d+ None \[.*\]",)  # by the programs in Python, in their order
 
 
 def blocks() -> list[tuple[str, list[str]]]:
