@@ -121,7 +121,7 @@ def _place(room: str) -> int:
     return 0 if room == _FILES else 1 + FLOORS.index(room)
 
 
-def picture() -> str:
+def drawing() -> str:
     """The rooms from top to bottom; an arc leads from a room to each that it builds on."""
     rooms, high, left, wide = (_FILES, *FLOORS), 34, 20, 190
     modules = {room: len(list((ROOT / "truehalf" / room).rglob("*.py"))) for room in FLOORS}
@@ -150,7 +150,7 @@ def picture() -> str:
     )
 
 
-GENERATED = {"api.md": api_page, "architecture.svg": picture}
+GENERATED = {"api.md": api_page, "architecture.svg": drawing}
 
 
 def main() -> int:

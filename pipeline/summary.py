@@ -113,7 +113,7 @@ def _engine_lines(engine: dict[str, Any]) -> list[str]:
     for row in latency_rows(engine):
         lines.append(
             f"engine: {row['where']}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms, "
-            f"{row['throughput_per_s']:.3g} pictures a second"
+            f"{row['throughput_per_s']:.3g} images a second"
         )
     errors = [finding for finding in engine.get("lint") or [] if finding["severity"] == "error"]
     lines += [f"lint: {finding['rule']}: {finding['node']}: {finding['message']}" for finding in errors]

@@ -47,8 +47,8 @@ def check_outputs(
 
 def _sample_in(written: Mapping[str, Path], read: Mapping[str, Path]) -> tuple[str, str] | None:
     for name, path in written.items():
-        is_picture = (mimetypes.guess_type(path.name)[0] or "").startswith("image/")
-        if path.exists() and (path.suffix == ".npz" or is_picture):
+        is_image = (mimetypes.guess_type(path.name)[0] or "").startswith("image/")
+        if path.exists() and (path.suffix == ".npz" or is_image):
             for other, folder in read.items():
                 if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
                     return name, other

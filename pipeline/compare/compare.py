@@ -142,12 +142,12 @@ def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
 
     errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
     best = chosen(runs)
-    picture = drawn(runs, errors, costs, best).replace(INK, "currentColor") if errors and costs else None
+    image = drawn(runs, errors, costs, best).replace(INK, "currentColor") if errors and costs else None
     content = {
         "rows": rows,
         "axes": [*errors, *costs],
         "chosen": None if best is None else rows[best],
-        "picture": None if picture is None else Markup(picture),
+        "image": None if image is None else Markup(image),
         "failed": sum(run.verdict in ("failed", "crashed") for run in runs),
     }
     return rendered(_TEMPLATE, {"number": number}, content)

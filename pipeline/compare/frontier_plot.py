@@ -1,4 +1,4 @@
-"""The frontier as a picture: one panel for each pair of an error and a cost.
+"""The frontier as an image: one panel for each pair of an error and a cost.
 
 Runs are numbers, as in the table beside. Shape and fill carry the meaning, colour only repeats it: full circle on the
 frontier, empty one beaten by another run, a cross outside its gates, a ring around the chosen run.
@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.compare.compared_runs import ComparedRun
 from pipeline.compare.frontier import Axis, front_of, points
 
-INK = "#767676"  # a page that embeds the picture replaces it by its own text colour
+INK = "#767676"  # a page that embeds the image replaces it by its own text colour
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
 _NUMBERED = 30  # beyond that many runs, only those on the frontier and the chosen one carry their number
 _TOGETHER = 3  # numbers at one point; of further ones, how many there are

@@ -1,4 +1,4 @@
-"""What the report says of the data: how many samples, which files with which hashes, how pictures become inputs."""
+"""What the report says of the data: how many samples, which files with which hashes, how images become inputs."""
 
 from __future__ import annotations
 

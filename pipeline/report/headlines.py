@@ -60,7 +60,7 @@ def _found(verify: Mapping[str, Any]) -> str:
     if verify.get("matched_fraction") is not None:
         parts.append(
             f"{count(verify['matched'])} of {count(verify['reference'])} detections found again "
-            f"on {count(verify['samples'])} pictures"
+            f"on {count(verify['samples'])} images"
         )
     if verify.get("ap50_95") is not None:
         parts.append(f"AP50-95 {verify['ap50_95']:.4f} against {verify['ap50_95_fp32']:.4f}")

@@ -87,7 +87,7 @@ def content(folder: Path) -> dict[str, Any]:
             for name in ("score_error", "box_error", "node_counts")
             if (svg := _svg(verdict_folder / "plots" / f"{name}.svg")) and verify
         },
-        "pictures": [_picture(verdict_folder, item) for item in (details or {}).get("pictures", [])],
+        "images": [_image(verdict_folder, item) for item in (details or {}).get("images", [])],
         "decisions": _decisions(folder, reports.get("fp16")),
         "engine": _engine(engine),
         "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
@@ -143,7 +143,7 @@ def _svg(path: Path) -> Any:
     return Markup(text.replace(_INK, "currentColor"))
 
 
-def _picture(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
+def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
     encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
     return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
 

@@ -57,7 +57,7 @@ class Away:
         return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
 
     def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """What a configuration names in the project and the snapshot does not have: ignored weights, pictures."""
+        """What a configuration names in the project and the snapshot does not have: ignored weights, images."""
         return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
 
     def _unknown(self, name: Path) -> list[Path]:

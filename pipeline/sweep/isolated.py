@@ -109,7 +109,7 @@ def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]])
 
 
 def bring_along(project: Path, place: Path, values: Any) -> None:
-    """Link what the configuration names in the project and the snapshot does not have: ignored weights, pictures, of a
+    """Link what the configuration names in the project and the snapshot does not have: ignored weights, images, of a
     folder what git ignores or what is too large for a snapshot.
 
     An ONNX file and what lies beside it under its name are copied, since onnx reads no weights through links.

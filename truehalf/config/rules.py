@@ -164,7 +164,7 @@ def _rules_of_model(c: Config) -> Iterator[str]:
 
 
 _DATA_NEEDS = {
-    DataSource.images: ("folder", "the folder of your pictures", "/path/to/pictures"),
+    DataSource.images: ("folder", "the folder of your images", "/path/to/images"),
     DataSource.coco: ("annotations", "COCO's JSON with the boxes", "/path/to/instances.json"),
     DataSource.npz: ("file", "an .npz file, or a folder of them", "/path/to/samples.npz"),
     DataSource.function: ("function", "module:function", "my_data:sample"),
@@ -258,11 +258,11 @@ def _rules_of_profiles(c: Config) -> Iterator[str]:
         if not profile:
             yield coded("needs-value", f"{where}: expected shapes of the inputs")
         for name, shapes in profile.items():
-            traced = c.trace.input_shape if name == "images" and _is_traced_on_pictures(c) else None
+            traced = c.trace.input_shape if name == "images" and _is_traced_on_images(c) else None
             yield from _rules_of_shapes(f"{where}.{name}", shapes, traced, dynamic.get(name, {}))
 
 
-def _is_traced_on_pictures(c: Config) -> bool:
+def _is_traced_on_images(c: Config) -> bool:
     """Whether the input `images` has trace.input_shape: a file, arrays and declarations may say otherwise."""
     return c.model.source != "onnx" and c.data.source is not DataSource.npz and c.model.inputs is None
 

@@ -131,7 +131,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class PreprocessingConfig:
-    """From a picture to the model's input, see truehalf.data.preprocessing; null: as the model's source says."""
+    """From an image to the model's input, see truehalf.data.preprocessing; null: as the model's source says."""
 
     resize: Resize | None
     channels: Channels | None
@@ -147,9 +147,9 @@ class InputConfig:
     """An input of the model, in the order in which its module takes them.
 
     Attributes:
-        kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the picture that goes in; tensor.
+        kind: images, [N, 3, H, W]; picture_size, [N, 2], the height and width of the image that goes in; tensor.
         dtype: as numpy calls it.
-        shape: without the batch axis, null where it may vary; of images: null, the picture says it.
+        shape: without the batch axis, null where it may vary; of images: null, the image says it.
     """
 
     name: str

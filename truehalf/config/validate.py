@@ -35,7 +35,7 @@ class Sources(Protocol):
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with all keys of the entries of `model.inputs` and `model.outputs`: what is left out is null;
-    an output's `kind` is tensor, the `dtype` of pictures float32. What is no entry stays as it is, for `validate`.
+    an output's `kind` is tensor, the `dtype` of images float32. What is no entry stays as it is, for `validate`.
     """
     model = values.get("model")
     if not isinstance(model, Mapping):
@@ -49,8 +49,8 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    of_pictures = {"dtype": "float32"} if name == "inputs" and entry.get("kind") == "images" else {}
-    return dict(entry) | {key: value for key, value in (of_pictures | _LEFT_OUT[name]).items() if key not in entry}
+    of_images = {"dtype": "float32"} if name == "inputs" and entry.get("kind") == "images" else {}
+    return dict(entry) | {key: value for key, value in (of_images | _LEFT_OUT[name]).items() if key not in entry}
 
 
 def as_typed(values: Any, checked: Any) -> Any:

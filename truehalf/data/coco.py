@@ -1,7 +1,7 @@
-"""Pictures with COCO's annotations: boxes as labels, so that average precision is measured against the truth.
+"""Images with COCO's annotations: boxes as labels, so that average precision is measured against the truth.
 
 A category of the annotations is the model's class of the same name; its id means nothing. In a crowd (iscrowd)
-detections are not judged, as COCO does it. Boxes without an area are no labels; a picture without annotations is one on
+detections are not judged, as COCO does it. Boxes without an area are no labels; an image without annotations is one on
 which nothing is to be found.
 """
 
@@ -19,18 +19,18 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
-from truehalf.data.images import left_out, open_picture, same_content, take
-from truehalf.data.picture import Drawn, Picture
+from truehalf.data.drawn import Drawn, LabelledImage
+from truehalf.data.images import left_out, open_image, same_content, take
 from truehalf.errors import StageError
 
 EMPTY = "boxes without an area"
-STRAY = "annotations of pictures that the file does not list"
+STRAY = "annotations of images that the file does not list"
 _SHOWN = 10
 
 
 @dataclass
 class _Entry:
-    """A picture of the annotations: width and height where they tell them, boxes xyxy, and of each its category's name
+    """An image of the annotations: width and height where they tell them, boxes xyxy, and of each its category's name
     and whether it holds a crowd.
     """
 
@@ -42,55 +42,55 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Annotations:
-    """What is in the file: pictures by their place in the folder, the categories that boxes have, what is left out."""
+    """What is in the file: images by their place in the folder, the categories that boxes have, what is left out."""
 
-    pictures: dict[str, _Entry]
+    entries: dict[str, _Entry]
     categories: list[str]
     left_out: dict[str, list[str]]
 
 
-class CocoPictures(Drawn):
-    """Annotated pictures."""
+class CocoImages(Drawn):
+    """Annotated images."""
 
     def __init__(
         self, paths: Sequence[Path], folder: Path, found: _Annotations, left_out: Mapping[str, Sequence[str]]
     ) -> None:
         names = [path.relative_to(folder).as_posix() for path in paths]
         super().__init__(names, paths, found.categories, left_out)
-        self._entries = [found.pictures[name] for name in names]
+        self._entries = [found.entries[name] for name in names]
 
-    def item(self, position: int) -> Picture:
+    def item(self, position: int) -> LabelledImage:
         entry, path = self._entries[position], self.paths[position]
-        image = open_picture(path)
+        image = open_image(path)
         if entry.size is not None and entry.size != image.size:
             raise StageError(
                 "wrong-file",
-                f"{path}: annotated as {_pixels(entry.size)}, but the picture is {_pixels(image.size)} as it is shown "
-                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the pictures that were annotated",
+                f"{path}: annotated as {_pixels(entry.size)}, but the image is {_pixels(image.size)} as it is shown "
+                "(EXIF's orientation honoured), so its boxes lie elsewhere; expected the images that were annotated",
             )
         boxes = np.array(entry.boxes, np.float32).reshape(-1, 4)
         assert self.categories is not None
         labels = np.array([self.categories.index(name) for name in entry.names], np.int64)
-        return Picture(self.names[position], image, boxes, labels, np.array(entry.crowds, bool))
+        return LabelledImage(self.names[position], image, boxes, labels, np.array(entry.crowds, bool))
 
 
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> CocoPictures:
-    """Annotated pictures `first` to `first + count - 1`, in an order fixed by the seed.
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> CocoImages:
+    """Annotated images `first` to `first + count - 1`, in an order fixed by the seed.
 
     Raises:
-        StageError: when the annotations cannot be read or contradict themselves, a picture is not in the folder, or
-            there are fewer pictures.
+        StageError: when the annotations cannot be read or contradict themselves, an image is not in the folder, or
+            there are fewer images.
     """
     data = config.data
     assert data.annotations is not None and data.folder is not None, "validated: data.source=coco has both"
     folder = root / data.folder
     found = read_annotations(root / data.annotations)
-    listed = [folder / name for name in sorted(found.pictures)]
+    listed = [folder / name for name in sorted(found.entries)]
     missing = [path for path in listed if not path.is_file()]
     if missing:
         raise StageError(
             "file-missing",
-            f"data.folder: {folder} lacks {len(missing)} of {len(listed)} annotated pictures: "
+            f"data.folder: {folder} lacks {len(missing)} of {len(listed)} annotated images: "
             f"{_some(path.relative_to(folder).as_posix() for path in missing)}; expected the folder that the file_name "
             "of data.annotations starts in",
         )
@@ -98,7 +98,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> C
     kept = [path for path in listed if path not in same]
     order = np.random.default_rng(data.seed).permutation(len(kept))
     chosen = take([kept[i] for i in order], first, count, folder, purpose)
-    return CocoPictures(chosen, folder, found, found.left_out | left_out(same, folder))
+    return CocoImages(chosen, folder, found, found.left_out | left_out(same, folder))
 
 
 def read_annotations(path: Path) -> _Annotations:
@@ -118,29 +118,29 @@ def read_annotations(path: Path) -> _Annotations:
         if times > 1:
             said = f"images: file_name {place!r} is there {times} times; which annotations are true is not known"
             faults.append(coded("given-twice", said))
-    pictures = {places[key]: _Entry(_size(image)) for key, image in images.items()}
+    entries = {places[key]: _Entry(_size(image)) for key, image in images.items()}
     unused: dict[str, list[str]] = {}
     for number, annotation in enumerate(content["annotations"]):
         where = f"annotations[{number}]"
         if fault := _fault(annotation, categories):
             faults.append(f"{where}: {fault}")
             continue
-        picture = places.get(annotation["image_id"])
+        name = places.get(annotation["image_id"])
         x, y, width, height = map(float, annotation["bbox"])
-        if picture is None:
+        if name is None:
             unused.setdefault(STRAY, []).append(where)
         elif width <= 0 or height <= 0:
-            unused.setdefault(EMPTY, []).append(f"{where} of {picture}")
+            unused.setdefault(EMPTY, []).append(f"{where} of {name}")
         else:
-            pictures[picture].boxes.append([x, y, x + width, y + height])
-            pictures[picture].names.append(str(categories[annotation["category_id"]]["name"]))
-            pictures[picture].crowds.append(bool(annotation.get("iscrowd")))
+            entries[name].boxes.append([x, y, x + width, y + height])
+            entries[name].names.append(str(categories[annotation["category_id"]]["name"]))
+            entries[name].crowds.append(bool(annotation.get("iscrowd")))
     if faults:
         more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
         lines = "\n".join(f"  - {fault}" for fault in faults[:_SHOWN] + more)
         raise StageError("file-unreadable", f"data.annotations: {path}:\n{lines}")
-    used = {name for entry in pictures.values() for name in entry.names}
-    return _Annotations(pictures, sorted(used), unused)
+    used = {name for entry in entries.values() for name in entry.names}
+    return _Annotations(entries, sorted(used), unused)
 
 
 def _by_id(content: Mapping[str, Any], kind: str, key: str, faults: list[str]) -> dict[Any, Mapping[str, Any]]:

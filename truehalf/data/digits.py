@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.picture import Drawn, Picture
+from truehalf.data.drawn import Drawn, LabelledImage
 from truehalf.errors import StageError
 
 CLASSES = tuple(str(digit) for digit in range(10))
@@ -46,7 +46,7 @@ _CALIBRATION_START = 1_000_000  # of the training handwriting; trace takes scene
 
 @dataclass(frozen=True)
 class Scene:
-    """One picture with its labels.
+    """One image with its labels.
 
     Attributes:
         image: uint8 [size, size, 3], RGB.
@@ -65,7 +65,7 @@ def scene(index: int, split: str, size: int = 128, seed: int = 0) -> Scene:
     Args:
         index: 0 or more; there is no last one.
         split: "train" or "val": whose handwriting is used.
-        size: side of the square picture in pixels, 32 or more.
+        size: side of the square image in pixels, 32 or more.
         seed: another seed is another set of scenes over the same split of the handwriting.
 
     Raises:
@@ -115,8 +115,8 @@ def _photographs() -> tuple[np.ndarray, ...]:
     import skimage.data
     from sklearn.datasets import load_sample_images
 
-    pictures = list(load_sample_images().images) + [getattr(skimage.data, name)() for name in _PHOTOGRAPHS]
-    return tuple(p if p.ndim == 3 else np.repeat(p[:, :, None], 3, axis=2) for p in pictures)
+    images = list(load_sample_images().images) + [getattr(skimage.data, name)() for name in _PHOTOGRAPHS]
+    return tuple(p if p.ndim == 3 else np.repeat(p[:, :, None], 3, axis=2) for p in images)
 
 
 def _background(rng: np.random.Generator, size: int) -> np.ndarray:
@@ -178,20 +178,20 @@ def _paste(rng: np.random.Generator, canvas: np.ndarray, alpha: np.ndarray, top:
     patch += alpha[:, :, None] * (colour.astype(np.float32) - patch)
 
 
-class DigitPictures(Drawn):
+class DigitImages(Drawn):
     """Scenes `first` to `first + count - 1` of a split."""
 
     def __init__(self, split: str, first: int, count: int, size: int, seed: int, labelled: bool) -> None:
         super().__init__([f"digits/{split}/{number}" for number in range(first, first + count)])
         self._split, self._first, self._size, self._seed, self._labelled = split, first, size, seed, labelled
 
-    def item(self, position: int) -> Picture:
+    def item(self, position: int) -> LabelledImage:
         made = scene(self._first + position, self._split, self._size, self._seed)
         labels = (made.boxes, made.labels) if self._labelled else (None, None)
-        return Picture.of_array(self.names[position], made.image, *labels)
+        return LabelledImage.of_array(self.names[position], made.image, *labels)
 
 
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> DigitPictures:
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> DigitImages:
     """Scenes for a purpose: trace and calibrate from the training handwriting, far from each other; verify from the
     validation handwriting. Without labels where `model.classes` is null: the classes are then not digits.
 
@@ -203,4 +203,4 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> D
         raise StageError("needs-value", "data: digit scenes are made in the size of the model; set model.image_size")
     split = "val" if purpose == "verification" else "train"
     start = _CALIBRATION_START if purpose == "calibration" else 0
-    return DigitPictures(split, start, count, size, config.data.seed, config.model.classes is not None)
+    return DigitImages(split, start, count, size, config.data.seed, config.model.classes is not None)

@@ -4,8 +4,8 @@
     number    from 0, below the number of samples of that purpose
     seed      data.seed
 
-It returns arrays by input name, without the batch axis; or a picture, uint8 [height, width, 3] in RGB, alone or as a
-tuple with boxes (float [n, 4], xyxy in pixels of the picture) and labels (int [n], positions among the model's
+It returns arrays by input name, without the batch axis; or an image, uint8 [height, width, 3] in RGB, alone or as a
+tuple with boxes (float [n, 4], xyxy in pixels of the image) and labels (int [n], positions among the model's
 classes). The same arguments must give the same sample: stages make each anew.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.errors import StageError
 from truehalf.user_code import imported, said
 
@@ -30,7 +30,7 @@ class MadeSamples(Drawn):
         super().__init__([f"{name}/{purpose}/{number}" for number in range(count)])
         self._function, self._purpose, self._seed = function, purpose, seed
 
-    def item(self, position: int) -> Picture | Arrays:
+    def item(self, position: int) -> LabelledImage | Arrays:
         name = self.names[position]
         try:
             made = self._function(self._purpose, position, self._seed)
@@ -50,7 +50,7 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> M
     return MadeSamples(config.data.function, function, purpose, count, config.data.seed)
 
 
-def _read(name: str, made: Any) -> Picture | Arrays:
+def _read(name: str, made: Any) -> LabelledImage | Arrays:
     if isinstance(made, Mapping):
         return Arrays(name, {str(key): np.asarray(array) for key, array in made.items()})
     image, boxes, labels = made if isinstance(made, tuple) and len(made) == 3 else (made, None, None)
@@ -58,13 +58,13 @@ def _read(name: str, made: Any) -> Picture | Arrays:
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise StageError(
             "wrong-return",
-            f"data.function: sample {name}: expected arrays by input name, or a picture as uint8 [height, width, 3], "
-            "alone or as (picture, boxes, labels), "
+            f"data.function: sample {name}: expected arrays by input name, or an image as uint8 [height, width, 3], "
+            "alone or as (image, boxes, labels), "
             f"got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}",
         )
     if boxes is None and labels is None:
-        return Picture.of_array(name, pixels)
-    return Picture.of_array(name, pixels, *_labelled(name, boxes, labels))
+        return LabelledImage.of_array(name, pixels)
+    return LabelledImage.of_array(name, pixels, *_labelled(name, boxes, labels))
 
 
 def _labelled(name: str, boxes: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.data.feeds import Feeds, load_feeds
-from truehalf.data.images import is_picture, pictures_under
-from truehalf.data.pictures import PictureFeeds, load_pictures
+from truehalf.data.image_feeds import ImageFeeds, load_images
+from truehalf.data.images import images_under, is_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
@@ -55,9 +55,9 @@ class Filled:
         names: one for each feed.
     """
 
-    def __init__(self, feeds: Feeds | PictureFeeds, batch: int) -> None:
+    def __init__(self, feeds: Feeds | ImageFeeds, batch: int) -> None:
         self._feeds, self._batch = feeds, batch
-        self.names = feeds.names[:: batch if isinstance(feeds, PictureFeeds) else 1]
+        self.names = feeds.names[:: batch if isinstance(feeds, ImageFeeds) else 1]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -73,7 +73,7 @@ def _filled(array: np.ndarray, batch: int) -> np.ndarray:
     return np.concatenate([array, np.repeat(array[-1:], batch - len(array), axis=0)])
 
 
-Given = Feeds | PictureFeeds | Filled
+Given = Feeds | ImageFeeds | Filled
 
 
 def given_samples(
@@ -98,9 +98,9 @@ def given_samples(
     """
     if isinstance(source, Given):
         return source
-    pictures = _pictures(source, model, entry or {}, preprocessing, skip_corrupt)
-    if pictures is not None:
-        return pictures
+    images = _images(source, model, entry or {}, preprocessing, skip_corrupt)
+    if images is not None:
+        return images
     of_images = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
     given = [name for name, is_set in of_images.items() if is_set]
     if given:
@@ -112,19 +112,19 @@ def given_samples(
     return load_feeds(source, model, "samples")
 
 
-def _pictures(
+def _images(
     source: Any,
     model: ir.Model,
     entry: Mapping[str, Any],
     preprocessing: Mapping[str, Any] | Path | str | None,
     skip_corrupt: bool,
-) -> PictureFeeds | None:
+) -> ImageFeeds | None:
     """Feeds from a folder of images or from one image; None where the samples are something else."""
     if not isinstance(source, (str, Path)):
         return None
     source = Path(source)
     if source.is_dir():
-        arrays, found = any(source.glob("*.npz")), pictures_under(source)
+        arrays, found = any(source.glob("*.npz")), images_under(source)
         if arrays and found:
             raise StageError(
                 "in-conflict", f"samples {source}: expected .npz files or images, it holds both; take one kind out"
@@ -133,7 +133,7 @@ def _pictures(
             return None
         if not found:
             raise StageError("file-missing", f"samples {source}: expected .npz files or images, there are none in it")
-    elif not is_picture(source):
+    elif not is_image(source):
         return None
     applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
     if applied is None:
@@ -142,7 +142,7 @@ def _pictures(
             f"samples {source}: images need a preprocessing (size, mean, std, channels, range, resize, layout); the "
             "model's I/O spec declares none",
         )
-    return load_pictures(source, model, applied, 1, skip_corrupt)
+    return load_images(source, model, applied, 1, skip_corrupt)
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,12 @@ def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str,
     """Samples of a model that ranges are measured on, in the batch that it takes; see `given_samples`."""
     feeds = given_samples(samples, model, _entry(model), preprocessing)
     batch = fixed_batch(model)
-    if isinstance(feeds, PictureFeeds) and batch > 1:
+    if isinstance(feeds, ImageFeeds) and batch > 1:
         return Filled(feeds.only(range(len(feeds.names)), batch), batch)
     return feeds
 
 
-def of_file(samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None) -> Feeds | PictureFeeds:
+def of_file(samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None) -> Feeds | ImageFeeds:
     """Samples that come with an ONNX file; see `given_samples`."""
     model = load_model(path)
     feeds = given_samples(samples, model, _entry(model), preprocessing)

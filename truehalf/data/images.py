@@ -1,4 +1,4 @@
-"""A folder of pictures: every file that Pillow reads, recursively; as samples, in an order fixed by a seed."""
+"""A folder of images: every file that Pillow reads, recursively; as samples, in an order fixed by a seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.picture import Drawn, Picture, TooFew
+from truehalf.data.drawn import Drawn, LabelledImage, TooFew
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "
 # Formats that Pillow knows by name alone and does not decode; and EPS, a program that Ghostscript would have to run.
 _UNREAD = ("BUFR", "GRIB", "HDF5", "MPEG", "WMF", "EPS")
 _COMMON = (".jpg", ".png", ".webp", ".bmp", ".tiff")
-SAME = "byte for byte the same as another picture, which is used"
+SAME = "byte for byte the same as another image, which is used"
 
 
 @lru_cache(maxsize=1)
@@ -47,42 +47,42 @@ def expected_files() -> str:
     return f"files that Pillow reads ({', '.join(_COMMON)} and {len(suffixes()) - len(_COMMON)} other endings)"
 
 
-def is_picture(path: Path) -> bool:
-    """Whether this is a file with a picture's suffix."""
+def is_image(path: Path) -> bool:
+    """Whether this is a file with an image's suffix."""
     return path.suffix.lower() in suffixes() and path.is_file()
 
 
-def pictures_under(folder: Path) -> list[Path]:
-    """The files with a picture's suffix in a folder and below, in the order of their names; none that is hidden."""
-    named = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_picture(path))
+def images_under(folder: Path) -> list[Path]:
+    """The files with an image's suffix in a folder and below, in the order of their names; none that is hidden."""
+    named = ((path.relative_to(folder), path) for path in folder.rglob("*") if is_image(path))
     seen = ((name.as_posix(), path) for name, path in named if not any(part.startswith(".") for part in name.parts))
     return [path for _, path in sorted(seen)]
 
 
 def list_images(folder: Path, seed: int) -> list[Path]:
-    """The pictures under a folder, each content once, shuffled by the seed (file systems differ in their order, the
+    """The images under a folder, each content once, shuffled by the seed (file systems differ in their order, the
     result does not).
 
     Raises:
-        StageError: when the folder does not exist or holds no picture.
+        StageError: when the folder does not exist or holds no image.
     """
     return _listed(folder, seed)[0]
 
 
 def _listed(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
-    """The pictures, and those left out as the same as another one."""
+    """The images, and those left out as the same as another one."""
     if not folder.is_dir():
         raise StageError("file-missing", f"data.folder: no such folder: {folder}")
-    found = pictures_under(folder)
+    found = images_under(folder)
     if not found:
-        raise StageError("file-missing", f"data.folder: {folder} holds no picture; expected {expected_files()}")
+        raise StageError("file-missing", f"data.folder: {folder} holds no image; expected {expected_files()}")
     same = same_content(found)
     kept = [path for path in found if path not in same]
     return [kept[i] for i in np.random.default_rng(seed).permutation(len(kept))], same
 
 
 def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
-    """The files that hold what an earlier one holds, byte for byte: else one picture could be both calibrated and
+    """The files that hold what an earlier one holds, byte for byte: else one image could be both calibrated and
     verified with. Only files of equal size are read.
     """
     by_size: dict[int, list[Path]] = {}
@@ -101,7 +101,7 @@ def same_content(paths: Sequence[Path]) -> dict[Path, Path]:
 
 
 def left_out(same: Mapping[Path, Path], folder: Path) -> dict[str, list[str]]:
-    """For reports, see truehalf.data.picture.Drawn."""
+    """For reports, see truehalf.data.drawn.Drawn."""
     names = sorted(
         f"{path.relative_to(folder).as_posix()} (as {other.relative_to(folder).as_posix()})"
         for path, other in same.items()
@@ -109,8 +109,8 @@ def left_out(same: Mapping[Path, Path], folder: Path) -> dict[str, list[str]]:
     return {SAME: names} if names else {}
 
 
-def open_picture(path: Path) -> Image.Image:
-    """A picture in RGB, whole in memory, turned as its EXIF says; of several frames the first. Alpha is dropped.
+def open_image(path: Path) -> Image.Image:
+    """An image in RGB, whole in memory, turned as its EXIF says; of several frames the first. Alpha is dropped.
 
     Raises:
         StageError: naming the file when Pillow cannot read it, or when it has more than 8 bits a channel, which Pillow
@@ -125,35 +125,35 @@ def open_picture(path: Path) -> Image.Image:
             return ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise StageError(
-            "file-unreadable", f"{path} cannot be read as a picture ({error}); repair it or take it out of the folder"
+            "file-unreadable", f"{path} cannot be read as an image ({error}); repair it or take it out of the folder"
         ) from error
 
 
 def unreadable(paths: Sequence[Path]) -> dict[Path, str]:
-    """The files that cannot be read as pictures, each with the reason; every file is decoded once."""
+    """The files that cannot be read as images, each with the reason; every file is decoded once."""
     faults = {}
     for path in paths:
         try:
-            open_picture(path)
+            open_image(path)
         except StageError as error:
             faults[path] = str(error)
     return faults
 
 
 def take(images: Sequence[Path], first: int, count: int, folder: Path, purpose: str) -> list[Path]:
-    """Pictures `first` to `first + count - 1`.
+    """Images `first` to `first + count - 1`.
 
     Raises:
         TooFew: when the folder holds fewer.
     """
     if len(images) < first + count:
-        held = f"data.folder: {folder} holds {len(images)} different pictures"
+        held = f"data.folder: {folder} holds {len(images)} different images"
         raise TooFew(held, len(images), purpose, first + count)
     return list(images[first : first + count])
 
 
-class FolderPictures(Drawn):
-    """Pictures from files, without labels."""
+class FolderImages(Drawn):
+    """Images from files, without labels."""
 
     def __init__(
         self, paths: Sequence[Path], folder: Path, left_out: Mapping[str, Sequence[str]] | None = None
@@ -161,13 +161,13 @@ class FolderPictures(Drawn):
         names = [path.relative_to(folder).as_posix() for path in paths]
         super().__init__(names, paths, left_out=left_out)
 
-    def item(self, position: int) -> Picture:
-        return Picture(self.names[position], open_picture(self.paths[position]))
+    def item(self, position: int) -> LabelledImage:
+        return LabelledImage(self.names[position], open_image(self.paths[position]))
 
 
-def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> FolderPictures:
-    """Pictures of `data.folder` for a purpose."""
+def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> FolderImages:
+    """Images of `data.folder` for a purpose."""
     assert config.data.folder is not None, "validated: data.source=images has a folder"
     folder = root / config.data.folder
     images, same = _listed(folder, config.data.seed)
-    return FolderPictures(take(images, first, count, folder, purpose), folder, left_out(same, folder))
+    return FolderImages(take(images, first, count, folder, purpose), folder, left_out(same, folder))

@@ -16,8 +16,8 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.arrays import Header, members, read_header, read_headers
+from truehalf.data.drawn import Arrays, Drawn, TooFew
 from truehalf.data.images import left_out, same_content
-from truehalf.data.picture import Arrays, Drawn, TooFew
 from truehalf.errors import StageError
 
 _BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError)

@@ -1,4 +1,4 @@
-"""From a picture to the array that a model wants, as a few keys declare it.
+"""From an image to the array that a model wants, as a few keys declare it.
 
     size      [height, width] in pixels         default: that of the model's input, where it is fixed
     resize    stretch | letterbox               stretch: the aspect is given up; letterbox: kept, centred on grey 114
@@ -22,7 +22,7 @@ import numpy as np
 import yaml
 
 from truehalf.codes import coded
-from truehalf.data.images import open_picture
+from truehalf.data.images import open_image
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -55,16 +55,16 @@ class Preprocessing:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def read(self, path: Path, dtype: str = "float32") -> np.ndarray:
-        """A picture as one sample, [3, height, width] or [height, width, 3] by `layout`, without the batch axis.
+        """An image as one sample, [3, height, width] or [height, width, 3] by `layout`, without the batch axis.
 
         Raises:
             StageError: naming the file when it cannot be read.
         """
-        return self.apply(open_picture(path), dtype)
+        return self.apply(open_image(path), dtype)
 
-    def apply(self, picture: Image.Image, dtype: str = "float32") -> np.ndarray:
-        """A picture in RGB as one sample, as `read`."""
-        pixels = self._resized(picture)
+    def apply(self, image: Image.Image, dtype: str = "float32") -> np.ndarray:
+        """An image in RGB as one sample, as `read`."""
+        pixels = self._resized(image)
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
         if self.range == (0, 1):
@@ -77,25 +77,25 @@ class Preprocessing:
         return np.ascontiguousarray(values, dtype)
 
     def shown(self, values: np.ndarray) -> np.ndarray:
-        """What `apply` has made, as a picture again: float32 [3, height, width], RGB in 0..1."""
+        """What `apply` has made, as an image again: float32 [3, height, width], RGB in 0..1."""
         pixels = values if self.layout == "NHWC" else values.transpose(1, 2, 0)
         pixels = pixels * np.array(self.std, np.float32) + np.array(self.mean, np.float32)
         rgb = pixels[..., ::-1] if self.channels == "BGR" else pixels
         return np.asarray(rgb.transpose(2, 0, 1) / np.float32(self.range[1]), np.float32)
 
     def boxes(self, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Boxes of a picture as boxes of the sample that `apply` makes of it.
+        """Boxes of an image as boxes of the sample that `apply` makes of it.
 
         Args:
-            boxes: [n, 4] xyxy in pixels of the picture.
-            size: width and height of the picture.
+            boxes: [n, 4] xyxy in pixels of the image.
+            size: width and height of the image.
         """
         (width, height), (left, top) = self._place(size)
         scale = np.array([width / size[0], height / size[1]] * 2, np.float32)
         return np.asarray(boxes * scale + np.array([left, top] * 2, np.float32), np.float32)
 
     def _place(self, size: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Width and height of a picture once resized, and where its left upper corner is in the sample."""
+        """Width and height of an image once resized, and where its left upper corner is in the sample."""
         assert self.size is not None, "resolved"
         height, width = self.size
         if self.resize == "stretch":
@@ -104,14 +104,14 @@ class Preprocessing:
         small = (max(1, round(size[0] * scale)), max(1, round(size[1] * scale)))
         return small, ((width - small[0]) // 2, (height - small[1]) // 2)
 
-    def _resized(self, picture: Image.Image) -> np.ndarray:
+    def _resized(self, image: Image.Image) -> np.ndarray:
         """float32 [height, width, 3], 0..255."""
         from PIL import Image
 
         assert self.size is not None, "resolved"
         height, width = self.size
-        box, (left, top) = self._place(picture.size)
-        small = np.asarray(picture.resize(box, Image.Resampling[self.resample.upper()]), np.float32)
+        box, (left, top) = self._place(image.size)
+        small = np.asarray(image.resize(box, Image.Resampling[self.resample.upper()]), np.float32)
         if small.shape[:2] == (height, width):
             return small
         canvas = np.full((height, width, 3), _PADDING, np.float32)

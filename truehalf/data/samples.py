@@ -1,7 +1,7 @@
 """The samples of a run: which ones trace, calibrate and verify see. The three never share one.
 
-A source of data (one file each in this folder) gives pictures with their labels, or arrays by input name. Which input
-they go into, and how a picture becomes an array, is what the model's I/O spec says.
+A source of data (one file each in this folder) gives images with their labels, or arrays by input name. Which input
+they go into, and how an image becomes an array, is what the model's I/O spec says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from truehalf.config.schema import Config, DataSource
 from truehalf.data import coco, digits, functions, images, noise, npz
-from truehalf.data.picture import Arrays, Drawn, Picture, TooFew
+from truehalf.data.drawn import Arrays, Drawn, LabelledImage, TooFew
 from truehalf.data.preprocessing import Preprocessing, declared_by
 from truehalf.errors import StageError
 
@@ -194,14 +194,14 @@ def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str
     }
 
 
-def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:
+def sample_of(item: LabelledImage | Arrays, spec: Spec, classes: np.ndarray | None = None) -> Sample:
     """One sample of a model with this I/O spec.
 
     Args:
         classes: int64, the model's class of each number that labels may have; None: labels are classes.
 
     Raises:
-        StageError: when arrays do not fit the inputs, an input cannot be made from a picture, or a label is no class.
+        StageError: when arrays do not fit the inputs, an input cannot be made from an image, or a label is no class.
     """
     inputs: Inputs = spec["inputs"]
     if isinstance(item, Arrays):
@@ -217,13 +217,12 @@ def sample_of(item: Picture | Arrays, spec: Spec, classes: np.ndarray | None = N
         else:
             raise StageError(
                 "not-supported",
-                f"data: input {entry['name']!r} is no picture and no size of one; "
-                "give arrays: data=npz or data=function",
+                f"data: input {entry['name']!r} is no image and no size of one; give arrays: data=npz or data=function",
             )
     return Sample(item.name, feeds, boxes, _labels(item, len(spec["class_names"]), classes), item.crowds)
 
 
-def _labels(item: Picture, count: int, classes: np.ndarray | None) -> np.ndarray | None:
+def _labels(item: LabelledImage, count: int, classes: np.ndarray | None) -> np.ndarray | None:
     if item.labels is None:
         return None
     if classes is not None:
@@ -242,7 +241,7 @@ def _preprocessing(entry: Mapping[str, Any]) -> Preprocessing:
 
 
 def _first_size(inputs: Inputs) -> list[int]:
-    """Height and width of the pictures that go in."""
+    """Height and width of the images that go in."""
     sizes = [_preprocessing(entry).size for entry in inputs if entry["kind"] == "images"]
     if not sizes or sizes[0] is None:
         raise StageError("needs-value", "data: an input of kind picture_size needs one of kind images beside it")
@@ -288,24 +287,24 @@ def readable(samples: Samples) -> tuple[Samples, list[str]]:
     if len(corrupt) == len(samples):
         raise StageError(
             "file-unreadable",
-            f"none of the {len(samples)} pictures can be read; the first: {next(iter(corrupt.values()))}",
+            f"none of the {len(samples)} images can be read; the first: {next(iter(corrupt.values()))}",
         )
     return samples.without(corrupt), list(corrupt.values())
 
 
 def adversarial_samples(config: Config, spec: Spec) -> list[Sample]:
-    """Pictures at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
-    model that takes no pictures.
+    """Images at the rim of the input range, made: all white, all black, and noise of nothing but the two; none for a
+    model that takes no images.
     """
     inputs: Inputs = spec["inputs"]
-    pictures = [entry for entry in inputs if entry["kind"] == "images"]
-    if not pictures or any(entry["kind"] == "tensor" for entry in inputs):
+    images = [entry for entry in inputs if entry["kind"] == "images"]
+    if not images or any(entry["kind"] == "tensor" for entry in inputs):
         return []
     height, width = _first_size(inputs)
     dots = np.random.default_rng(config.data.seed).integers(0, 2, (3, height, width)).astype(np.uint8) * 255
     made = {"white": np.full_like(dots, 255), "black": np.zeros_like(dots), "noise": dots}
     return [
-        sample_of(Picture.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), spec)
+        sample_of(LabelledImage.of_array(f"adversarial/{name}", pixels.transpose(1, 2, 0)), spec)
         for name, pixels in made.items()
     ]
 

@@ -119,7 +119,7 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     rows = [_measure(run, model, point, evidence) for point in points]
     adversarial = _adversarial(run, model, points[main], evidence)
     judged_all = [(point.label, row) for point, row in zip(points, rows, strict=True)]
-    judged_all.append(("adversarial pictures", adversarial))
+    judged_all.append(("adversarial images", adversarial))
     states = [row["state"] for _, row in judged_all]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     said = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.config.schema import Config
-from truehalf.data.picture import Arrays as ArraysOfOne
+from truehalf.data.drawn import Arrays as ArraysOfOne
 from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_samples
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import DynamicAxes
@@ -96,7 +96,7 @@ def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]
 def _at_other_sizes(
     config: Config, model: Model, root: Path, axes: DynamicAxes, batch: int
 ) -> list[dict[str, np.ndarray]]:
-    """Samples to trace on, at two other sizes where height or width vary; none where the data is no pictures."""
+    """Samples to trace on, at two other sizes where height or width vary; none where the data is no images."""
     others = at_other_sizes(model.inputs, axes)
     if not others or isinstance(drawn(config, root, "trace", 1)[0], ArraysOfOne):
         return []

@@ -10,7 +10,7 @@ dynamo          torch.export, then torch.onnx.export of the program: opset from 
                 - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
                   elements of a sequence for equally large, and TensorRT has no sequences
                 - CastLike(x, y) -> x where both have one type
-                Height and width that vary do so in steps (truehalf.models.sizes.step): strides divide pictures of such
+                Height and width that vary do so in steps (truehalf.models.sizes.step): strides divide images of such
                 sides evenly, and torch.export would otherwise ask of each stride whether a rest is left
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 EXPORTERS = ("torchscript", "dynamo")
 _DYNAMO_OPSET_MIN = 18
-_PICTURES = 4  # rank of a batch of pictures
+_PICTURES = 4  # rank of a batch of images
 # What torch.export says of an axis that does not vary as it should: by symbol, with its step.
 _FIXED = re.compile(r"marked (?:\d+\*)?(\w+) as dynamic but your code specialized it to be a constant \((\d+)\)")
 _GUARDED = re.compile(r"Not all values of (?:\d+\*)?(\w+) = .*? satisfy the generated guard (.+?)\.?$", re.MULTILINE)
@@ -161,17 +161,17 @@ def _dynamic_shapes(
 ) -> tuple[Any, ...]:
     """Axes of one symbol are one dimension; what forward(*inputs) takes is one tuple.
 
-    The batch may be 1. A side of pictures varies in steps; where it has none, from the smaller of the sizes on at which
+    The batch may be 1. A side of images varies in steps; where it has none, from the smaller of the sizes on at which
     it is checked, so that a stride leaves more than 1, of which torch.export would make another program; other axes
     from 2 on.
     """
     import torch
 
     def dimension(symbol: str, axis: int, tensor: torch.Tensor) -> Any:
-        side, pictures = tensor.shape[axis], tensor.ndim == _PICTURES
-        if axis and pictures and (stride := step(side)) > 1:
+        side, images = tensor.shape[axis], tensor.ndim == _PICTURES
+        if axis and images and (stride := step(side)) > 1:
             return stride * torch.export.Dim(symbol, min=1)
-        return torch.export.Dim(symbol, min=1 if axis == 0 else min(other_sides(side)[0] if pictures else 2, side))
+        return torch.export.Dim(symbol, min=1 if axis == 0 else min(other_sides(side)[0] if images else 2, side))
 
     dimensions: dict[str, Any] = {}
     shapes = []

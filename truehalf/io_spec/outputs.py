@@ -139,7 +139,7 @@ def _faults_of_shapes(shaped: Sequence[tuple[str, str, Sequence[Any]]]) -> Itera
     counts = {name: list(shape[:2]) for name, kind, shape in shaped if kind != "classes"}
     known = [{count[axis] for count in counts.values() if isinstance(count[axis], int)} for axis in (0, 1)]
     if any(len(sides) > 1 for sides in known):
-        yield coded("wrong-shape", f"expected as many pictures and boxes in each output, got {counts}")
+        yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
 
 
 def fault_of_classes(spec: Mapping[str, Any]) -> str | None:
@@ -195,7 +195,7 @@ def check_values(outputs: Outputs, spec: Mapping[str, Any]) -> None:
     """Hold arrays against the kinds of a checked spec.
 
     Raises:
-        StageError: listing every output whose axes are not those of its kind, or whose pictures or boxes are not as
+        StageError: listing every output whose axes are not those of its kind, or whose images or boxes are not as
             many as those of the others.
     """
     kinds = by_kind(spec)

@@ -58,9 +58,9 @@ def traced_shape(entry: Mapping[str, Any]) -> list[int]:
     """The shape of an input of an I/O spec as it was traced, 1 on the axis of samples where that varies."""
     sides = entry["shape"]
     height, width = entry.get("size") or (None, None)
-    picture = [3, height, width] if entry.get("layout") != "NHWC" else [height, width, 3]
+    image = [3, height, width] if entry.get("layout") != "NHWC" else [height, width, 3]
     known = entry.get("traced") or (
-        [None, *picture] if entry.get("kind") == "images" and len(sides) == 4 else [None] * len(sides)
+        [None, *image] if entry.get("kind") == "images" and len(sides) == 4 else [None] * len(sides)
     )
     return [side if isinstance(side, int) else known[axis] or 1 for axis, side in enumerate(sides)]
 

@@ -19,19 +19,19 @@ IMAGES = "images"  # the one input of a model that declares none
 
 
 def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) -> list[Input]:
-    """`model.inputs`; null: one of pictures.
+    """`model.inputs`; null: one of images.
 
     Args:
         preprocessing: what the source knows of it; `model.preprocessing` and `model.image_size` go before it.
     """
-    pictures = declared_preprocessing(config, preprocessing)
+    images = declared_preprocessing(config, preprocessing)
     if config.model.inputs is None:
-        return [Input(IMAGES, preprocessing=pictures)]
-    return [_input(each, pictures) for each in config.model.inputs]
+        return [Input(IMAGES, preprocessing=images)]
+    return [_input(each, images) for each in config.model.inputs]
 
 
 def declared_preprocessing(config: Config, known: Preprocessing | None = None) -> Preprocessing:
-    """From a picture to the array; what nobody says is RGB in 0..1, stretched to the size, NCHW."""
+    """From an image to the array; what nobody says is RGB in 0..1, stretched to the size, NCHW."""
     given = config.model.preprocessing
     values: dict[str, Any] = {
         "resize": given.resize and given.resize.value,
@@ -48,9 +48,9 @@ def declared_preprocessing(config: Config, known: Preprocessing | None = None) -
     return replace(known or Preprocessing(), **{key: value for key, value in values.items() if value is not None})
 
 
-def _input(declared: InputConfig, pictures: Preprocessing) -> Input:
+def _input(declared: InputConfig, images: Preprocessing) -> Input:
     if declared.kind is InputKind.images:
-        return Input(declared.name, declared.kind.value, declared.dtype, None, pictures)
+        return Input(declared.name, declared.kind.value, declared.dtype, None, images)
     shape = (2,) if declared.kind is InputKind.picture_size else tuple(declared.shape or ())
     return Input(declared.name, declared.kind.value, declared.dtype, shape)
 
@@ -94,7 +94,7 @@ def faults_of_declared(config: Config) -> Iterator[str]:
     if model.inputs is not None and not model.inputs:
         yield coded(
             "needs-value",
-            f"model.inputs: expected one input or more, or null for one of pictures, {IMAGES!r}; got none",
+            f"model.inputs: expected one input or more, or null for one of images, {IMAGES!r}; got none",
         )
     if model.outputs is not None:
         yield from _faults_of_outputs(model.outputs)
@@ -112,8 +112,8 @@ def faults_of_declared(config: Config) -> Iterator[str]:
             )
 
 
-def takes_pictures(config: Config) -> bool:
-    """Whether an input is declared to be pictures."""
+def takes_images(config: Config) -> bool:
+    """Whether an input is declared to be images."""
     return config.model.inputs is None or any(each.kind is InputKind.images for each in config.model.inputs)
 
 
@@ -130,7 +130,7 @@ def _faults_of_input(where: str, declared: InputConfig) -> Iterator[str]:
     if declared.kind is InputKind.images and declared.shape is not None:
         yield coded(
             "in-conflict",
-            f"{where}.shape: model.image_size says the size of pictures; expected null, got {declared.shape}",
+            f"{where}.shape: model.image_size says the size of images; expected null, got {declared.shape}",
         )
     if declared.kind is InputKind.picture_size and declared.shape not in (None, [2]):
         yield coded("wrong-shape", f"{where}.shape: height and width; expected null or [2], got {declared.shape}")

@@ -16,11 +16,11 @@ from truehalf.models.model import Input, Output
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_NOT_SAID = "model.inputs: expected which of the file's inputs are pictures"
+_NOT_SAID = "model.inputs: expected which of the file's inputs are images"
 
 
 def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[Input]:
-    """In the file's order: as declared, as the spec in the file says, or one of pictures. Of any others nothing has to
+    """In the file's order: as declared, as the spec in the file says, or one of images. Of any others nothing has to
     be known where the data is arrays by input name.
     """
     values = {str(value.name): value for value in model.graph.inputs}
@@ -42,7 +42,7 @@ def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[
         entries = {entry["name"]: entry for entry in spec["inputs"]}
         return [_input(value, entries[name].get("kind"), entries[name], config) for name, value in values.items()]
     value, *others = values.values()
-    if config.data.source is DataSource.npz and (others or not _is_sized_picture(value, config)):
+    if config.data.source is DataSource.npz and (others or not _is_sized_image(value, config)):
         return [_input(value, "tensor", None, config) for value in values.values()]
     if config.data.source is DataSource.function and (others or _channels_at(value) is None):
         return [_input(value, "tensor", None, config) for value in values.values()]
@@ -54,7 +54,7 @@ def inputs_of(config: Config, model: ir.Model, spec: Mapping[str, Any]) -> list[
     return [_input(value, "images", None, config)]
 
 
-def _is_sized_picture(value: ir.Value, config: Config) -> bool:
+def _is_sized_image(value: ir.Value, config: Config) -> bool:
     at = _channels_at(value)
     if at is None:
         return False
@@ -76,7 +76,7 @@ def _input(value: ir.Value, kind: str | None, entry: Mapping[str, Any] | None, c
     at = _channels_at(value)
     if at is None:
         raise StageError(
-            "wrong-shape", f"model.inputs: expected pictures, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
+            "wrong-shape", f"model.inputs: expected images, [N, 3, H, W] or [N, H, W, 3], got {_listed([value])}"
         )
     layout = "NCHW" if at == 1 else "NHWC"
     preprocessing = declared_preprocessing(config, known or Preprocessing(layout=layout))
@@ -180,7 +180,7 @@ def _sides(value: ir.Value) -> list[int | None]:
 
 
 def _channels_at(value: ir.Value) -> int | None:
-    """Where the three channels of pictures are: axis 1 or 3; None: these are no pictures."""
+    """Where the three channels of images are: axis 1 or 3; None: these are no images."""
     sides = _sides(value)
     return next((axis for axis in (1, 3) if len(sides) == 4 and sides[axis] == 3), None)
 

@@ -25,7 +25,7 @@ REMEDY = (
 
 
 def step(side: int) -> int:
-    """In what steps a side of pictures varies: the first of 32, 16, 14, 8, 4 and 2 that divides it, else 1."""
+    """In what steps a side of images varies: the first of 32, 16, 14, 8, 4 and 2 that divides it, else 1."""
     return next(step for step in _STEPS if side % step == 0)
 
 
@@ -37,7 +37,7 @@ def other_sides(side: int) -> tuple[int, int]:
 
 
 def at_other_sizes(inputs: Sequence[Input], axes: Axes) -> list[list[Input]]:
-    """The inputs at two other sizes of their pictures; empty where no picture's height or width varies."""
+    """The inputs at two other sizes of their images; empty where no image's height or width varies."""
     changed = [[_resized(each, axes.get(each.name, {}), pick) for each in inputs] for pick in (0, 1)]
     return changed if any(after != before for after, before in zip(changed[0], inputs, strict=True)) else []
 

@@ -143,7 +143,7 @@ def _traced(tensor: torch.Tensor, axes: Mapping[int, str], declared: Input) -> d
 
 
 def _of_input(declared: Input) -> dict[str, Any]:
-    """What the data has to know: for pictures, all that truehalf.data.preprocessing.declared_by reads."""
+    """What the data has to know: for images, all that truehalf.data.preprocessing.declared_by reads."""
     if declared.preprocessing is None:
         return {"kind": declared.kind}
     plain = declared.preprocessing.as_dict()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.config.schema import Config, DataSource
-from truehalf.data.picture import Arrays, Drawn, Picture
+from truehalf.data.drawn import Arrays, Drawn, LabelledImage
 from truehalf.data.samples import PURPOSES, drawn
 from truehalf.errors import StageError
 from truehalf.provenance.watched import watched
@@ -167,10 +167,10 @@ def _digests(samples: Mapping[str, Drawn]) -> dict[str, list[str]]:
     return found
 
 
-def _digest(item: Picture | Arrays) -> str:
+def _digest(item: LabelledImage | Arrays) -> str:
     """SHA-256 of a sample's content, without its name."""
     digest = hashlib.sha256()
-    if isinstance(item, Picture):
+    if isinstance(item, LabelledImage):
         pixels: dict[str, np.ndarray] = {"image": np.asarray(item.image)}
     else:
         pixels = item.arrays

@@ -5,7 +5,7 @@
     classes            of a classifier: the FP32 best class on every sample, within the gate
     tensors            other outputs, within the gate
     batch              the same at batch 1 and at opt and max of the engine's profiles
-    adversarial        white, black and noisy pictures: finite outputs, and the same detections
+    adversarial        white, black and noisy images: finite outputs, and the same detections
     reaction           outputs change with the input where the reference's do (truehalf.verification.reaction)
     accumulation       kernels that add up in FP16 inside a node
 

@@ -3,13 +3,13 @@
 Read as the spec declares, a box above the score threshold is odd where it
 
     has no area                 x2 <= x1 or y2 <= y1
-    is outside                  wholly, or is larger than twice the picture; of normalised boxes alone, for pixels may
-                                be those of another picture than the model's input
+    is outside                  wholly, or is larger than twice the image; of normalised boxes alone, for pixels may
+                                be those of another image than the model's input
     is in the corner            within the first two pixels: 0..1, taken for pixels
 
 Where more than SHARE of them are odd, nothing that follows from them says anything about the candidate. xyxy taken for
-cxcywh makes no odd boxes, but boxes that stick out of the picture. These are doubted where more than SHARE stick out
-by MARGIN of its side, and all of them are in the picture as xyxy.
+cxcywh makes no odd boxes, but boxes that stick out of the image. These are doubted where more than SHARE stick out
+by MARGIN of its side, and all of them are in the image as xyxy.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from truehalf.io_spec.outputs import Outputs, picture_size
 from truehalf.verification.metrics.decoded import detections_of
 
 SHARE = 0.25
-MARGIN = 0.05  # of the picture's side
+MARGIN = 0.05  # of the image's side
 _CORNER = 2.0  # pixels
-_SMALLEST = 16  # side of a picture whose corner means something
-_LARGEST = 2.0  # sides of the picture that a box may be long
+_SMALLEST = 16  # side of an image whose corner means something
+_LARGEST = 2.0  # sides of the image that a box may be long
 _FORMATS, _NORMALIZED = ("cxcywh", "xyxy"), (True, False)
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
@@ -37,7 +37,7 @@ def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str 
     """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
 
     Args:
-        runs: outputs of the reference by name, and the height and width of the picture in pixels where they are known.
+        runs: outputs of the reference by name, and the height and width of the image in pixels where they are known.
         spec: I/O spec of task "detections".
         score_threshold: 0 to 1; boxes that score less are not looked at.
     """
@@ -56,7 +56,7 @@ def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str 
             return None
     else:
         return None
-    instead = f"they are boxes in the picture as {_changes(better, layout)}: declare that" if better else _NONE
+    instead = f"they are boxes in the image as {_changes(better, layout)}: declare that" if better else _NONE
     return coded(
         "boxes-misread",
         f"output {declared['name']!r}: {read.said()} of {read.boxes} boxes of the reference above the score "
@@ -64,7 +64,7 @@ def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str 
     )
 
 
-_NONE = "no other format or normalized makes boxes in the picture of them; is it the output of that kind?"
+_NONE = "no other format or normalized makes boxes in the image of them; is it the output of that kind?"
 
 
 class _Reading:
@@ -102,9 +102,9 @@ class _Reading:
     def said(self) -> str:
         """What is odd about them, with numbers."""
         if self.odd <= SHARE * self.boxes:
-            return f"{self.sticking_out} stick out of the picture"
+            return f"{self.sticking_out} stick out of the image"
         named = ", ".join(f"{what} {count}" for what, count in self._counts.items() if count)
-        return f"{self.odd} are no boxes in the picture ({named})"
+        return f"{self.odd} are no boxes in the image ({named})"
 
     def _count(self, boxes: np.ndarray, size: tuple[int, int] | None) -> None:
         boxes = boxes[boxes.any(axis=1)]  # those that are not finite are all 0, and are said as such

@@ -6,7 +6,7 @@ extra_fraction   <= extra_fraction_max         detections that the reference doe
 score_error_p99, score_error_share             score errors of detections found again
 (truehalf.verification.metrics.score_errors)
 rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
-box_error_p99                                  corner coordinates of detections found again, as a share of the picture
+box_error_p99                                  corner coordinates of detections found again, as a share of the image
 low_self_ap50_95_drop                          average precision that is lost against the reference's own detections,
                                                low scores included (truehalf.verification.metrics.average_precision); of
                                                all six the limit is called <name>_max

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.conftest import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
-from truehalf.data.images import SAME, drawn, list_images, open_picture, pictures_under, suffixes, take
+from truehalf.data.images import SAME, drawn, images_under, list_images, open_image, suffixes, take
 
 
 def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (20, 10), **options: object) -> Path:
@@ -33,7 +33,7 @@ def test_pictures_are_found_recursively_in_an_order_of_the_seed(tmp_path: Path) 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "CMYK"])
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
     suffix = "jpg" if mode == "CMYK" else "png"
-    read = open_picture(picture(tmp_path / f"x.{suffix}", mode))
+    read = open_image(picture(tmp_path / f"x.{suffix}", mode))
     assert read.mode == "RGB" and read.size == (20, 10)
 
 
@@ -41,7 +41,7 @@ def test_more_than_8_bits_a_channel_is_refused(tmp_path: Path) -> None:
     ramp = np.linspace(0, 65535, 200).astype(np.uint16).reshape(10, 20)
     Image.fromarray(ramp).save(tmp_path / "thermal.png")
     with raises("file-unreadable", tmp_path / "thermal.png", "I;16", 8):
-        open_picture(tmp_path / "thermal.png")
+        open_image(tmp_path / "thermal.png")
 
 
 def test_exif_orientation_is_honoured(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_exif_orientation_is_honoured(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # shown turned by 90 degrees clockwise: the left half becomes the top half
     image.save(tmp_path / "x.png", exif=exif)
-    read = np.asarray(open_picture(tmp_path / "x.png"))
+    read = np.asarray(open_image(tmp_path / "x.png"))
     assert read.shape == (20, 10, 3)
     assert read[:10].mean() > 242 and read[10:].mean() < 13
 
@@ -63,7 +63,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
     broken = picture(tmp_path / "broken.png")
     broken.write_bytes(broken.read_bytes()[:40])
     with raises("file-unreadable", broken):
-        open_picture(broken)
+        open_image(broken)
     with raises("too-few-samples", "data.folder", "pictures", 1, "calibration", 4):
         take([broken], 0, 4, Path("pictures"), "calibration")
 
@@ -74,8 +74,8 @@ def test_faults_are_named(tmp_path: Path) -> None:
 def test_every_format_that_pillow_reads_is_a_picture(tmp_path: Path, suffix: str) -> None:
     assert f".{suffix}" in suffixes(), "the pinned Pillow is built with all of them"
     path = picture(tmp_path / f"x.{suffix}", size=(32, 32))
-    assert pictures_under(tmp_path) == [path]
-    read = open_picture(path)
+    assert images_under(tmp_path) == [path]
+    read = open_image(path)
     assert read.mode == "RGB" and read.size == (32, 32)
 
 
@@ -83,13 +83,13 @@ def test_what_pillow_knows_by_name_alone_or_has_run_by_another_program_is_no_pic
     assert not suffixes() & {".eps", ".ps", ".h5", ".mpg", ".wmf", ".grib", ".pdf", ".txt", ".npz", ".json"}
     (tmp_path / "program.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
     with raises("file-unreadable", tmp_path / "program.png"):
-        open_picture(tmp_path / "program.png")
+        open_image(tmp_path / "program.png")
 
 
 def test_hidden_files_and_folders_are_left_alone(tmp_path: Path) -> None:
     for name in ("a.png", ".b.png", ".thumbnails/a.png", "deep/.cache/c.png"):
         picture(tmp_path / name)
-    assert [path.name for path in pictures_under(tmp_path)] == ["a.png"]
+    assert [path.name for path in images_under(tmp_path)] == ["a.png"]
 
 
 def test_the_same_bytes_under_another_name_are_never_a_second_picture(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.conftest import composed
 from tests.truehalf.models.refusing import refuses
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.models.configuration import validated
-from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_pictures
+from truehalf.models.declared import declared_inputs, faults_of_declared, outputs_of, takes_images
 
 FACTORY = ("model=torch", "model.options.factory=my:build", "data.folder=pictures")
 IMAGES = "{name: x, kind: images, dtype: float32, shape: null}"
@@ -31,7 +31,7 @@ def config(*overrides: str) -> Any:
 def test_a_model_that_declares_nothing_takes_pictures() -> None:
     (images,) = declared_inputs(config())
     assert (images.name, images.kind, images.dtype, images.shape) == ("images", "images", "float32", None)
-    assert images.preprocessing == Preprocessing(size=[640, 640]) and takes_pictures(config())
+    assert images.preprocessing == Preprocessing(size=[640, 640]) and takes_images(config())
 
 
 def test_what_is_configured_goes_before_what_the_source_knows() -> None:

@@ -2,9 +2,9 @@
 
 images              0 to 1, or 0 to 255, of a pixel, then mean and std as the I/O spec declares them
 other floats        from the least to the largest value that the samples have for this input
-integers            values that the samples have for this input; of pictures in uint8 as images
+integers            values that the samples have for this input; of images in uint8 as images
 booleans            both
-size of a picture   as it is
+size of an image   as it is
 
 Beyond these ranges nothing is tried: an input that cannot occur proves nothing.
 """
@@ -37,7 +37,7 @@ def _spot(share: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return spot
 
 
-# Of any model: pictures still, so that what a detector finds does not hang on rounding.
+# Of any model: images still, so that what a detector finds does not hang on rounding.
 NATURAL: dict[str, _Change] = {
     "dim": lambda share, rng: share * 0.25,
     "bright": lambda share, rng: 1 - (1 - share) * 0.25,
@@ -70,7 +70,7 @@ def variations(
     Args:
         spec: I/O spec, of which the inputs are read.
         base: a real feed.
-        seen: real feeds, for the ranges of inputs that are no pictures.
+        seen: real feeds, for the ranges of inputs that are no images.
         changes: NATURAL or SEARCHING.
     """
     entries = {entry["name"]: entry for entry in spec["inputs"]}

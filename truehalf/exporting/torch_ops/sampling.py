@@ -20,15 +20,15 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> torch.Tensor:
-    """torch.nn.functional.grid_sample(input, grid, mode, padding_mode, align_corners) of pictures, bilinear.
+    """torch.nn.functional.grid_sample(input, grid, mode, padding_mode, align_corners) of images, bilinear.
 
     Args:
         input: float [N, C, H, W].
-        grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the picture; any number, NaN excepted. An
+        grid: float [N, Ho, Wo, 2]: x and y of each point, -1 to 1 across the image; any number, NaN excepted. An
             infinite one is far outside (torch's own gives NaN there).
         mode: "bilinear".
         padding_mode: "zeros" (outside is 0) or "border" (outside is the nearest pixel).
-        align_corners: whether -1 and 1 are the centres of the outermost pixels, or the picture's edges (False, None).
+        align_corners: whether -1 and 1 are the centres of the outermost pixels, or the image's edges (False, None).
 
     Returns:
         float [N, C, Ho, Wo]; within a few rounding errors of torch's.
@@ -51,14 +51,14 @@ def grid_sample(
     row = _pixel(grid.select(3, 1).reshape(batch, points), height, padding_mode, bool(align_corners))
     left, top = column.floor(), row.floor()
     right_share, bottom_share = column - left, row - top
-    picture = torch.arange(batch, device=input.device).reshape(-1, 1) * (height * width)
+    image = torch.arange(batch, device=input.device).reshape(-1, 1) * (height * width)
     places, weights = [], []
     for y, y_share in ((top, 1 - bottom_share), (top + 1, bottom_share)):
         for a, a_share in ((left, 1 - right_share), (left + 1, right_share)):
             y_inside, a_inside = _inside(y, height), _inside(a, width)
             weights.append(y_share * a_share * y_inside * a_inside)
             # in integers: FP16 counts to 2048; what is outside reads row or column 0, with no weight
-            places.append(picture + (y * y_inside).long() * width + (a * a_inside).long())
+            places.append(image + (y * y_inside).long() * width + (a * a_inside).long())
     place, weight = torch.stack(places, 1), torch.stack(weights, 1)  # [N, 4, P]
     pixels = input.permute(0, 2, 3, 1).reshape(batch * height * width, channels)
     around = pixels.index_select(0, place.flatten()).reshape(batch, 4, points, channels)

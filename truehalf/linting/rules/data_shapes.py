@@ -82,7 +82,7 @@ def nonzeros(subject: Subject) -> Iterator[Place]:
             yield NONZERO_THRESHOLD.at(
                 node,
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
-                "and everything behind it runs with sizes that vary from picture to picture.",
+                "and everything behind it runs with sizes that vary from image to image.",
                 "Take a fixed number with torch.topk, and threshold outside the engine; or "
                 "threshold_topk of truehalf.exporting.torch_ops; repair pass nonzero_topk.",
             )

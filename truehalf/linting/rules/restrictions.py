@@ -102,7 +102,7 @@ def _cast(node: ir.Node, subject: Subject) -> Iterator[Fault]:
 def _grid_axes(node: ir.Node, subject: Subject) -> Iterator[Fault]:
     shape = node.inputs[0].shape if node.inputs[0] is not None else None
     if shape is not None and len(shape) != 4 and any(version < (11, 2) for version in subject.versions):
-        yield "TensorRT before 11.2 has GridSample over pictures [N, C, H, W] only.", "Sample slice by slice."
+        yield "TensorRT before 11.2 has GridSample over images [N, C, H, W] only.", "Sample slice by slice."
 
 
 def _strings(node: ir.Node, subject: Subject) -> Iterator[Fault]:

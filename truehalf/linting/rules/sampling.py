@@ -1,4 +1,4 @@
-"""Sampling of pictures and feature maps: GridSample, Resize, Upsample."""
+"""Sampling of images and feature maps: GridSample, Resize, Upsample."""
 
 from __future__ import annotations
 

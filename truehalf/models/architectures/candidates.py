@@ -1,13 +1,13 @@
 """torchvision's one-stage detectors as a graph of fixed sizes: their candidates, as they are before NMS.
 
-torchvision takes a list of pictures of any sizes and returns as many boxes as it finds. Here a batch of pictures of one
-size goes in, and of each picture come out the `count` anchors that score highest, best first:
+torchvision takes a list of images of any sizes and returns as many boxes as it finds. Here a batch of images of one
+size goes in, and of each image come out the `count` anchors that score highest, best first:
 
     scores  [N, count, classes]  0..1, what torchvision compares with its threshold
-    boxes   [N, count, 4]        xyxy in pixels, clipped to the picture
+    boxes   [N, count, 4]        xyxy in pixels, clipped to the image
 
 The anchors are constants of that size. Anchors are ranked before they are decoded, so `count` rows are decoded and not
-all of them. NMS, whose output has as many rows as the picture has objects, is left to what runs the file.
+all of them. NMS, whose output has as many rows as the image has objects, is left to what runs the file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def candidates(network: torch.nn.Module, size: Sequence[int], count: int) -> tor
     """A module in eval mode around an SSD, RetinaNet or FCOS of torchvision, held under the name `network`.
 
     Args:
-        size: height and width of the pictures.
-        count: candidates of a picture; all anchors where there are fewer.
+        size: height and width of the images.
+        count: candidates of an image; all anchors where there are fewer.
 
     Returns:
         takes float32 [N, 3, height, width], RGB in 0..1, and returns (scores, boxes).
@@ -55,9 +55,9 @@ def _class() -> type[torch.nn.Module]:
             self._most = getattr(coder, "bbox_xform_clip", None)  # of the logarithm of a box's growth
             height, width = size
             with torch.no_grad():
-                pictures = torch.zeros(1, 3, height, width)
-                features = list(network.backbone(pictures).values())
-                (anchors,) = network.anchor_generator(ImageList(pictures, [(height, width)]), features)
+                images = torch.zeros(1, 3, height, width)
+                features = list(network.backbone(images).values())
+                (anchors,) = network.anchor_generator(ImageList(images, [(height, width)]), features)
             self._count = min(count, len(anchors))
             constants = {
                 "mean": torch.tensor(network.transform.image_mean)[:, None, None],
@@ -69,8 +69,8 @@ def _class() -> type[torch.nn.Module]:
             for name, value in constants.items():
                 self.register_buffer(name, value, persistent=False)
 
-        def forward(self, pictures: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            features = list(self.network.backbone((pictures - self.mean) / self.std).values())
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            features = list(self.network.backbone((images - self.mean) / self.std).values())
             heads = self.network.head(features)
             logits, codes = heads["cls_logits"], heads["bbox_regression"]
             if self._softmax:  # class 0 is background

@@ -4,7 +4,7 @@ A ViT has features of stride 16 alone. DEIMv2's spatial tuning adapter, a small 
 those of strides 8, 16 and 32. With the decoder "dfine" that is DEIMv2 as `transformers` has it, with its own encoder
 and its own form of D-FINE's decoder; with "rtdetrv2" the adapter's features go into RT-DETRv2.
 
-The detector that this module returns takes pictures as they are (RGB, 0 to 1): normalisation is its first operation,
+The detector that this module returns takes images as they are (RGB, 0 to 1): normalisation is its first operation,
 so that an exported file needs no preprocessing but the resize.
 """
 
@@ -78,7 +78,7 @@ class Architecture:
         encoder_blocks: convolutional blocks in a row wherever the encoder fuses two strides.
         encoder_expansion: width of these blocks, as a share of what `transformers` gives them.
         decoder_layers: number of decoder layers.
-        num_queries: detections per picture.
+        num_queries: detections per image.
         num_denoising: denoising queries, used only in training.
         mean, std: normalisation of RGB in 0..1, done inside the model.
     """
@@ -218,7 +218,7 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
 def _fused(self: Any, pixel_values: torch.Tensor) -> list[torch.Tensor]:
     """What DEIMv2's ViT with its adapter returns, to the bit, where features are resized to the adapter's sizes.
 
-    DEIMv2 computes these from the picture's as Python numbers, which are constants in a trace: height and width could
+    DEIMv2 computes these from the image's as Python numbers, which are constants in a trace: height and width could
     not vary.
     """
     import torch

@@ -1,7 +1,7 @@
 """preprocessor_config.json, which `transformers` keeps beside a model, as the preprocessing of truehalf.
 
 size                  height and width; a processor that keeps the aspect (shortest_edge, longest_edge, one number) or
-                      cuts out the middle has no fixed size, or none that a stretched or letterboxed picture has
+                      cuts out the middle has no fixed size, or none that a stretched or letterboxed image has
 do_rescale,           the range: 0..255, or 0..1 times what is left of the factor, which joins mean and std
 rescale_factor
 do_normalize,         mean and std
@@ -29,10 +29,10 @@ _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # 
 _CHANGES_PIXELS = {  # keys that do what the preprocessing here has no word for
     "rescale_offset": "subtracts 1 after it has rescaled",
     "include_top": "normalises twice",
-    "do_grayscale": "makes pictures grey",
-    "do_convert_grayscale": "makes pictures grey",
-    "do_thumbnail": "shrinks pictures before it resizes them",
-    "do_align_long_axis": "turns pictures",
+    "do_grayscale": "makes images grey",
+    "do_convert_grayscale": "makes images grey",
+    "do_thumbnail": "shrinks images before it resizes them",
+    "do_align_long_axis": "turns images",
 }
 
 
@@ -85,7 +85,7 @@ def _fault_of_size(content: Mapping[str, Any] | None) -> str | None:
     if content.get("do_center_crop") or content.get("do_crop_margin"):
         return (
             f"size: the processor resizes to {_shown(size)} and cuts {_shown(content.get('crop_size'))} out of the "
-            "middle; here the whole picture is stretched or letterboxed"
+            "middle; here the whole image is stretched or letterboxed"
         )
     if isinstance(size, Mapping) and _is_side(size.get("height")) and _is_side(size.get("width")):
         padded = content.get("pad_size") if content.get("do_pad") else None
@@ -95,7 +95,7 @@ def _fault_of_size(content: Mapping[str, Any] | None) -> str | None:
     if size is None:
         return "size: the processor does not say it"
     if isinstance(size, Mapping):
-        return f"size: {_shown(size)} keeps the aspect of each picture, and a traced model has one size"
+        return f"size: {_shown(size)} keeps the aspect of each image, and a traced model has one size"
     return f"size: {_shown(size)} alone is a square's side or the shortest edge, by the processor"
 
 

@@ -69,7 +69,7 @@ def made(name: str, classes: Mapping[int, str], size: tuple[int, int], **further
     Args:
         name: as lightly-train registers it.
         classes: names by number.
-        size: height and width of the pictures.
+        size: height and width of the images.
         further: other arguments of its class, such as decoder_name.
     """
     return detector()(model_name=name, classes=dict(classes), image_size=size, load_weights=False, **further)
@@ -86,13 +86,13 @@ def ignored_of_encoder(network: Any) -> set[str]:
     return names
 
 
-def prepare(network: Any, pictures: torch.Tensor) -> None:
+def prepare(network: Any, images: torch.Tensor) -> None:
     """What lightly-train does before it exports, and DINOv2's position embeddings as constants of this size."""
     helpers = "lightly_train._export.onnx_helpers"
     network.deploy()
     _private(helpers, "prepare_for_onnx_export")(network)
     with _private(helpers, "precalculate_for_onnx_export")():
-        network(pictures)
+        network(images)
 
 
 def downloaded(name: str) -> Path:

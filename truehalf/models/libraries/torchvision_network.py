@@ -33,7 +33,7 @@ class Options:
         task: where the name is looked for.
         name: as torchvision.models.list_models() has it.
         weights: of the model's weights in torchvision: COCO_V1, IMAGENET1K_V2, or DEFAULT; null: none of these.
-        candidates: of a detector, how many a picture has before NMS; null of a classifier.
+        candidates: of a detector, how many an image has before NMS; null of a classifier.
         key: where in the checkpoint's mapping the state dict is; null: where it is found.
         prefix: taken off every name in the checkpoint.
     """
@@ -67,7 +67,7 @@ def check_name(options: Options) -> None:
         raise StageError(
             "not-supported",
             f"model.options.name: {name} has two stages with NMS between them: how many boxes reach the second one "
-            "depends on the picture, and so does the size of every tensor behind it, which no graph of fixed sizes can "
+            "depends on the image, and so does the size of every tensor behind it, which no graph of fixed sizes can "
             f"hold. Take a detector of one stage ({', '.join(one_stage)}), or export it yourself and give the file: "
             "model=onnx model.checkpoint=<file>",
         )
@@ -189,7 +189,7 @@ def explained_size(name: str, size: list[int], make: Any) -> Any:
         return make()
     except Exception as error:
         raise StageError(
-            "module-fails", f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}"
+            "module-fails", f"model.image_size: {name} fails on images of {size}: {typed_line(error)}"
         ) from error
 
 

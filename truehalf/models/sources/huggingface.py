@@ -99,7 +99,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
     yield from half_a_size(config, "the processor's")
     yield from another_layout(config, "models of transformers take")
     if model.inputs is not None:
-        yield coded("in-conflict", "model.inputs: one of pictures, known of this source; expected null")
+        yield coded("in-conflict", "model.inputs: one of images, known of this source; expected null")
     if model.outputs is None and model.drop_outputs:
         yield coded(
             "in-conflict",
@@ -127,7 +127,7 @@ def open_model(config: Config, root: Path) -> Model:
     Raises:
         StageError: see truehalf.models.hub.files.located and truehalf.models.hub.processor; when `transformers` does
             not know the model's type, or not for this task; when a package is missing that it needs; when weights are
-            missing or wrongly shaped; when what its logits mean is not known; when it cannot take pictures of this
+            missing or wrongly shaped; when what its logits mean is not known; when it cannot take images of this
             size.
     """
     options: Options = config.model.options
@@ -136,8 +136,8 @@ def open_model(config: Config, root: Path) -> Model:
     shape = configuration(folder, options.task)
     inputs = declared_inputs(config, _preprocessing(folder, config))
     network, notes = opened_network(shape, folder, config)
-    pictures = _pictures(inputs[0])
-    returned = _returned(network, shape, pictures)
+    images = _images(inputs[0])
+    returned = _returned(network, shape, images)
     outputs, takes = _outputs(returned, shape, config)
     classes = config.model.classes or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
     _check_classes(taken(returned, takes), outputs, classes, folder)
@@ -148,7 +148,7 @@ def open_model(config: Config, root: Path) -> Model:
         outputs=outputs,
         class_names=classes,
         trained=not options.random,
-        prepared=lambda: _positions_fixed(module, pictures, config),
+        prepared=lambda: _positions_fixed(module, images, config),
         notes=notes,
     )
 
@@ -165,17 +165,17 @@ def _preprocessing(folder: Path, config: Config) -> Preprocessing:
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
 
 
-def _returned(network: torch.nn.Module, shape: Any, pictures: torch.Tensor) -> Any:
-    """What the network returns for one picture."""
+def _returned(network: torch.nn.Module, shape: Any, images: torch.Tensor) -> Any:
+    """What the network returns for one image."""
     import torch
 
     try:
         with torch.no_grad():
-            return network(pixel_values=pictures)
+            return network(pixel_values=images)
     except Exception as error:  # whatever the network raises
         raise StageError(
             "module-fails",
-            f"model.image_size: the model ({shape.model_type}) fails on pictures of {list(pictures.shape[2:])}: "
+            f"model.image_size: the model ({shape.model_type}) fails on images of {list(images.shape[2:])}: "
             f"{typed_line(error)}",
         ) from error
 
@@ -203,8 +203,8 @@ def _meaning(shape: Any) -> dict[str, Any]:
     )
 
 
-def _pictures(declared: Input) -> torch.Tensor:
-    """One grey picture of the model's size."""
+def _images(declared: Input) -> torch.Tensor:
+    """One grey image of the model's size."""
     import torch
 
     assert declared.preprocessing is not None and declared.preprocessing.size is not None
@@ -226,8 +226,8 @@ def _check_classes(returned: tuple[Any, ...], outputs: list[Output], classes: li
 
 
 @contextlib.contextmanager
-def _positions_fixed(module: torch.nn.Module, pictures: torch.Tensor, config: Config) -> Iterator[None]:
-    """Within, position embeddings that are interpolated to the size of the pictures are constants of that size.
+def _positions_fixed(module: torch.nn.Module, images: torch.Tensor, config: Config) -> Iterator[None]:
+    """Within, position embeddings that are interpolated to the size of the images are constants of that size.
 
     While it is traced, a model interpolates them in the graph, whatever the size, and the TorchScript exporter has no
     translation of that with antialiasing (RF-DETR). Where height or width may vary they are left as they are.
@@ -237,7 +237,7 @@ def _positions_fixed(module: torch.nn.Module, pictures: torch.Tensor, config: Co
     parts: list[Any] = [part for part in module.modules() if callable(getattr(part, "interpolate_pos_encoding", None))]
     if any(axis for axis in config.trace.dynamic_axes.get("images", {})):
         parts = []
-    first = next(module.parameters(), pictures)
+    first = next(module.parameters(), images)
     seen: dict[int, torch.Tensor] = {}
 
     def recording(number: int, interpolated: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -252,7 +252,7 @@ def _positions_fixed(module: torch.nn.Module, pictures: torch.Tensor, config: Co
     try:
         if parts:
             with torch.no_grad():
-                module(pictures.to(first.device, first.dtype))
+                module(images.to(first.device, first.dtype))
         for number, part in enumerate(parts):
             if number in seen:
                 part.interpolate_pos_encoding = _constant(seen[number])

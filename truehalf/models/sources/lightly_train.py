@@ -97,7 +97,7 @@ def open_model(config: Config, root: Path) -> Model:
     Raises:
         StageError: when lightly-train is missing, broken or of a version with other private names; when the name is not
             known or has no weights to download; when the checkpoint cannot be read as data, is of another model, or
-            says another name or decoder than the configuration; when the network cannot take pictures of this size.
+            says another name or decoder than the configuration; when the network cannot take images of this size.
     """
     check_installed()
     wanted = described(config, root)
@@ -107,7 +107,7 @@ def open_model(config: Config, root: Path) -> Model:
     numbers = list(wanted.classes)
     if numbers != list(range(len(numbers))):
         notes.append(f"numbers of the classes in training, in the order of the logits: {', '.join(map(str, numbers))}")
-    pictures = _pictures(network, wanted)
+    images = _images(network, wanted)
     module = calling(network, ["logits", "boxes"])
     return Model(
         module=module,
@@ -118,7 +118,7 @@ def open_model(config: Config, root: Path) -> Model:
         ],
         class_names=list(wanted.classes.values()),
         trained=wanted.tensors is not None,
-        prepared=lambda: _prepared(module, pictures),
+        prepared=lambda: _prepared(module, images),
         notes=notes,
     )
 
@@ -163,21 +163,21 @@ def _weights(network: Any, wanted: Wanted) -> str:
     return f"weights: {len(tensors)} tensors of {Path(wanted.said).name}{without}"
 
 
-def _pictures(network: Any, wanted: Wanted) -> torch.Tensor:
-    """One grey picture of the model's size, which the network has taken."""
+def _images(network: Any, wanted: Wanted) -> torch.Tensor:
+    """One grey image of the model's size, which the network has taken."""
     import torch
 
-    pictures = torch.zeros(1, 3, *wanted.size)
+    images = torch.zeros(1, 3, *wanted.size)
     try:
         with torch.no_grad():
-            network(pictures)
+            network(images)
     except Exception as error:  # whatever the network raises
         raise StageError(
             "module-fails",
-            f"model.image_size: {wanted.name} fails on pictures of {list(wanted.size)}: {typed_line(error)}; "
+            f"model.image_size: {wanted.name} fails on images of {list(wanted.size)}: {typed_line(error)}; "
             "expected sides that are multiples of its strides (32, of DINOv2's backbones 28)",
         ) from error
-    return pictures
+    return images
 
 
 def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:
@@ -186,13 +186,13 @@ def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:
     if len(mean) != 3:
         raise StageError(
             "not-supported",
-            f"{wanted.said}: it takes pictures of {len(mean)} channels; expected 3, as pictures here have",
+            f"{wanted.said}: it takes images of {len(mean)} channels; expected 3, as images here have",
         )
     return Preprocessing(size=list(wanted.size), mean=mean, std=std)
 
 
 @contextlib.contextmanager
-def _prepared(module: Any, pictures: torch.Tensor) -> Iterator[None]:
+def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
     """Within, `module` holds a copy of its network that lightly-train has prepared for the export.
 
     Tensors that are plain attributes of it are buffers there: so they follow when it is moved or halved.
@@ -202,7 +202,7 @@ def _prepared(module: Any, pictures: torch.Tensor) -> Iterator[None]:
     network = module.network
     prepared = copy.deepcopy(network)
     with torch.no_grad():
-        prepare(prepared, pictures)
+        prepare(prepared, images)
     for part in prepared.modules():
         for name, value in list(vars(part).items()):
             if isinstance(value, torch.Tensor):

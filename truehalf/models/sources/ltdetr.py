@@ -1,7 +1,7 @@
 """LT-DETR's shape: DINOv3 backbone (ConvNeXt or ViT), hybrid encoder, D-FINE or RT-DETRv2 decoder
 (truehalf/models/architectures/ltdetr.py).
 
-Normalisation is inside the graph: pictures go in as they are, RGB in 0..1.
+Normalisation is inside the graph: images go in as they are, RGB in 0..1.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
             f"{model.image_size}",
         )
     if 1 in config.trace.dynamic_axes.get("images", {}):
-        yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: pictures have three channels")
+        yield coded("axis-fixed", "trace.dynamic_axes.images: axis 1 cannot vary: images have three channels")
     for i, profile in enumerate(config.engine.profiles or ()):
         for name, shape in dataclasses.asdict(profile["images"]).items() if "images" in profile else ():
             if any(side is not None and side % 32 for side in shape[2:]):

@@ -97,7 +97,7 @@ def open_model(config: Config, root: Path) -> Model:
     Raises:
         StageError: when timm is not installed or cannot be imported; when it has no such model or tag; when weights can
             neither be found nor downloaded, or do not fit; when `model.classes` are not as many as the weights have;
-            when the model fails on pictures of this size, or takes others than RGB.
+            when the model fails on images of this size, or takes others than RGB.
     """
     extra("timm")
     options: Options = config.model.options
@@ -207,7 +207,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> int:
-    """How many classes the network tells apart in a picture of this size."""
+    """How many classes the network tells apart in an image of this size."""
     import torch
 
     try:
@@ -215,7 +215,7 @@ def _classes_of_output(network: torch.nn.Module, name: str, size: list[int]) -> 
             returned = network(torch.zeros(1, 3, *size))
     except Exception as error:  # whatever the network raises
         raise StageError(
-            "module-fails", f"model.image_size: {name} fails on pictures of {size}: {typed_line(error)}"
+            "module-fails", f"model.image_size: {name} fails on images of {size}: {typed_line(error)}"
         ) from error
     if not isinstance(returned, torch.Tensor) or returned.ndim != 2:
         raise StageError(
@@ -261,7 +261,7 @@ def _inputs(config: Config, known: Any) -> tuple[list[Input], list[str]]:
     if channels != 3:
         raise StageError(
             "not-supported",
-            f"model.options.name: {config.model.options.name} takes pictures of {channels} channels; expected 3 (RGB)",
+            f"model.options.name: {config.model.options.name} takes images of {channels} channels; expected 3 (RGB)",
         )
     resample = data["interpolation"] if data["interpolation"] in [each.value for each in Resample] else "bilinear"
     mode, share = data["crop_mode"], data["crop_pct"]
@@ -283,6 +283,6 @@ def _inputs(config: Config, known: Any) -> tuple[list[Input], list[str]]:
     if mode == "center" or share < 1:
         notes.append(
             f"preprocessing: timm resizes so that {share:.1%} of the shorter side are seen and cuts the middle out "
-            f"(crop_mode {mode}); here the whole picture is seen"
+            f"(crop_mode {mode}); here the whole image is seen"
         )
     return inputs, notes

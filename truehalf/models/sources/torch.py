@@ -26,7 +26,7 @@ from truehalf.errors import StageError, typed_line
 from truehalf.models.as_made import copied
 from truehalf.models.calling import calling
 from truehalf.models.common_faults import key_of_no_checkpoint, own_decoder
-from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_pictures
+from truehalf.models.declared import IMAGES, declared_inputs, faults_of_declared, outputs_of, takes_images
 from truehalf.models.model import Input, Model, Output
 from truehalf.models.weights import load_weights
 from truehalf.provenance.watched import watched
@@ -75,7 +75,7 @@ def _faults_of_keys(config: Config) -> Iterator[str]:
         name = getattr(options, key)
         if name is not None and not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
             yield coded("bad-syntax", f"model.options.{key}: expected package.module:function, got {name!r}")
-    if takes_pictures(config) and None in model.image_size:
+    if takes_images(config) and None in model.image_size:
         yield coded(
             "needs-value",
             f"model.image_size: expected [height, width], which a module does not say, got {model.image_size}",
@@ -121,14 +121,14 @@ def open_model(config: Config, root: Path) -> Model:
 
 
 def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]:
-    """As declared; where nothing is, and the samples are arrays by other names than that of the pictures, these: in the
+    """As declared; where nothing is, and the samples are arrays by other names than that of the images, these: in the
     order in which forward takes them.
     """
     inputs = declared_inputs(config)
     if config.model.inputs is not None or config.data.source is not DataSource.npz:
         return inputs
     headers = headers_of(config, root)
-    if [(name, _is_of_pictures(header)) for name, header in headers.items()] == [(IMAGES, True)]:
+    if [(name, _is_of_images(header)) for name, header in headers.items()] == [(IMAGES, True)]:
         return inputs
     taken: list[str] = []
     with contextlib.suppress(TypeError, ValueError):  # of what is no function of Python's
@@ -143,7 +143,7 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
 
 
-def _is_of_pictures(header: Header) -> bool:
+def _is_of_images(header: Header) -> bool:
     return len(header.shape) == 4 and 3 in (header.shape[1], header.shape[3])
 
 

@@ -2,7 +2,7 @@
 
 Detectors of one stage (SSD, RetinaNet, FCOS) put out their candidates before NMS, see
 truehalf.models.architectures.candidates. Detectors of two stages (Faster, Mask and Keypoint R-CNN) are refused: NMS
-lies between their stages, so the number of boxes that the second one takes depends on the picture, and so does the size
+lies between their stages, so the number of boxes that the second one takes depends on the image, and so does the size
 of every tensor behind it.
 
 Weights by name are those that torchvision's own functions load, from torch's cache, which is filled on demand. They are
@@ -181,7 +181,7 @@ def _input_of_detector(config: Config, network: torch.nn.Module) -> Input:
     if size is None:
         raise StageError(
             "needs-value",
-            f"model.image_size: {name} takes pictures of any size (the shorter side {transform.min_size[0]}, the "
+            f"model.image_size: {name} takes images of any size (the shorter side {transform.min_size[0]}, the "
             f"longer one at most {transform.max_size}), and a traced model has one; set model.image_size=[height, "
             f"width], multiples of {_STRIDE}, such as [{transform.min_size[0]}, {transform.min_size[0]}]",
         )
@@ -211,13 +211,13 @@ def _inputs_of_classifier(config: Config, known: Any, weights: Any, notes: list[
     height, width = inputs[0].preprocessing.size
     notes.append(
         f"preprocessing: {chosen} resizes the shorter side to {transforms.resize_size[0]} and cuts {side} x {side} "
-        f"out of the middle; here the whole picture is resized to {height} x {width}"
+        f"out of the middle; here the whole image is resized to {height} x {width}"
     )
     return inputs
 
 
 def _classes_of_output(module: torch.nn.Module, size: list[int]) -> int:
-    """How many there are in the first output for a picture of this size."""
+    """How many there are in the first output for an image of this size."""
     import torch
 
     with torch.no_grad():

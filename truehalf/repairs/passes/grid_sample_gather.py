@@ -9,9 +9,9 @@ With x of [n, c, h, w], a pixel position p = (px, py) for each grid point, compu
     y = sum over i, j in {0, 1} of  t(px - bx - i) * t(py - by - j) * x[by + j, bx + i],   t(d) = max(0, 1 - |d|)
 
 t is the weight of bilinear interpolation itself, so pixels outside have none: zeros padding needs no comparison, and b
-may be clamped. If p lies in the cell of b, these are its four neighbours; if p is outside the picture by less than 1,
+may be clamped. If p lies in the cell of b, these are its four neighbours; if p is outside the image by less than 1,
 the neighbours that exist are among the four, and the others of the four are 1 or more away, t = 0; farther out all are.
-A picture of less than two pixels along an axis, or of unknown size, gets a row and a column of 0 first.
+An image of less than two pixels along an axis, or of unknown size, gets a row and a column of 0 first.
 
 y is continuous in p, and b is only a choice of pixels: with any p' for p in b, |p - p'| <= e, a pixel that is left out
 has a weight of at most e. Positions, and how far they are inside b, are float32 whatever the types of x and grid, and
@@ -46,10 +46,10 @@ class _Table:
     """x as rows of channels.
 
     Attributes:
-        rows: [n, h * w, c], of the padded picture.
-        size: (w, h) of the picture itself.
-        last: (w - 2, h - 2) of the padded picture: the last upper left pixel.
-        stride: w of the padded picture.
+        rows: [n, h * w, c], of the padded image.
+        size: (w, h) of the image itself.
+        last: (w - 2, h - 2) of the padded image: the last upper left pixel.
+        stride: w of the padded image.
         corners: [4], how many rows the four pixels are behind the first.
     """
 
@@ -86,7 +86,7 @@ def _checked(node: ir.Node) -> tuple[ir.Value, ir.Value]:
     if padding not in ("zeros", "border"):
         raise NotEqualError(f"padding_mode {padding}: only zeros and border are made of gathers")
     if x is None or grid is None or dims_of(x) is None or dims_of(grid) is None:
-        raise NotEqualError("the rank of its inputs is not known: expected 4, a picture with channels")
+        raise NotEqualError("the rank of its inputs is not known: expected 4, an image with channels")
     if (rank := len(dims_of(x) or [])) != 4:
         raise NotEqualError(f"its input has rank {rank}: expected 4, volumes are not sampled by gathers")
     for value in (x, grid):

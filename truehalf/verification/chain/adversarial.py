@@ -1,4 +1,4 @@
-"""Pictures at the rim of the input range: a file must stay finite on them and find what the FP32 model finds.
+"""Images at the rim of the input range: a file must stay finite on them and find what the FP32 model finds.
 
 They are no part of average precision or of the gates: nobody photographs them, and everybody meets a lens cap, a lamp
 or a broken sensor once.

@@ -74,7 +74,7 @@ _SAID = {
     "average_precision": "average precision: ",
     "classes": "best classes: ",
     "tensors": "tensors: ",
-    "adversarial": "adversarial pictures: ",
+    "adversarial": "adversarial images: ",
 }
 
 
@@ -176,7 +176,7 @@ def verify(
     details = {
         "hops": {name: hop.facts for name, hop in hops.items()},
         "cpu_provider_claims": claims,
-        "pictures": draw(out / "plots", reference, final, made.models, options),
+        "images": draw(out / "plots", reference, final, made.models, options),
         "samples": sample_facts(reference, final),
     }
     report = report_of(verdict, hops, claims) | {"left_out": list(made.left_out)}
@@ -250,7 +250,7 @@ def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> l
 
 
 def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
-    """Write the plots into `folder`; return {file, sample, ...} of each sample picture, worst first."""
+    """Write the plots into `folder`; return {file, sample, ...} of each sample image, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
     if models:
         plots.node_counts(models, folder / "node_counts.svg")
@@ -261,23 +261,23 @@ def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, An
     plots.error_distribution(score_errors, "score error of detections found again", folder / "score_error.svg")
     plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
     rows = sample_facts(reference, final)
-    pictures = []
+    images = []
     for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.png"
-        plots.boxes_over_picture(
-            _picture(reference.samples[i].feeds, reference.spec["inputs"][0]),
+        plots.boxes_over_image(
+            _image(reference.samples[i].feeds, reference.spec["inputs"][0]),
             reference.truth[i] if reference.truth else None,
             _confident(reference.found[i], options.score_threshold),
             _confident(final.found[i], options.score_threshold),
             reference.spec["class_names"],
             file,
         )
-        pictures.append({"file": f"plots/{file.name}"} | rows[i])
-    return pictures
+        images.append({"file": f"plots/{file.name}"} | rows[i])
+    return images
 
 
-def _picture(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
-    """The picture that went in: float32 [3, H, W], RGB in 0..1."""
+def _image(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
+    """The image that went in: float32 [3, H, W], RGB in 0..1."""
     preprocessing = declared_by(entry)
     values = feeds[entry["name"]]
     return values if preprocessing is None else preprocessing.shown(values)

@@ -67,7 +67,7 @@ def _adversarial(model: torch.nn.Module, config: Config, spec: Mapping[str, Any]
     """
     samples = adversarial_samples(config, spec)
     if not samples:
-        return "none are made for inputs that are no pictures"
+        return "none are made for inputs that are no images"
     try:
         return freeze(model, samples, spec, batch)
     except StageError as error:

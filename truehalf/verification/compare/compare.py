@@ -28,7 +28,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.given import given_samples
-from truehalf.data.pictures import PictureFeeds
+from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY
@@ -65,8 +65,8 @@ class Report:
         reference_evaluation: "fp32-cpu", or "emulated-fp16" where the reference holds FP16.
         samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
         worst_sample: the one that differs most; None when all are equal.
-        left_out: pictures that could not be read, with the reason.
-        preprocessing: of pictures, as applied; None for arrays.
+        left_out: images that could not be read, with the reason.
+        preprocessing: of images, as applied; None for arrays.
     """
 
     verdict: str
@@ -118,22 +118,22 @@ def compare(
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
             against float32 is no difference.
         inputs: samples, as `calibration` of stages.fp16.to_fp16: an .npz file, a folder of them, Polygraphy's JSON,
-            arrays by input name or a list of such mappings; or a folder of pictures, or one picture. The outputs of
+            arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
         spec: I/O spec that declares the kinds of outputs (truehalf.io_spec.outputs), as a mapping or a YAML or JSON
             file;
             default: the one in the reference's metadata; {}: no kinds.
-        preprocessing: of pictures (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
+        preprocessing: of images (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
             I/O spec says of the input.
         evaluation: "emulated-fp16", "emulated-fp16-pessimistic" or "cuda", of a candidate that holds FP16.
         tolerance: 0 or more; of the tensor rule: max |d| <= tolerance * max |reference|.
-        batch: samples a run at most, where axis 0 counts samples: with pictures, and where kinds are declared. Other
+        batch: samples a run at most, where axis 0 counts samples: with images, and where kinds are declared. Other
             feeds run as they stand.
         score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
             no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
         limits: gates of detections and classes.
-        skip_corrupt: leave out pictures that cannot be read instead of stopping; refused where inputs are arrays.
+        skip_corrupt: leave out images that cannot be read instead of stopping; refused where inputs are arrays.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
@@ -144,13 +144,13 @@ def compare(
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
     feeds = given_samples(inputs, files.reference, entry, preprocessing, skip_corrupt)
-    pictures = feeds.only(range(len(feeds.names)), int(batch)) if isinstance(feeds, PictureFeeds) else None
-    feeds = feeds if pictures is None else pictures
+    images = feeds.only(range(len(feeds.names)), int(batch)) if isinstance(feeds, ImageFeeds) else None
+    feeds = feeds if images is None else images
     task = task_of(declared)
-    layout = pictures.preprocessing.layout if pictures is not None else entry.get("layout", "NCHW")
-    picture = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
-    by_samples = task != TENSORS or pictures is not None
-    runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (picture, layout)))
+    layout = images.preprocessing.layout if images is not None else entry.get("layout", "NCHW")
+    image = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
+    by_samples = task != TENSORS or images is not None
+    runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (image, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, asdict(limits))
     judged, worst = seen.judged(), seen.worst_sample()
     shape_faults = [files.shape_fault] if files.shape_fault else []
@@ -177,12 +177,12 @@ def compare(
         reference_evaluation=files.reference_evaluation,
         samples=sum(max(run.rows, 1) for run in runs),
         worst_sample=worst[0].names[worst[1]] if worst is not None else None,
-        left_out=pictures.left_out if pictures is not None else {},
-        preprocessing=pictures.preprocessing.as_dict() if pictures is not None else None,
+        left_out=images.left_out if images is not None else {},
+        preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
     said = [*judged.unknown, *judged.unjudged, *infinite, *zero, *filter(None, [reacted.open])]
     said += overflowing if report.passed else []
-    said += outside_range(feeds, entry) if pictures is None else []
+    said += outside_range(feeds, entry) if images is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
     if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
         run, row = worst or (runs[0], 0)

@@ -28,8 +28,8 @@ from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 from truehalf.verification.reaction import Reached, Reactions, observed, reactions
 
-QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of a picture at most
-# Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few pictures up to a quarter.
+QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most
+# Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few images up to a quarter.
 CONFIDENT_BEYOND = 0.25
 
 
@@ -218,7 +218,7 @@ class Comparison:
         different = next((pair for pair in counts if pair[0] != pair[1]), None)
         if self._has_queries or different is None:
             return
-        said = f"expected {different[0]} detections a picture, as in the reference, got {different[1]}"
+        said = f"expected {different[0]} detections an image, as in the reference, got {different[1]}"
         if any(len(side) > 1 and isinstance(side[1], int) for side in self._declared_shapes()):
             failures.append(coded("outputs-differ", said))
         elif len({count for count, _ in counts}) == 1:
@@ -335,7 +335,7 @@ def _beyond_limit(errors: OutputErrors) -> bool:
 
 
 def _rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
-    """bool [pictures, queries]: a value of the row is further away than the limit, or is no number."""
+    """bool [images, queries]: a value of the row is further away than the limit, or is no number."""
     a, b = reference.astype(np.float64), candidate.astype(np.float64)
     with np.errstate(invalid="ignore"):
         rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))

@@ -54,7 +54,7 @@ def not_compared(report: Report, files: TwoFiles, by_samples: bool, runs: Sequen
     if by_samples:
         sizes = sorted({run.rows for run in runs if run.rows})
         yield f"batch sizes other than {', '.join(map(str, sizes))}"
-    yield from (f"picture {name}: left out, {why}" for name, why in report.left_out.items())
+    yield from (f"image {name}: left out, {why}" for name, why in report.left_out.items())
 
 
 def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ class Run:
         feed, start, rows: which feed; and of its samples, where axis 0 counts them, the first and how many (else 0, 0).
         names: of these samples, or of the feed alone.
         reference, candidate: outputs by name.
-        size: height and width of the picture that went in, in pixels; None where there is none.
+        size: height and width of the image that went in, in pixels; None where there is none.
         inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
     """
 
@@ -105,7 +105,7 @@ class TwoFiles:
         return dict(getattr(self._open[CANDIDATE][0], "not_split", None) or {})
 
     def run(
-        self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, picture: tuple[str, str] | None = None
+        self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, image: tuple[str, str] | None = None
     ) -> Iterator[Run]:
         """Run both files on all feeds.
 
@@ -114,7 +114,7 @@ class TwoFiles:
             names: one for each feed, or one for each sample of them all.
             batch: samples a run at most.
             by_samples: axis 0 of inputs and outputs counts samples.
-            picture: name and layout (NCHW or NHWC) of the input that is a picture.
+            image: name and layout (NCHW or NHWC) of the input that is an image.
 
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
@@ -141,7 +141,7 @@ class TwoFiles:
                 if UNROUNDED in self._open and self.shape_fault is None:
                     got = self._run_one(UNROUNDED, part, count)
                     self.shape_fault = shape_fault(reference, got, self._shape_nodes, group[0])
-                yield Run(index, start, count, group, reference, candidate, _size(part, picture), _digests(part))
+                yield Run(index, start, count, group, reference, candidate, _size(part, image), _digests(part))
 
     def _open_unrounded(self) -> None:
         try:
@@ -334,8 +334,8 @@ def _first_bad(array: np.ndarray, called: Sequence[str]) -> str:
     return called[row]
 
 
-def _size(feed: Mapping[str, np.ndarray], picture: tuple[str, str] | None) -> tuple[int, int] | None:
-    name, layout = picture or ("", "")
+def _size(feed: Mapping[str, np.ndarray], image: tuple[str, str] | None) -> tuple[int, int] | None:
+    name, layout = image or ("", "")
     array = feed.get(name)
     if array is None or array.ndim != 4:
         return None

@@ -1,7 +1,7 @@
 """What a failed verification is looked into with: the samples that fail, and the rule that they fail by.
 
     a gate fails             all samples, of which the worst are looked at, one by one
-    else adversarial fails   the adversarial pictures that fail, one by one
+    else adversarial fails   the adversarial images that fail, one by one
     else batch fails         the run of several samples that differs, as it ran
 
 A verdict that fails because verify.require names what was not verified has no such samples.
@@ -48,7 +48,7 @@ def failing_of(
     reference: Reference,
     final: Hop,
     verdict: Mapping[str, Any],
-    pictures: Reference | str,
+    images: Reference | str,
     options: VerifyConfig,
     judge: Judge,
 ) -> Failing | None:
@@ -56,7 +56,7 @@ def failing_of(
 
     Args:
         verdict: {gates, checks} of the file.
-        pictures: the reference on the adversarial samples.
+        images: the reference on the adversarial samples.
         judge: the gates of a hop.
 
     Raises:
@@ -65,18 +65,18 @@ def failing_of(
     if any(gate["passed"] is False for gate in verdict["gates"]):
         return Failing(reference, final, judge)
     failed = [check["check"] for check in verdict["checks"] if check["state"] == FAILED]
-    if "adversarial" in failed and isinstance(pictures, Reference):
-        return _pictures(path, pictures, final, options)
+    if "adversarial" in failed and isinstance(images, Reference):
+        return _images(path, images, final, options)
     if "batch" in failed:
         return _batch(path, reference, final, options, judge)
     return None
 
 
-def _pictures(path: Path, pictures: Reference, final: Hop, options: VerifyConfig) -> Failing:
-    outputs = run_file(open_file(path, options.evaluation.value)[0], path, pictures.samples, options.batch)
-    rows = sample_facts(pictures, measure(pictures, outputs, options))
+def _images(path: Path, images: Reference, final: Hop, options: VerifyConfig) -> Failing:
+    outputs = run_file(open_file(path, options.evaluation.value)[0], path, images.samples, options.batch)
+    rows = sample_facts(images, measure(images, outputs, options))
     bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]]
-    part = pictures.subset(bad)
+    part = images.subset(bad)
 
     def judge(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
         found = adversarial.judged(reference, hop, options)

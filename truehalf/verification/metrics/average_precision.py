@@ -20,25 +20,25 @@ def average_precision(
     """COCO average precision (faster-coco-eval): {"ap50_95": 0..1, "ap50": 0..1}.
 
     Args:
-        found: detections per picture.
-        truth: true boxes per picture, in the same order; what lies in a crowd (score 0) is neither right nor wrong.
+        found: detections per image.
+        truth: true boxes per image, in the same order; what lies in a crowd (score 0) is neither right nor wrong.
         num_classes: labels are 0 to num_classes - 1.
         max_per_image: COCO's maxDets.
 
     Raises:
-        ValueError: when the numbers of pictures differ, or the truth holds no box at all but crowds (AP is undefined
+        ValueError: when the numbers of images differ, or the truth holds no box at all but crowds (AP is undefined
             there).
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
     if len(found) != len(truth):
-        raise ValueError(f"average_precision: {len(found)} pictures with detections, {len(truth)} with true boxes")
+        raise ValueError(f"average_precision: {len(found)} images with detections, {len(truth)} with true boxes")
     if not any((t.scores > 0).any() for t in truth):
         said = "average_precision: the true labels hold no box, so average precision is undefined"
         raise ValueError(coded("no-labels", said))
     annotations: list[dict[str, Any]] = []
-    for image_id, picture in enumerate(truth):
-        for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True):
+    for image_id, image in enumerate(truth):
+        for box, label, score in zip(image.boxes, image.labels, image.scores, strict=True):
             x, y, w, h = _xywh(box)
             annotations.append(
                 {"id": len(annotations) + 1, "image_id": image_id, "category_id": int(label), "bbox": [x, y, w, h]}
@@ -53,8 +53,8 @@ def average_precision(
     )
     results = [
         {"image_id": i, "category_id": int(label), "bbox": list(_xywh(box)), "score": float(score)}
-        for i, picture in enumerate(found)
-        for box, label, score in zip(picture.boxes, picture.labels, picture.scores, strict=True)
+        for i, image in enumerate(found)
+        for box, label, score in zip(image.boxes, image.labels, image.scores, strict=True)
     ]
     if not results:
         return {"ap50_95": 0.0, "ap50": 0.0}
@@ -76,13 +76,13 @@ def self_ap(
     """Average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1, "self_ap50": 0..1}.
 
     Args:
-        found: detections per picture.
+        found: detections per image.
         reference_found: those of the reference, in the same order; labels are those that reach `score_threshold`. Those
             that miss it by SCORE_SLACK at most are neither right nor wrong, as in a crowd: rounding decides on which
             side of it they are.
         num_classes, max_per_image: as for `average_precision`.
 
-    The reference itself has 1.0, or less where a picture holds more than `max_per_image` labels. It is a measure of
+    The reference itself has 1.0, or less where an image holds more than `max_per_image` labels. It is a measure of
     likeness, not of quality.
 
     Raises:
@@ -106,7 +106,7 @@ def low_self_ap_drop(
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
     less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is held against them: the reference
     itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are
-    none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of a picture that fills
+    none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of an image that fills
     all places (as many detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither
     right nor wrong,
     as in a crowd: rounding exchanges the last of them.

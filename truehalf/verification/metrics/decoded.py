@@ -31,7 +31,7 @@ def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, in
     if known is None and layout["normalized"]:
         raise StageError(
             "needs-value",
-            "boxes are normalised, and the I/O spec does not say the size of the picture: its first input has shape "
+            "boxes are normalised, and the I/O spec does not say the size of the image: its first input has shape "
             f"{first_shape(spec)}; expected height and width as numbers",
         )
     height, width = known or (1, 1)
@@ -52,7 +52,7 @@ def found_in(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
 
 
 def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:
-    """bool [pictures, queries] of a detector: the best score of a query, or the score of a detection where top-k is
+    """bool [images, queries] of a detector: the best score of a query, or the score of a detection where top-k is
     inside the model, reaches the threshold.
     """
     kinds = by_kind(spec)

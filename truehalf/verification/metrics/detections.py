@@ -30,7 +30,7 @@ SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
 @dataclass(frozen=True)
 class Detections:
-    """Boxes of one picture.
+    """Boxes of one image.
 
     Attributes:
         boxes: float32 [n, 4], xyxy in pixels.
@@ -45,7 +45,7 @@ class Detections:
 
 @dataclass(frozen=True)
 class Matching:
-    """How the detections of one picture were found again; numbers are positions in the two `Detections`.
+    """How the detections of one image were found again; numbers are positions in the two `Detections`.
 
     Attributes:
         reference, candidate: detections with a score at or above the threshold.
@@ -93,18 +93,18 @@ def decode(
     box_format: str = "cxcywh",
     normalized: bool = True,
 ) -> list[Detections]:
-    """Turn DETR outputs into detections: the `top_k` best of each picture, best first.
+    """Turn DETR outputs into detections: the `top_k` best of each image, best first.
 
     Args:
         logits: [N, queries, classes].
         boxes: [N, queries, 4].
-        width, height: size of the picture in pixels.
-        top_k: detections kept per picture.
+        width, height: size of the image in pixels.
+        top_k: detections kept per image.
         activation: "sigmoid": each (query, class) pair may be a detection, with a score of its own; "identity": so,
             too, and logits are these scores, 0..1; "softmax": each query is one, of its best class.
         no_object: of a softmax: the last class takes part in it and is never a detection.
         box_format: "cxcywh" or "xyxy".
-        normalized: boxes are in 0..1 of the picture, else in pixels.
+        normalized: boxes are in 0..1 of the image, else in pixels.
 
     Non-finite logits score 0 and non-finite boxes become empty, so that a broken model loses precision instead of
     stopping the comparison; the tensor metrics count them. Of a softmax, -Inf is a class that cannot be; a NaN or +Inf
@@ -117,11 +117,11 @@ def decode(
         labels, scores = scores.argmax(axis=2)[..., None], scores.max(axis=2, keepdims=True)
     per_query = scores.shape[2]
     result = []
-    for picture_scores, picture_labels, picture_boxes in zip(scores, labels, xyxy, strict=True):
-        flat = picture_scores.reshape(-1)
+    for image_scores, image_labels, image_boxes in zip(scores, labels, xyxy, strict=True):
+        flat = image_scores.reshape(-1)
         best = np.argsort(-flat, kind="stable")[:top_k]
-        found = picture_labels.reshape(-1)[best].astype(np.int64)
-        result.append(Detections(picture_boxes[best // per_query], found, flat[best]))
+        found = image_labels.reshape(-1)[best].astype(np.int64)
+        result.append(Detections(image_boxes[best // per_query], found, flat[best]))
     return result
 
 
@@ -204,7 +204,7 @@ def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def match(
     reference: Detections, candidate: Detections, score_threshold: float = 0.5, iou_threshold: float = 0.9
 ) -> Matching:
-    """Find the detections of one picture again (the rule stands at the top of this module).
+    """Find the detections of one image again (the rule stands at the top of this module).
 
     A detection that is missed is `relabelled`, `moved` or `gone`, so a swapped label counts once as missed, and the
     candidate that carries the wrong label once as extra.
@@ -270,10 +270,10 @@ def _assign(value: np.ndarray, allowed: np.ndarray) -> list[tuple[int, int]]:
 
 
 def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
-    """The metrics of a set of pictures.
+    """The metrics of a set of images.
 
     Returns:
-        pictures; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
+        images; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
         iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
         score_error (absolute) and rank_error (all but the largest one); score_error_share and rank_error_share
@@ -291,7 +291,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
     score_error = np.abs(_joined([m.score_error for m in matchings]))
     rank_error = _joined([m.rank_error for m in matchings])
     summary: dict[str, Any] = {
-        "pictures": len(matchings),
+        "images": len(matchings),
         "reference": count["reference"],
         "candidate": count["candidate"],
         "matched": matched,

@@ -42,7 +42,7 @@ def why_no_drop(ap50_fp32: float | None) -> str | None:
 
 def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:
     """The number of classes: those that have names, and every label that occurs."""
-    largest = max(int(each.labels.max(initial=-1)) for pictures in detections for each in pictures)
+    largest = max(int(each.labels.max(initial=-1)) for images in detections for each in images)
     return max(largest + 1, len(reference.spec.get("class_names") or ()))
 
 

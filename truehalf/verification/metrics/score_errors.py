@@ -1,8 +1,8 @@
-"""How far scores are off: of detections that were found again, and of the ranks of a picture.
+"""How far scores are off: of detections that were found again, and of the ranks of an image.
 
 score error   of a detection that was found again: candidate minus reference
     (truehalf.verification.metrics.detections.Matching)
-rank error    |o_(i) - r_(i)|, the i-th best score of a picture on both sides, 0 where a side has none; over the ranks
+rank error    |o_(i) - r_(i)|, the i-th best score of an image on both sides, 0 where a side has none; over the ranks
               at which one of the two is RANK_FLOOR or more
 
 Ranks need no pairs, so they see what matching at a score threshold does not: detections below it that are gone,
@@ -11,14 +11,14 @@ invented, or scored otherwise, of any class and place. They do not see that rows
 A p99 bounds the tail; a share, of the errors beyond SCORE_ERROR, the bulk: a p50 of 0.0004 that becomes 0.03 is no
 rounding, though each is small. One error is left out of the ranks' share and p99: one detection that rounding moves
 across a score limit inside the model is as good as its reference. Of detections two are left out, since the errors of
-one picture come together: of 14 detections in 4 pictures, rounding put two of one picture at 0.023 and 0.033.
+one image come together: of 14 detections in 4 images, rounding put two of one image at 0.023 and 0.033.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-# Measured on 500 pictures, of the FP16 files of both embedded detectors (1585 detections at 0.5 and more, 10 936 to
+# Measured on 500 images, of the FP16 files of both embedded detectors (1585 detections at 0.5 and more, 10 936 to
 # 13 536 ranks): 0.25 and 0.32 % of the score errors are beyond it, and 0.1 % of the rank errors.
 SCORE_ERROR = 0.02
 RANK_FLOOR = 0.05
@@ -26,7 +26,7 @@ LOW_SCORE = 0.1  # least score of a label of self AP; of labels from 0.05 on, ro
 
 
 def rank_errors(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """float64 [ranks] of the scores of one picture, [n] and [m], 0 to 1, in any order."""
+    """float64 [ranks] of the scores of one image, [n] and [m], 0 to 1, in any order."""
     ranks = max(len(reference), len(candidate))
     r, c = (np.sort(np.pad(np.asarray(s, np.float64), (0, ranks - len(s))))[::-1] for s in (reference, candidate))
     return np.asarray(np.abs(c - r)[np.maximum(r, c) >= RANK_FLOOR])

@@ -4,7 +4,7 @@ Value rule      |o - r| <= atol + rtol * |r|        r: reference, o: other; a Na
 Run rule        the value rule holds for at least SHARE of all values, and for SHARE_OF_EACH of those of each output:
                 a large output hides no small one
 Query rule      detectors of the DETR family put their queries in top-k order, so two correct runs may hold the same
-                query in different rows. Rows are therefore paired one to one in each picture before values are
+                query in different rows. Rows are therefore paired one to one in each image before values are
                 compared: the pairing p -> q with the least total of
                     distance(p, q) = sum over outputs of mean(min(1, |o_q - r_p|))
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
@@ -125,27 +125,27 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
     """The row of `other` that belongs to each row of `reference`, by the query rule.
 
     Args:
-        reference, other: [pictures, queries, values], or [pictures, queries], by name; non-finite values count as far
+        reference, other: [images, queries, values], or [images, queries], by name; non-finite values count as far
             away.
         names: the outputs that take part.
 
     Returns:
-        int64 [pictures, queries].
+        int64 [images, queries].
     """
     from scipy.optimize import linear_sum_assignment
 
-    pictures, queries = reference[names[0]].shape[:2]
-    rows = np.empty((pictures, queries), np.int64)
-    for picture in range(pictures):
+    images, queries = reference[names[0]].shape[:2]
+    rows = np.empty((images, queries), np.int64)
+    for image in range(images):
         distance = np.zeros((queries, queries))
         for name in names:
-            distance += _distances(reference[name][picture], other[name][picture])
-        rows[picture] = linear_sum_assignment(distance)[1]
+            distance += _distances(reference[name][image], other[name][image])
+        rows[image] = linear_sum_assignment(distance)[1]
     return rows
 
 
 def in_rows(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Values [pictures, queries] or [pictures, queries, values] in the order that `pair_queries` found."""
+    """Values [images, queries] or [images, queries, values] in the order that `pair_queries` found."""
     return np.take_along_axis(values, rows.reshape(rows.shape + (1,) * (values.ndim - 2)), axis=1)
 
 
@@ -286,7 +286,7 @@ def check_same_shapes(reference: Outputs, other: Outputs) -> None:
 
 
 def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
-    """bool [pictures, queries]."""
+    """bool [images, queries]."""
     within = [_within(reference[name], aligned[name], atol, rtol) for name in names]
     return np.asarray(np.logical_and.reduce([each.all(axis=tuple(range(2, each.ndim))) for each in within]))
 

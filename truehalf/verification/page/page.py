@@ -47,7 +47,7 @@ def render(
 
     Args:
         report, verdict, details: the content of reports/verify.json, verdict.json and details.json.
-        folder: where the pictures lie that `details` names.
+        folder: where the images lie that `details` names.
         profile: in graph order {node, op_type, tensor, precision, growth, error} of the final file; None: not
             finite.
         no_profile: why there is none, where there might be one.
@@ -79,7 +79,7 @@ def render(
         no_profile=no_profile,
         suspects=(verdict.get("place") or {}).get("suspects", []),
         suggestion=verdict.get("suggestion"),
-        pictures=[_picture(folder, item) for item in details["pictures"]],
+        images=[_image(folder, item) for item in details["images"]],
         islands=_islands(decisions),
         left_out=report.get("left_out", []),
     )
@@ -136,7 +136,7 @@ def _histograms(hops: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _picture(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
+def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
     encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
     return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
 

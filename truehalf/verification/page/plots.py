@@ -1,4 +1,4 @@
-"""The pictures of a verification, drawn without a display: error distributions, node counts, boxes over samples.
+"""The images of a verification, drawn without a display: error distributions, node counts, boxes over samples.
 
 One colour per meaning, from a palette that colour-blind readers can tell apart, and never colour alone: FP32 is blue
 and solid, the final file orange and dashed, true boxes thin and grey. SVGs are transparent and their text is `INK`,
@@ -118,7 +118,7 @@ def node_counts(models: Mapping[str, Mapping[str, Any]], file: Path) -> None:
         _save(figure, file)
 
 
-def boxes_over_picture(
+def boxes_over_image(
     image: np.ndarray,
     truth: Detections | None,
     reference: Detections,

@@ -57,7 +57,7 @@ def test_picture_shows_all_three_kinds_of_boxes(tmp_path):
     image = np.zeros((3, 64, 64), np.float32)
     names = [str(digit) for digit in range(10)]
     truth = Detections(np.array([[20, 2, 60, 20]], np.float32), np.array([1]), np.ones(1))
-    plots.boxes_over_picture(image, truth, found(0.9), found(0.8, shift=3), names, tmp_path / "picture.png")
+    plots.boxes_over_image(image, truth, found(0.9), found(0.8, shift=3), names, tmp_path / "picture.png")
     drawn = np.asarray(Image.open(tmp_path / "picture.png").convert("RGB")).reshape(-1, 3)
     for colour in ("#0072b2", "#e69f00", "#d8d8d8"):
         rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])

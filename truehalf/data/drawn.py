@@ -1,4 +1,4 @@
-"""What a source of data gives: pictures as they lie there, or arrays for the inputs; read or made when asked for."""
+"""What a source of data gives: images as they lie there, or arrays for the inputs; read or made when asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TooFew(StageError):
     """A source holds fewer samples than a purpose needs; truehalf.data.samples says how many all of them need.
 
     Attributes:
-        held: the place and what it holds, such as "data.folder: pictures holds 60 different pictures".
+        held: the place and what it holds, such as "data.folder: images holds 60 different images".
         count: how many those are.
     """
 
@@ -30,13 +30,13 @@ class TooFew(StageError):
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture, with its labels where the source has them.
+class LabelledImage:
+    """An image, with its labels where the source has them.
 
     Attributes:
         name: what reports call it.
         image: RGB, of any size.
-        boxes: float32 [n, 4] xyxy in pixels of the picture, or None.
+        boxes: float32 [n, 4] xyxy in pixels of the image, or None.
         labels: int64 [n], or None: positions in `categories` of what was drawn, or the model's classes.
         crowds: bool [n], which boxes hold a crowd, where detections are not judged; None: none does.
     """
@@ -50,7 +50,7 @@ class Picture:
     @classmethod
     def of_array(
         cls, name: str, pixels: np.ndarray, boxes: np.ndarray | None = None, labels: np.ndarray | None = None
-    ) -> Picture:
+    ) -> LabelledImage:
         """Of uint8 [height, width, 3], RGB."""
         from PIL import Image
 
@@ -69,7 +69,7 @@ class Arrays:
     arrays: dict[str, np.ndarray]
 
 
-class Drawn(Sequence[Picture | Arrays]):
+class Drawn(Sequence[LabelledImage | Arrays]):
     """What a source gives for a purpose; a class of each source says in `item` how one is read or made.
 
     Attributes:
@@ -90,7 +90,7 @@ class Drawn(Sequence[Picture | Arrays]):
         self.left_out: Mapping[str, Sequence[str]] = left_out or {}
 
     @abc.abstractmethod
-    def item(self, position: int) -> Picture | Arrays:
+    def item(self, position: int) -> LabelledImage | Arrays:
         """Number `position`, from 0 to len(self) - 1."""
 
     def __len__(self) -> int:
@@ -111,5 +111,5 @@ class _Part(Drawn):
         super().__init__([whole.names[each] for each in positions], paths, whole.categories, whole.left_out)
         self._whole, self._positions = whole, positions
 
-    def item(self, position: int) -> Picture | Arrays:
+    def item(self, position: int) -> LabelledImage | Arrays:
         return self._whole.item(self._positions[position])

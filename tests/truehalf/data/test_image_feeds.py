@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from truehalf.data.pictures import load_pictures
+from truehalf.data.image_feeds import load_images
 from truehalf.data.preprocessing import preprocessing_of
 
 
@@ -31,7 +31,7 @@ PLAIN = preprocessing_of({})
 
 
 def test_pictures_come_in_the_order_of_their_names_in_batches(folder: Path) -> None:
-    feeds = load_pictures(folder, model_of(), PLAIN, batch=2)
+    feeds = load_images(folder, model_of(), PLAIN, batch=2)
     assert feeds.names == ["a.jpg", "b.png", "d.png", "deep/c.png", "e.png"] and len(feeds) == 3
     for _ in range(2):
         assert [feed["images"].shape for feed in feeds] == [(2, 3, 8, 16), (2, 3, 8, 16), (1, 3, 8, 16)]
@@ -39,9 +39,9 @@ def test_pictures_come_in_the_order_of_their_names_in_batches(folder: Path) -> N
 
 
 def test_the_inputs_type_is_served(folder: Path) -> None:
-    (feed, *_) = load_pictures(folder, model_of("float16[N,3,8,16] images"), PLAIN, batch=2)
+    (feed, *_) = load_images(folder, model_of("float16[N,3,8,16] images"), PLAIN, batch=2)
     assert feed["images"].dtype == np.float16
-    (feed, *_) = load_pictures(
+    (feed, *_) = load_images(
         folder, model_of("uint8[N,8,16,3] x"), preprocessing_of({"range": [0, 255], "layout": "NHWC"}), 2
     )
     assert feed["x"].dtype == np.uint8 and feed["x"].shape == (2, 8, 16, 3)
@@ -51,10 +51,10 @@ def test_corrupt_pictures_are_all_named_and_left_out_on_demand(folder: Path) -> 
     (folder / "b.png").write_bytes((folder / "b.png").read_bytes()[:40])
     (folder / "deep/c.png").write_bytes(b"")
     with raises("file-unreadable", "2 of 5", "skip_corrupt") as error:
-        load_pictures(folder, model_of(), PLAIN, 2)
+        load_images(folder, model_of(), PLAIN, 2)
     for line, name in zip(str(error.value).splitlines()[1:], ("b.png", "deep/c.png"), strict=True):
         expect(line, "file-unreadable", folder / name)
-    feeds = load_pictures(folder, model_of(), PLAIN, 2, skip_corrupt=True)
+    feeds = load_images(folder, model_of(), PLAIN, 2, skip_corrupt=True)
     assert feeds.names == ["a.jpg", "d.png", "e.png"] and sum(len(feed["images"]) for feed in feeds) == 3
     assert list(feeds.left_out) == ["b.png", "deep/c.png"]
 
@@ -63,10 +63,10 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
     for path in folder.rglob("*.*g"):
         path.write_bytes(b"no")
     with raises("file-unreadable", f"{folder}:", "its 5"):
-        load_pictures(folder, model_of(), PLAIN, 2, skip_corrupt=True)
+        load_images(folder, model_of(), PLAIN, 2, skip_corrupt=True)
     (tmp_path / "empty").mkdir()
     with raises("file-missing", tmp_path / "empty", ".png"):
-        load_pictures(tmp_path / "empty", model_of(), PLAIN, 2)
+        load_images(tmp_path / "empty", model_of(), PLAIN, 2)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_the_input(folder: Path, inputs: str, keys: dict, code: str, facts: list[object]) -> None:
     with raises(code, *facts):
-        load_pictures(folder, model_of(inputs), preprocessing_of(keys), 2)
+        load_images(folder, model_of(inputs), preprocessing_of(keys), 2)

@@ -1,4 +1,4 @@
-"""A folder of pictures, or one picture, as inputs of a model."""
+"""A folder of images, or one image, as inputs of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from truehalf.data.images import expected_files, is_picture, pictures_under, unreadable
+from truehalf.data.images import expected_files, images_under, is_image, unreadable
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
 
@@ -21,11 +21,11 @@ _DTYPES = {"FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "UINT8
 _SHOWN = 20
 
 
-class PictureFeeds:
-    """Pictures as inputs of a model, `batch` of them a run; may be iterated over again and again.
+class ImageFeeds:
+    """Images as inputs of a model, `batch` of them a run; may be iterated over again and again.
 
     Attributes:
-        names: of the pictures, relative to their folder.
+        names: of the images, relative to their folder.
         left_out: those that cannot be read, each with the reason.
         preprocessing: as it is applied.
     """
@@ -38,7 +38,7 @@ class PictureFeeds:
         self.names = [path.relative_to(folder).as_posix() for path in paths]
         self.left_out: dict[str, str] = {}
 
-    def only(self, positions: Sequence[int], batch: int | None = None) -> PictureFeeds:
+    def only(self, positions: Sequence[int], batch: int | None = None) -> ImageFeeds:
         """Those at the given positions of `names`, `batch` of them a run (None: as here)."""
         chosen = copy.copy(self)
         chosen._paths = [self._paths[i] for i in positions]
@@ -57,62 +57,62 @@ class PictureFeeds:
             yield {str(self._value.name): np.stack(group)}
 
 
-def load_pictures(
+def load_images(
     source: Path, model: ir.Model, preprocessing: Preprocessing, batch: int, skip_corrupt: bool = False
-) -> PictureFeeds:
-    """Every picture of a folder and below as feeds for a model with one picture input.
+) -> ImageFeeds:
+    """Every image of a folder and below as feeds for a model with one image input.
 
     Args:
-        source: the folder; or a picture, which is a folder of one.
-        batch: pictures in a feed.
-        skip_corrupt: use the rest where pictures cannot be read (see PictureFeeds.left_out), instead of stopping.
+        source: the folder; or an image, which is a folder of one.
+        batch: images in a feed.
+        skip_corrupt: use the rest where images cannot be read (see ImageFeeds.left_out), instead of stopping.
 
     Raises:
-        StageError: listing what does not fit the model's input, or every picture that cannot be read; no picture.
+        StageError: listing what does not fit the model's input, or every image that cannot be read; no image.
     """
-    value = _picture_input(model)
+    value = _image_input(model)
     preprocessing = _resolved(preprocessing, value)
-    alone = is_picture(source)
-    folder, paths = (source.parent, [source]) if alone else (source, pictures_under(source))
+    alone = is_image(source)
+    folder, paths = (source.parent, [source]) if alone else (source, images_under(source))
     if not paths:
-        raise StageError("file-missing", f"{folder} holds no picture; expected {expected_files()}")
+        raise StageError("file-missing", f"{folder} holds no image; expected {expected_files()}")
     broken = unreadable(paths)
     if broken and not skip_corrupt:
         listed = list(broken.values())
         more = [f"and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []
         raise StageError(
             "file-unreadable",
-            f"{len(broken)} of {len(paths)} pictures cannot be read (skip_corrupt leaves them out):\n"
+            f"{len(broken)} of {len(paths)} images cannot be read (skip_corrupt leaves them out):\n"
             + "\n".join(f"  - {fault}" for fault in listed[:_SHOWN] + more),
         )
-    feeds = PictureFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
+    feeds = ImageFeeds([path for path in paths if path not in broken], folder, value, preprocessing, batch)
     if not feeds.names:
         raise StageError(
             "file-unreadable",
-            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} pictures can be read",
+            f"{source}: it cannot be read" if alone else f"{folder}: none of its {len(paths)} images can be read",
         )
     feeds.left_out = {path.relative_to(folder).as_posix(): why for path, why in broken.items()}
     return feeds
 
 
-def _picture_input(model: ir.Model) -> ir.Value:
+def _image_input(model: ir.Model) -> ir.Value:
     needed = [value for value in model.graph.inputs if not value.is_initializer()]
     if len(needed) != 1:
         names = ", ".join(repr(value.name) for value in needed) or "none"
         raise StageError(
             "not-supported",
-            f"a folder of pictures feeds a model with one input, this one has {names}; give arrays (.npz)",
+            f"a folder of images feeds a model with one input, this one has {names}; give arrays (.npz)",
         )
     (value,) = needed
     if value.dtype is None or value.dtype.name not in _DTYPES:
         known = ", ".join(_DTYPES.values())
         raise StageError(
-            "wrong-dtype", f"input {value.name!r}: expected pictures in {known}, got {value.dtype}; give arrays (.npz)"
+            "wrong-dtype", f"input {value.name!r}: expected images in {known}, got {value.dtype}; give arrays (.npz)"
         )
     if value.shape is not None and len(value.shape) != 4:
         raise StageError(
             "wrong-shape",
-            f"input {value.name!r}: expected 4 axes for pictures, got {len(value.shape)}; give arrays (.npz)",
+            f"input {value.name!r}: expected 4 axes for images, got {len(value.shape)}; give arrays (.npz)",
         )
     return value
 
