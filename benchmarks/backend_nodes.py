@@ -49,9 +49,9 @@ SUBJECTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "AutoCast": ([str(PEERS), "-P", _PEER, "autocast"], {"keep_io_types": True}),
     "ONNX Runtime float16": (
         [sys.executable, "-P", _PEER, "onnxruntime"],
-        {"keep_io_types": True, "mend": False, "slim": False},
+        {"keep_io_types": True, "fix": False, "slim": False},
     ),
-    "ONNX Runtime float16, mended": (
+    "ONNX Runtime float16, fixed": (
         [sys.executable, "-P", _PEER, "onnxruntime"],
         {"keep_io_types": True, "slim": False},
     ),

@@ -81,7 +81,7 @@ SUBJECTS = (
     Subject(
         "truehalf, AutoCast's rules, Softmax pinned", "truehalf", {"rules": "autocast", "op_block_list": ["Softmax"]}
     ),
-    Subject("ONNX Runtime, lightly-train's list, mended", "onnxruntime", {"more_blocked": ["Softmax", "MatMul"]}),
+    Subject("ONNX Runtime, lightly-train's list, fixed", "onnxruntime", {"more_blocked": ["Softmax", "MatMul"]}),
     Subject("truehalf, that list", "truehalf", _LISTS_ALONE | {"op_block_list": [*LIGHTLY_BLOCKED]}),
     Subject("onnxconverter-common", "onnxconverter"),
     Subject("truehalf, its list", "truehalf", _LISTS_ALONE | {"op_block_list": [*CONVERTER_COMMON_BLOCKED]}),

@@ -30,18 +30,18 @@ def autocast(source: str, target: str, sample: str | None, **options: Any) -> No
 
 
 def onnxruntime(
-    source: str, target: str, sample: str | None, mend: bool = True, slim: bool = True, **options: Any
+    source: str, target: str, sample: str | None, fix: bool = True, slim: bool = True, **options: Any
 ) -> None:
-    """ONNX Runtime's float16, then what its users do to mend the file: casts dropped, nodes sorted; then onnxslim.
+    """ONNX Runtime's float16, then what its users do to fix the file: casts dropped, nodes sorted; then onnxslim.
 
-    `more_blocked` adds operator types to the default block list. `mend` and `slim` leave these steps out.
+    `more_blocked` adds operator types to the default block list. `fix` and `slim` leave these steps out.
     """
     import onnx
     from onnxruntime.transformers import float16
 
     blocked = [*float16.DEFAULT_OP_BLOCK_LIST, *options.pop("more_blocked", [])]
     model = float16.convert_float_to_float16(source, op_block_list=blocked, **options)
-    if mend:
+    if fix:
         drop_same_named(model)
         sort(model)
         del model.graph.value_info[:]  # the converter leaves types of FP32 in it

@@ -26,11 +26,11 @@ import onnx_ir as ir
 from tests.measuring.converted import only
 from tests.measuring.shipped import shipped
 from truehalf.conversion.decide import decide
-from truehalf.conversion.place import cost, eager, min_cut, problem
+from truehalf.conversion.partition import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Verdict
 from truehalf.ir.model_file import load_model
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
 from truehalf.ir.sizes import concrete_shapes
 
@@ -101,7 +101,7 @@ def rows(models: Sequence[Path]) -> Iterator[dict[str, Any]]:
             yield row
     for path in models:
         model = load_model(path)
-        make_ready(model)
+        prepare(model)
         yield {"graph": path.stem} | dict(timed(model))
 
 

@@ -20,9 +20,9 @@ _exit_codes: list[int] = []
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def job(config: DictConfig) -> None:
     """One run. Failures are noted, not raised, so that a sweep goes on to its next job."""
-    told = HydraConfig.get()
-    number = 0 if OmegaConf.is_missing(told.job, "num") else told.job.num
-    _exit_codes.append(execute(config, number, list(told.overrides.task)))
+    hydra = HydraConfig.get()
+    number = 0 if OmegaConf.is_missing(hydra.job, "num") else hydra.job.num
+    _exit_codes.append(execute(config, number, list(hydra.overrides.task)))
     if _exit_codes[-1] == 130:
         raise KeyboardInterrupt  # ends a sweep, too
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.engine import engine_hop, was_made
+from pipeline.engine import engine_stage, was_made
 from truehalf.codes import coded
 
 Reports = Mapping[str, Mapping[str, Any]]
@@ -13,20 +13,20 @@ _NOT_VERIFYS = "the TensorRT engine: "  # verify leaves the engine to its own st
 
 
 def parity(stage: str, reports: Reports) -> str:
-    """What is known of a stage's file: held against torch (trace), its source (slim), or the reference (verify)."""
+    """What is known of a stage's file: compared with torch (trace), its source (slim), or the reference (verify)."""
     verify = reports.get("verify", {})
     if stage not in reports:
         return ""
     if stage == "cast_cleanup":
         return str(verify.get("verdict", "not verified"))
     if stage == "fp16":
-        hop = verify.get("hops", {}).get("fp16", {})
-        for measure, said in (("matched_fraction", "found again"), ("top1_agreement", "same class")):
-            if hop.get(measure) is not None:
-                return f"{100 * hop[measure]:.2f} % {said}"
+        measured = verify.get("stages", {}).get("fp16", {})
+        for measure, said in (("matched_fraction", "matched"), ("top1_agreement", "same class")):
+            if measured.get(measure) is not None:
+                return f"{100 * measured[measure]:.2f} % {said}"
         return "not verified"
     if stage == "engine":
-        return str(engine_hop(reports)["state"]) if was_made(reports["engine"]) else ""
+        return str(engine_stage(reports)["state"]) if was_made(reports["engine"]) else ""
     return str(reports[stage].get("parity", {}).get("status", ""))
 
 
@@ -74,8 +74,8 @@ def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:
 def _open(name: str, reports: Reports) -> str | None:
     """Why a stage beside verify did not verify its file; None where it did, or where verify answers for it."""
     if name == "engine":
-        hop = engine_hop(reports)
-        return None if hop["state"] == "verified" else hop["reason"]
+        measured = engine_stage(reports)
+        return None if measured["state"] == "verified" else measured["reason"]
     if name not in ("trace", "slim"):
         return None
     parity = reports.get(name, {}).get("parity", {})

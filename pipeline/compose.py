@@ -1,4 +1,4 @@
-"""What Hydra is told, and from what it has composed to plain values, ready to be checked."""
+"""Arguments of Hydra, and the way from what it has composed to plain values, ready to be checked."""
 
 from __future__ import annotations
 

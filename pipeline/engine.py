@@ -14,9 +14,9 @@ _SHOWN = (
 )
 
 
-def engine_hop(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The engine's line of the hop table: {state: verified | failed | not verified, reason}, and where its outputs were
-    measured the numbers of a hop.
+def engine_stage(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The engine's line of the table of stages: {state: verified | failed | not verified, reason}, and where its
+    outputs were measured the numbers of a stage.
     """
     engine = reports.get("engine")
     if engine is None:
@@ -36,7 +36,7 @@ def engine_hop(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         reason = f"its outputs are, but not that its layers are {engine.get('declared')}: {precision.get('reason')}"
         return {"state": "not verified", "reason": reason} | measured
     reason = parity.get("reason") or ", ".join(engine.get("not_verified") or [])
-    reason = reason or coded("not-compared", "nobody compared its outputs")
+    reason = reason or coded("not-compared", "its outputs were not compared")
     return {"state": str(parity.get("state", "not verified")), "reason": reason} | measured
 
 
@@ -88,17 +88,17 @@ def clocks_sentence(clocks: Mapping[str, Any] | None) -> str:
     if clocks is None:
         return ""
     before, during = clocks.get("before") or {}, clocks.get("after") or {}
-    told = {
+    clocks = {
         name: value if isinstance(value, str) else f"{value:g}" for name, value in during.items() if value is not None
     }
-    if "sm_mhz" not in told:
+    if "sm_mhz" not in clocks:
         return "GPU clocks: not known, nvidia-smi does not tell them"
-    most = f" of {told['sm_max_mhz']}" if "sm_max_mhz" in told else ""
+    most = f" of {clocks['sm_max_mhz']}" if "sm_max_mhz" in clocks else ""
     idle = f" (before: {before['sm_mhz']:g})" if before.get("sm_mhz") is not None else ""
-    parts = [f"SM clock {told['sm_mhz']}{most} MHz{idle}"]
-    parts += [f"memory {told['memory_mhz']} MHz"] if "memory_mhz" in told else []
+    parts = [f"SM clock {clocks['sm_mhz']}{most} MHz{idle}"]
+    parts += [f"memory {clocks['memory_mhz']} MHz"] if "memory_mhz" in clocks else []
     units = {"temperature_c": " °C", "power_w": " W", "performance_state": ""}
-    return ", ".join(parts + [told[name] + unit for name, unit in units.items() if name in told])
+    return ", ".join(parts + [clocks[name] + unit for name, unit in units.items() if name in clocks])
 
 
 def fact_rows(engine: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -133,8 +133,8 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
         rows = json.loads((folder / "parts.json").read_text())
         return [Part(row["node_block_list"], row["scope_block_list"]) for row in rows]
 
-    told = sys.stdout if place.output is None else place.output
-    with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(told):
+    stream = sys.stdout if place.output is None else place.output
+    with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(stream):
         try:
             step = frontier(values, place.once, parts_of)
         except Stopped as stopped:

@@ -88,7 +88,7 @@ def _chain(place: _Place, repro: list[str]) -> int:
 
 def _wind_up(error_file: Path, place: _Place) -> None:
     """Draw, track and sum up a run that crashed."""
-    if not error_file.exists():  # nobody was left to write it
+    if not error_file.exists():  # the process ended before it could write one
         message = (
             "a process was killed, or DVC itself failed; its message is the last in the output above, or in the log"
         )
@@ -105,7 +105,7 @@ def _tracked_at(folder: Path) -> int | None:
 
 
 def _execute(module: list[str], place: _Place, quiet: bool = False) -> int:
-    """Run `python -m <module>` in the workspace; on Ctrl-C wait for it to stop (the terminal has told it, too)."""
+    """Run `python -m <module>` in the workspace; on Ctrl-C wait for it to stop (the terminal has signalled it, too)."""
     output = subprocess.DEVNULL if quiet else place.output
     process = subprocess.Popen(
         [sys.executable, "-m", *module],

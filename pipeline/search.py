@@ -160,16 +160,16 @@ class _Walk:
     def take(self, title: str, precision: Values) -> Step:
         """Run the configuration with these keys of `precision`."""
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
-        told = {
+        step_values = {
             **self.values,
             "search": NONE,
             "tracking": {**self.values["tracking"], "register": False},  # the newest version is to be the chosen one
             "precision": {**self.values["precision"], **precision},
         }
-        code, folder = self.once(told)
+        code, folder = self.once(step_values)
         if code == 130:
             raise Stopped(code, folder)
-        step = Step(title, told, code, folder, of_folder(folder.name, folder))
+        step = Step(title, step_values, code, folder, of_folder(folder.name, folder))
         self.steps.append(step)
         if len(self.steps) == 1 and step.run.verdict == "crashed":
             raise Stopped(code, folder)

@@ -86,7 +86,7 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
                 f"AP50 {verify['ap50_fp32']:.4f}, {verify['ap50']:.4f}"
             )
         if verify.get("matched_fraction") is not None:
-            lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections found again")
+            lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections matched")
         if verify.get("top1_agreement") is not None:
             lines.append(f"{100 * verify['top1_agreement']:.2f} % of the samples have the FP32 best class (top 1)")
         if verify.get("tensor_error") is not None:

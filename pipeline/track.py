@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pipeline.tracking.masked import first_line
 from pipeline.tracking.record import (
     Record,
     flat_params,
@@ -32,6 +31,7 @@ from pipeline.tracking.record import (
     run_name,
     with_what_waits,
 )
+from pipeline.tracking.redact import first_line
 from pipeline.tracking.registry import FOLDER, SHA256_TAG, NotRegistered, register, sha256_of
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, root
 from truehalf.codes import coded
@@ -85,7 +85,7 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
 def without_address(tracking: Mapping[str, Any]) -> list[str]:
     """What is wrong where runs are logged to a server and the environment does not say to which: known before any work.
 
-    A worker of a sweep need not know it: what it cannot log is logged by whoever started the sweep.
+    A worker of a sweep need not know it: what it cannot log is logged by the process that started the sweep.
     """
     name = tracking["uri_env"]
     if not name or os.environ.get(name) or AWAY_VARIABLE in os.environ:
@@ -114,7 +114,7 @@ def catch_up(project: Path) -> int:
 
 
 def take_over(folder: Path, project: Path) -> None:
-    """Move what a workspace elsewhere has kept to runs/.pending, each run whole, and while nobody logs from there."""
+    """Move what a workspace elsewhere has kept to runs/.pending, each run whole, while no process logs it."""
     with _pending_of(project):
         for record in kept(folder):
             move(record, project)
@@ -129,7 +129,7 @@ def log(record: Record, project: Path) -> dict[str, Any]:
     settings = record.params["tracking"]
     uri_env = settings["uri_env"]
     if not uri_env and os.environ.get(AWAY_VARIABLE):
-        return _pending("a worker of a sweep has no file of MLflow's; whoever started the sweep logs it")
+        return _pending("a worker of a sweep has no file of MLflow's; the process that started the sweep logs it")
     if uri_env and not os.environ.get(uri_env):
         return _pending(f"the environment variable {uri_env} is not set")
     be_brief()
@@ -152,14 +152,14 @@ def log(record: Record, project: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
     """MLflow logs to an address. It writes that into the environment, where the next record looks for its server."""
-    told = os.environ.get(_ADDRESS_VARIABLE)
+    given = os.environ.get(_ADDRESS_VARIABLE)
     mlflow.set_tracking_uri(address)
     try:
         yield
     finally:
         mlflow.set_tracking_uri(None)
-        if told is not None:
-            os.environ[_ADDRESS_VARIABLE] = told
+        if given is not None:
+            os.environ[_ADDRESS_VARIABLE] = given
 
 
 def _pending(reason: str) -> dict[str, Any]:

@@ -47,16 +47,16 @@ def locked(path: Path, waiting: str) -> Iterator[int]:
 
 
 def _held(path: Path, waiting: str) -> int:
-    told = False
+    announced = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not told:
+                if not announced:
                     print(coded("waits-for-another", waiting), file=sys.stderr, flush=True)
-                told = True
+                announced = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_file_of(descriptor, path):
                 return descriptor

@@ -1,4 +1,4 @@
-"""cast_cleanup: every Cast that can go, gone (truehalf/conversion/casts.py has the rules)."""
+"""cast_cleanup: clean-up of Casts (truehalf/conversion/casts.py has the rules)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import Method, PrecisionName
 from truehalf.conversion.fp16_file import to_fp16
-from truehalf.conversion.place import Cost
+from truehalf.conversion.partition import Cost
 from truehalf.conversion.report import facts_of
 from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profile_shapes import completed

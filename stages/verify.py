@@ -12,8 +12,8 @@ from stages.frame import Stage, stage_main
 from truehalf.config.schema import Evaluation
 from truehalf.files import read_json
 from truehalf.models.source import open_model
-from truehalf.runtime.alone import alone_on
-from truehalf.verification.chain.chain import HOPS, PAGE, Making, verify
+from truehalf.runtime.device_lock import device_lock
+from truehalf.verification.chain.chain import MEASURED_STAGES, PAGE, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, freeze_configured
 from truehalf.verification.chain.reference import write_reference
 from truehalf.verification.pinning.reconversion import Conversion
@@ -21,15 +21,15 @@ from truehalf.verification.pinning.reconversion import Conversion
 
 def run(stage: Stage) -> dict[str, Any]:
     config, root, spec = stage.config, stage.root, read_json(stage.artifact("trace", "io_spec.json"))
-    files = {hop: stage.artifact(hop) for hop in HOPS}
+    files = {name: stage.artifact(name) for name in MEASURED_STAGES}
     frozen = freeze_configured(open_model(config, root).module, config, root, spec, files["slim"])
     write_reference(stage.out("reference"), frozen.reference, frozen.adversarial)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
-    reports = {hop: root / "reports" / f"{hop}.json" for hop in HOPS}
-    models = {hop: read_json(path).get("model") or {} for hop, path in reports.items() if path.exists()}
+    reports = {name: root / "reports" / f"{name}.json" for name in MEASURED_STAGES}
+    models = {name: read_json(path).get("model") or {} for name, path in reports.items() if path.exists()}
     made = Making(
-        models={hop: model for hop, model in models.items() if "float_nodes" in model},
+        models={name: model for name, model in models.items() if "float_nodes" in model},
         adversarial=frozen.adversarial,
         batch_sizes=batch_sizes(config, spec),
         decisions=read_json(decisions) if decisions.exists() else None,
@@ -39,7 +39,7 @@ def run(stage: Stage) -> dict[str, Any]:
         conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
     on_cuda = frozen.options.evaluation is Evaluation.cuda
-    with alone_on("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
+    with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
         report = verify(frozen.reference, files, stage.out(), frozen.options, made)
     stage.publish(stage.out() / PAGE)
     return report

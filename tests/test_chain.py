@@ -26,7 +26,7 @@ METRICS = {
     *("fp16/nodes_fp16_fraction", "cast_cleanup/casts_before", "cast_cleanup/casts_after"),
     *("size_mb/trace", "size_mb/cast_cleanup", "seconds/trace", "seconds/verify"),
 }
-HOPS = ("trace", "slim", "fp16", "cast_cleanup")
+MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 # Commands of the README that are run here.
 AGAIN, EXPERIMENT = "dvc repro", "dvc exp run -S precision=fp32"
 OVERFLOW, NO_OVERFLOW = "python -m pipeline experiment=overflow_naive", "python -m pipeline experiment=overflow"
@@ -119,7 +119,7 @@ def test_the_report_stands_alone(chain: Run) -> None:
     assert "data:image" in page and not re.search(r"""(src|href)=["']https?://""", page)
 
 
-def test_every_hop_is_on_the_page_of_verify_which_stands_alone_and_is_tracked(
+def test_every_stage_is_on_the_page_of_verify_which_stands_alone_and_is_tracked(
     chain: Run,
 ) -> None:
     workspace, _ = chain
@@ -130,10 +130,10 @@ def test_every_hop_is_on_the_page_of_verify_which_stands_alone_and_is_tracked(
     assert re.search(r'<div class="wide">\s*<svg', page), "the error along the graph"
     assert page.count('<figure class="card plot">') == 2, "the errors of logits and of boxes"
     verify = report(workspace, "verify")
-    for hop in HOPS:  # all batches are asked of the file that ships
-        sizes = {"1": "verified", "8": "verified"} if hop == HOPS[-1] else {"1": "verified"}
-        assert verify["hops"][hop]["batches"]["sizes"] == sizes
-    assert all(verify["hops"][hop]["adversarial"]["state"] == "verified" for hop in HOPS)
+    for name in MEASURED_STAGES:  # all batches are asked of the file that ships
+        sizes = {"1": "verified", "8": "verified"} if name == MEASURED_STAGES[-1] else {"1": "verified"}
+        assert verify["stages"][name]["batches"]["sizes"] == sizes
+    assert all(verify["stages"][name]["adversarial"]["state"] == "verified" for name in MEASURED_STAGES)
     tracked = {path.name for path in (workspace / "mlartifacts").rglob("*")}
     assert {"verify.html", "error_along_graph.json", "error_histogram.json", "score_error.svg"} <= tracked
     frozen = np.load(workspace / "artifacts/reference/adversarial.npz")

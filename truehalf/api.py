@@ -4,7 +4,7 @@
 
 A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to write is given, the result is only
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
-an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can mend,
+an iterable of such mappings. Every function raises `truehalf.errors.StageError` for faults that the caller can fix,
 with a stable `code`; files are written whole or not at all.
 """
 
@@ -134,13 +134,13 @@ def calibrate(
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.model_file import load_model
     from truehalf.ir.model_forms import as_file
-    from truehalf.ir.ready import make_ready
+    from truehalf.ir.ready import prepare
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         source = as_file(model, Path(folder))
         loaded = load_model(source)
         feeds = calibration_feeds(samples, loaded, preprocessing)
-        make_ready(loaded)
+        prepare(loaded)
         return measured(loaded, feeds)
 
 

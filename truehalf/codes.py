@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-# By room; each with what it means. A code names a class of faults that is mended in one way, not a sentence.
+# By room; each with what it means. A code names a class of faults that is fixed in one way, not a sentence.
 CONFIGURATION = {
     "unknown-key": "a key that the configuration does not have",
     "missing-key": "a key that must be given, and is not",
@@ -89,7 +89,7 @@ STAGES = {
     "wrong-name": "a tensor, node or option named that is not there under this name",
     "not-supported": "an operator, model or request that this cannot do",
     "not-finite": "NaN or infinity where finite numbers are needed",
-    "not-comparable": "two files or outputs that cannot be held against each other",
+    "not-comparable": "two files or outputs that cannot be compared with each other",
     "changed-meanwhile": "a file that changed while a stage or run was using it",
     "bad-options": "options that are refused; the lines below say which, and why",
     "lint-fails": "findings of lint of the severity that `lint.fail_on` names, or above",
@@ -109,7 +109,7 @@ PIPELINE = {
     "no-runs": "no runs to compare: none was made, or none is tracked as a whole",
     "no-snapshot": "a project of which git makes no snapshot or worktree",
     "none-passed": "a search of which no run is inside the gates",
-    "not-compared": "an engine whose outputs nobody has compared",
+    "not-compared": "an engine whose outputs were not compared",
     "not-logged": "a run that is kept until it can be logged",
     "not-run": "a stage whose word is needed, and that has not run",
     "nothing-verified": "gates that cannot be judged, since nothing was verified",

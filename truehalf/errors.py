@@ -1,4 +1,4 @@
-"""Errors that the user can mend, and what is said of those of others."""
+"""Errors that the user can fix, and what is said of those of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from truehalf.codes import coded, codes_in
 
 
 class StageError(Exception):
-    """A fault that the user can mend: its text says what, where, expected, got, and what to do.
+    """A fault that the user can fix: its text says what, where, expected, got, and what to do.
 
     Attributes:
         code: of truehalf.codes; where the text ends with another error's code already, that one.

@@ -57,7 +57,7 @@ def destination(path: Path) -> Path:
 
 
 def is_protected(path: Path) -> bool:
-    """Whether nobody may write a file, root aside, as DVC makes those of its cache, where links may lead to."""
+    """Whether no user may write a file, root aside, as DVC makes those of its cache, where links may lead to."""
     return not path.stat().st_mode & _WRITE_BITS
 
 
@@ -82,7 +82,7 @@ def written_whole(path: Path) -> Iterator[Path]:
             raise NoPlace(path, "another link than before")
         files = {file: place.with_name(file.name) for file in sorted(folder.iterdir(), reverse=True)}
         for target in files.values():
-            if target != place and target.is_symlink():  # who reads the model reads no files that are links
+            if target != place and target.is_symlink():  # readers of the model refuse links
                 raise NoPlace(target, "a link")
             destination(target)
         for file, target in files.items():

@@ -1,4 +1,4 @@
-"""What is wrong with the places that a door is to write to, found out before its work."""
+"""Checks of output paths, before the work whose results go there."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _get(of_dvc: Callable[..., Any], config: Any, key: str, separator: str) -> A
 
 
 class _Lock:
-    """dvc.lock, which nobody writes comments into."""
+    """dvc.lock, which holds no comments of users."""
 
     def __init__(self, parse: Any, dump: Any) -> None:
         self._parse, self._dump = parse, dump

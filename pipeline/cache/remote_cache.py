@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from pipeline.tracking.masked import without_password
+from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import LOADER, root
 from truehalf.codes import coded
 
@@ -100,7 +100,7 @@ def push(repo: Any, locks: Iterable[Path]) -> bool:
     Outputs go first, and no entry goes when one of them was not taken: no machine finds an entry without its outputs.
 
     Args:
-        locks: dvc.lock files, whose outputs are sent where the remote lacks them, whoever sent their entries.
+        locks: dvc.lock files, whose outputs are sent where the remote lacks them, whichever process sent their entries.
     """
     try:
         remote, cache = _store_of_entries(repo), repo.cache.legacy
@@ -192,7 +192,7 @@ def _read(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-# --- what the user is told --------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def _failed(key: str, error: BaseException, consequence: str) -> bool:
@@ -206,7 +206,7 @@ def _one_line(error: BaseException) -> str:
     """Type and first line of an error, without the password of an address."""
     first = next(iter(str(error).strip().splitlines()), "no message")
     kind = "" if isinstance(error, RemoteFails) else f"{type(error).__name__}: "
-    return without_password(kind + first)
+    return redact_credentials(kind + first)
 
 
 def main() -> int:

@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _was_made(lock: Path) -> bool:
-    """Whether a job has finished the stage and the cache has still what it made: nobody has to wait for another then.
+    """Whether a job has finished the stage and the cache has still what it made: no job has to wait for another then.
 
     The lock names the files. `dvc gc` may have removed them.
     """
@@ -85,7 +85,7 @@ def _files(stage: Any) -> list[str]:
     store, runs = stage.repo.cache.local, stage.repo.stage_cache
     found = [runs._get_cache_dir(_get_stage_hash(stage))]
     for value in (out.hash_info.value for out in stage.outs if out.use_cache):
-        if not value:  # it was not saved: nobody may take the stage for made
+        if not value:  # it was not saved: no job may take the stage for done
             return []
         found.append(store.oid_to_path(value))
         if value.endswith(".dir"):

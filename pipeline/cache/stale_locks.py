@@ -1,8 +1,8 @@
 """Locks that a killed DVC left behind.
 
-DVC notes in .dvc/tmp/rwlock which process reads and writes what, and passes over processes that are gone. One that was
-killed and that nobody has waited for yet (a zombie: the rule in containers without an init) still has its number, so
-DVC takes it for alive and refuses to run.
+DVC notes in .dvc/tmp/rwlock which process reads and writes what, and passes over processes that have ended. One that
+was killed and whose parent has not waited for it yet (a zombie: the rule in containers without an init) still has its
+number, so DVC takes it for alive and refuses to run.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import yaml
 
 from pipeline.caveats import unmet
 from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
-from pipeline.tracking.masked import first_line
 from pipeline.tracking.record import flat_params, metrics, run_name
+from pipeline.tracking.redact import first_line
 from pipeline.workspace import read_params, reports_of_run
 from truehalf.codes import coded
 
@@ -115,8 +115,8 @@ def of_folder(name: str, place: Path) -> ComparedRun:
             said = f"{file}: expected decisions as a run leaves them; got {first_line(error)}"
             raise NothingToCompare(coded("file-unreadable", said)) from error
 
-    told, numbers = _compared(flat_params(params)), metrics(reports)
-    return ComparedRun(name, run_name(params), told, numbers, verdict, decisions, reason)
+    options, numbers = _compared(flat_params(params)), metrics(reports)
+    return ComparedRun(name, run_name(params), options, numbers, verdict, decisions, reason)
 
 
 def _without_doubles(runs: list[ComparedRun]) -> list[ComparedRun]:
@@ -134,14 +134,14 @@ def of_mlflow(project: Path, experiment: str) -> list[ComparedRun]:
     """
     be_brief()
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    told, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
-    if not told and not file.exists():
+    uri, file = os.environ.get("MLFLOW_TRACKING_URI"), project / "mlflow.db"
+    if not uri and not file.exists():
         raise NothingToCompare(coded("no-runs", f"{file} is not there: no run was tracked yet"))
-    where = "the server of MLFLOW_TRACKING_URI" if told else str(file)
+    where = "the server of MLFLOW_TRACKING_URI" if uri else str(file)
     with _reading(where):
         import mlflow
 
-        address = told or f"sqlite:///{file}"
+        address = uri or f"sqlite:///{file}"
         client = mlflow.MlflowClient(tracking_uri=address)
         known = client.get_experiment_by_name(experiment)
         if known is None:
@@ -225,18 +225,20 @@ def labels(runs: Sequence[ComparedRun]) -> list[str]:
     that belongs to a decoder) is left out, and of a model whatever its name stands for; of a run, lists that are empty.
     """
     keys = sorted({key for run in runs for key in run.params}, key=_place_of)
-    told: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
     for key in keys:
         values = [run.params.get(key, _IDLE) for run in runs]
-        if len({value for value in values if value != _IDLE}) < 2 or _follows(key, values, told):
+        if len({value for value in values if value != _IDLE}) < 2 or _follows(key, values, differing):
             continue
-        if not any(_says_the_same(values, others) for others in told.values()):
-            told[key] = values
-    told = {key: _short(values) for key, values in told.items()}
-    last = [key.rsplit(".", 1)[-1] for key in told]
-    named = {key: key if name == "name" or last.count(name) > 1 else name for key, name in zip(told, last, strict=True)}
+        if not any(_says_the_same(values, others) for others in differing.values()):
+            differing[key] = values
+    differing = {key: _short(values) for key, values in differing.items()}
+    last = [key.rsplit(".", 1)[-1] for key in differing]
+    named = {
+        key: key if name == "name" or last.count(name) > 1 else name for key, name in zip(differing, last, strict=True)
+    }
     return [
-        ", ".join(f"{named[key]}={values[i]}" for key, values in told.items() if values[i] not in (_IDLE, "[]"))
+        ", ".join(f"{named[key]}={values[i]}" for key, values in differing.items() if values[i] not in (_IDLE, "[]"))
         or run.title
         for i, run in enumerate(runs)
     ]
@@ -263,14 +265,14 @@ def _counted(value: str) -> str:
 
 
 def _place_of(key: str) -> tuple[int, str]:
-    """What is chosen first is told first."""
+    """What is chosen first stands first."""
     first = ("model.name", "decoder.name", "precision.dtype", "precision.method")
     return (first.index(key) if key in first else len(first) + (not key.startswith("precision.")), key)
 
 
-def _follows(key: str, values: Sequence[str], told: Mapping[str, Sequence[str]]) -> bool:
+def _follows(key: str, values: Sequence[str], differing: Mapping[str, Sequence[str]]) -> bool:
     """Whether a param is of the model, or made of one that is, and the names of model and decoder settle it."""
-    names = [told[name] for name in _NAMES if name in told]
+    names = [differing[name] for name in _NAMES if name in differing]
     if key in _NAMES or not key.startswith(_OF_MODEL) or not names:
         return False
     return len(set(zip(*names, strict=True))) == len(set(zip(*names, values, strict=True)))

@@ -27,30 +27,30 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
     Raises:
         NothingToCompare: where both runs decided nothing, or one crashed before it could.
     """
-    told = [run.decisions() for run in (first, second)]
-    for run, decisions in zip((first, second), told, strict=True):
+    decided = [run.decisions() for run in (first, second)]
+    for run, decisions in zip((first, second), decided, strict=True):
         if decisions is None and run.verdict == "crashed":
             said = f"{run.name} crashed before it had decided over nodes ({run.reason})"
             raise NothingToCompare(coded("no-decisions", said))
-    if told == [None, None]:
+    if decided == [None, None]:
         both = f"neither {first.name} nor {second.name}"
         said = f"{both} decided over nodes: each is FP32, or traced in FP16"
         raise NothingToCompare(coded("no-decisions", said))
-    before, after = ({decision["node"]: decision for decision in each or []} for each in told)
+    before, after = ({decision["node"]: decision for decision in each or []} for each in decided)
     found = []
     for node in [*after, *(node for node in before if node not in after)]:
-        was, is_now = _precision(told[0] is None, before, node), _precision(told[1] is None, after, node)
+        was, is_now = _precision(decided[0] is None, before, node), _precision(decided[1] is None, after, node)
         if was == is_now:
             continue
         shown = after.get(node) or before[node]
-        why = _why(first, second, told, (after.get(node), before.get(node)))
+        why = _why(first, second, decided, (after.get(node), before.get(node)))
         found.append(NodeChange(node, shown["op"], shown.get("scope") or "", was, is_now, why))
     return found
 
 
-def _why(first: ComparedRun, second: ComparedRun, told: list[Any], sides: tuple[Any, Any]) -> str:
+def _why(first: ComparedRun, second: ComparedRun, decided: list[Any], sides: tuple[Any, Any]) -> str:
     """What the side says that keeps the node FP32, the second run's first."""
-    for run, decisions in ((first, told[0]), (second, told[1])):
+    for run, decisions in ((first, decided[0]), (second, decided[1])):
         if decisions is None:
             return f"{run.name} is FP32 as a whole"
     known = [side for side in sides if side is not None]
@@ -70,9 +70,9 @@ def summary(found: list[NodeChange]) -> list[tuple[str, list[str]]]:
     grouped: dict[tuple[str, str, str], list[NodeChange]] = {}
     for change in found:
         grouped.setdefault((change.before, change.after, change.why.partition(": ")[0]), []).append(change)
-    told = []
+    shown = []
     for (before, after, rule), nodes in grouped.items():
         why = {node.why for node in nodes}
         said = why.pop() if len(why) == 1 else f"{rule}, for {len(why)} reasons"
-        told.append((f"{before} -> {after}: {said}", [f"{node.node} ({node.op})" for node in nodes]))
-    return sorted(told, key=lambda item: (-len(item[1]), item[0]))
+        shown.append((f"{before} -> {after}: {said}", [f"{node.node} ({node.op})" for node in nodes]))
+    return sorted(shown, key=lambda item: (-len(item[1]), item[0]))

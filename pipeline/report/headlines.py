@@ -59,7 +59,7 @@ def _found(verify: Mapping[str, Any]) -> str:
     parts = []
     if verify.get("matched_fraction") is not None:
         parts.append(
-            f"{count(verify['matched'])} of {count(verify['reference'])} detections found again "
+            f"{count(verify['matched'])} of {count(verify['reference'])} detections matched "
             f"on {count(verify['samples'])} images"
         )
     if verify.get("ap50_95") is not None:

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
-from pipeline.engine import engine_hop, engine_sentence, fact_rows, latency_rows, layer_rows, was_made
+from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
 from pipeline.report.numbers import count, number, percent, precision
@@ -76,10 +76,10 @@ def content(folder: Path) -> dict[str, Any]:
             _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
         ],
         "machine": _machine(reports.get("probe")),
-        "hops": (hops := _hop_rows(verify, reports)),
+        "stage_rows": (stage_rows := _stage_rows(verify, reports)),
         "detects": any(gate["gate"] == "matched_fraction_min" for gate in (verdict or {}).get("gates", [])),
-        "classifies": any(hop.get("top1_agreement") is not None for hop in hops),
-        "outputs": sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
+        "classifies": any(row.get("top1_agreement") is not None for row in stage_rows),
+        "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
         "gates": (verdict or {}).get("gates", []),
         "claims": _claims(verify),
         "plots": {
@@ -173,12 +173,12 @@ def _machine(probe: Mapping[str, Any] | None) -> str:
     return f"Machine: {gpus}, {tensorrt}, ONNX Runtime {probe.get('onnxruntime', 'unknown')}."
 
 
-def _hop_rows(verify: Mapping[str, Any] | None, reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _stage_rows(verify: Mapping[str, Any] | None, reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The files as verify measured them, and the engine as its own stage says."""
     if not verify:
         return []
-    hops = verify.get("hops", {}) | {"engine": engine_hop(reports)}
-    return [{"name": name} | hop for name, hop in hops.items()]
+    found = verify.get("stages", {}) | {"engine": engine_stage(reports)}
+    return [{"name": name} | row for name, row in found.items()]
 
 
 def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -193,7 +193,7 @@ def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
         {"name": name, "claimed": show(claimed.get(key)), "measured": show(measured.get(key))}
         for name, key, show in (
             ("AP50-95", "ap50_95", number),
-            ("found again", "matched_fraction", lambda value: percent(value, 2)),
+            ("matched", "matched_fraction", lambda value: percent(value, 2)),
             ("same best class", "top1_agreement", lambda value: percent(value, 2)),
             ("NaN and Inf", "nonfinite", count),
         )
@@ -292,7 +292,7 @@ def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("exporter", f"{trace.get('exporter')}, opset {trace.get('opset')}"),
         ("samples", f"{data.get('source')}: {calibrated} to calibrate, {verified} to verify"),
         (
-            "found again",
+            "matched",
             f"same class, IoU from {verify.get('iou_threshold')}, of scores from {verify.get('score_threshold')}",
         ),
     ]

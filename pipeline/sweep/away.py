@@ -23,8 +23,8 @@ from pipeline.sweep.isolated import cache_of, local_configuration, named_files
 from pipeline.sweep.ray_worker import Order, unpack
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over
-from pipeline.tracking.masked import without_password
 from pipeline.tracking.record import commit_of, kept
+from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
@@ -34,7 +34,7 @@ MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie
 _LINK_MODE = "120000"  # git's
 
 
-class Away:
+class RemoteJobs:
     """The jobs of one sweep, as seen from the project."""
 
     def __init__(self, sweep: Sweep, share_cache: bool) -> None:
@@ -46,7 +46,7 @@ class Away:
         self.token = lock_in(cache_of(self.project), sweep.id)
 
     @classmethod
-    def of_this_sweep(cls, share_cache: bool = True) -> Away:
+    def of_this_sweep(cls, share_cache: bool = True) -> RemoteJobs:
         sweep = Sweep.joined()
         assert sweep is not None, "pipeline.sweep.hook runs before any launcher"
         return cls(sweep, share_cache)
@@ -117,7 +117,7 @@ class Away:
         return first != number
 
     def order(self, number: int, overrides: list[str]) -> Order:
-        """What a worker is told."""
+        """Environment of a worker."""
         return Order(
             arguments=[*overrides, "workspace=here", f"hydra.job.num={number}"],
             dvc=local_configuration(self.project, {"cache": {"dir": "cache"}}),
@@ -149,7 +149,7 @@ class Away:
     def lost(self, number: int, overrides: list[str], error: Exception) -> None:
         """Note a job whose worker sent nothing."""
         said = str(error).strip().rpartition("\n")[2]  # of a remote error, the last line says what it was
-        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {without_password(said)}")
+        self.sweep.note_lost(number, overrides, f"{type(error).__name__}: {redact_credentials(said)}")
 
     def track(self) -> None:
         """Log what the workers could not log themselves."""
@@ -167,6 +167,6 @@ def _move_missing(source: Path, cache: Path) -> None:
         if file.is_file() and not place.exists() and file.parent.name != LOCKS:  # which have a worker's rights
             with rights_of(cache):
                 place.parent.mkdir(parents=True, exist_ok=True)
-            building = cache / f"{uuid4().hex}.partial"  # of nobody else's name, and where DVC looks for nothing
+            building = cache / f"{uuid4().hex}.partial"  # a unique name, in a place where DVC looks for nothing
             shutil.move(file, building)
             building.replace(place)

@@ -104,10 +104,10 @@ def planned(config: DictConfig) -> list[list[str]]:
     if OmegaConf.select(config, "hydra.sweeper._target_") != _PRODUCT:
         return []
     of_file = OmegaConf.select(config, "hydra.sweeper.params") or {}
-    told = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
+    texts = [*(f"{key}={value}" for key, value in of_file.items()), *OmegaConf.select(config, "hydra.overrides.task")]
     loader = GlobalHydra.instance().config_loader() if GlobalHydra.instance().is_initialized() else None
     with contextlib.suppress(HydraException):  # Hydra says it itself, a moment later
-        overrides = OverridesParser.create(config_loader=loader).parse_overrides(told)
+        overrides = OverridesParser.create(config_loader=loader).parse_overrides(texts)
         return BasicSweeper.split_arguments(overrides, max_batch_size=None)[0]
     return []
 
@@ -138,8 +138,8 @@ def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None
     if not waiting:
         return
     files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
-    told = [json.loads(file.read_text()) for file in files if file.exists()]
-    why = next((outcome["message"] for outcome in told if outcome["status"] == "pending"), NOT_LOGGED)
+    outcomes = [json.loads(file.read_text()) for file in files if file.exists()]
+    why = next((outcome["message"] for outcome in outcomes if outcome["status"] == "pending"), NOT_LOGGED)
     print(coded("not-logged", f"sweep: {waiting} of its runs: {why}"), file=sys.stderr)
 
 
@@ -159,7 +159,7 @@ def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str,
         result = ended.get(number)
         if result is None:
             log = sweep.log_of(number)
-            said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before it had told anything"
+            said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before its first report"
             table.add_row(str(number), differs, "not ended", "", escape(said))
             continue
         state = "done" if result["exit_code"] == 0 else "failed"

@@ -71,12 +71,12 @@ def cache_of(project: Path) -> Path:
     """DVC's cache, whether or not it exists yet, and whichever of DVC's configurations names it."""
     from dvc.config import Config
 
-    told = str(Config(str(project / ".dvc"))["cache"].get("dir", "cache"))
-    return (project / ".dvc" / told).resolve()
+    cache = str(Config(str(project / ".dvc"))["cache"].get("dir", "cache"))
+    return (project / ".dvc" / cache).resolve()
 
 
 def _configuration(folder: Path) -> configparser.ConfigParser:
-    """What DVC is told in the project, the local file above the common one."""
+    """DVC's settings in the project, the local file above the common one."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read([folder / "config", folder / "config.local"])
     return parser
@@ -93,15 +93,15 @@ def local_configuration(project: Path, further: Mapping[str, Mapping[str, str]])
     common = _configuration(project / ".dvc")
     local = configparser.ConfigParser(interpolation=None)
     local.read(project / ".dvc" / "config.local")
-    told: dict[str, dict[str, str]] = {"core": {"no_scm": "true"}, "cache": {"dir": str(cache_of(project))}}
+    sections: dict[str, dict[str, str]] = {"core": {"no_scm": "true"}, "cache": {"dir": str(cache_of(project))}}
     for section in common.sections():
         url = common.get(section, "url", fallback=None)
         if url is not None and "://" not in url:
-            told[section] = {"url": str((project / ".dvc" / url).resolve())}
-    for section in {*told, *further}:
+            sections[section] = {"url": str((project / ".dvc" / url).resolve())}
+    for section in {*sections, *further}:
         if not local.has_section(section):
             local.add_section(section)
-        for key, value in {**told.get(section, {}), **further.get(section, {})}.items():
+        for key, value in {**sections.get(section, {}), **further.get(section, {})}.items():
             local.set(section, key, value)
     text = io.StringIO()
     local.write(text)

@@ -15,7 +15,7 @@ from hydra.errors import CompactHydraException
 from hydra.utils import get_class
 
 from pipeline.sweep.sweep import Sweep
-from pipeline.tracking.masked import without_password
+from pipeline.tracking.redact import redact_credentials
 from truehalf.codes import coded
 
 
@@ -37,7 +37,7 @@ def guard(target: str, sweep: Sweep) -> None:
             return launch(self, job_overrides, initial_job_idx=initial_job_idx)
         except Exception as error:
             # Hydra prints such an error without a traceback, and with one where HYDRA_FULL_ERROR=1.
-            said = f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {without_password(str(error))}"
+            said = f"sweep: {launcher.__name__} gave up: {type(error).__name__}: {redact_credentials(str(error))}"
             raise CompactHydraException(coded("launcher-failed", said)) from error
 
     launcher.launch = guarded
@@ -64,7 +64,7 @@ def _ask_all(sweep: Sweep) -> None:
 def _reason(job: Any, error: Exception) -> str:
     """Slurm's state (TIMEOUT, PREEMPTED, OUT_OF_MEMORY, NODE_FAIL, ...) where there is no result, else the error."""
     if job.paths.result_pickle.exists():
-        said = without_password(str(error)).strip(" \n-").rpartition("\n")[2]
+        said = redact_credentials(str(error)).strip(" \n-").rpartition("\n")[2]
     else:
         said = f"ended without a result (state {job.state})"
     return f"submitit: job {job.job_id}: {said}; see {job.paths.stderr}"

@@ -44,10 +44,10 @@ class RayLauncher(Launcher):
         import ray
 
         from pipeline.sweep import ray_worker
-        from pipeline.sweep.away import Away
+        from pipeline.sweep.away import RemoteJobs
 
         _reach(self.address)
-        away = Away.of_this_sweep(self.share_cache)
+        away = RemoteJobs.of_this_sweep(self.share_cache)
         ray.cloudpickle.register_pickle_by_value(ray_worker)  # type: ignore[no-untyped-call]
         try:
             ray.init(address=self.address, log_to_driver=False, logging_level="error")  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def register() -> None:
 
 
 def _reach(address: str | None) -> None:
-    """Raise ConnectionError where nobody answers at host:port: Ray would try for a quarter of an hour."""
+    """Raise ConnectionError where nothing answers at host:port: Ray would try for a quarter of an hour."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():  # auto, or a cluster of its own
         return

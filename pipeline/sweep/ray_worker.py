@@ -77,11 +77,11 @@ def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:
         local.touch(mode=0o600)
         local.write_text(order.dvc_shared if shared else order.dvc)
         sweep, project, away = order.variables
-        told = {sweep: json.dumps(json.loads(order.sweep) | {"project": name}), project: name, away: "1"}
+        variables = {sweep: json.dumps(json.loads(order.sweep) | {"project": name}), project: name, away: "1"}
         process = subprocess.Popen(
             [sys.executable, "-m", "pipeline", *order.arguments],
             cwd=folder,
-            env=os.environ | told,
+            env=os.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -77,6 +77,6 @@ def _git(
         raise NoSnapshot(coded("no-snapshot", said)) from error
     except subprocess.CalledProcessError as error:
         said = next(iter(error.stderr.strip().splitlines()), f"`git {arguments[0]}` ended with {error.returncode}")
-        told = f"workspace.isolated: {project}: {said}; expected a git repository: {remedy}"
-        raise NoSnapshot(coded("no-snapshot", told)) from error
+        said = f"workspace.isolated: {project}: {said}; expected a git repository: {remedy}"
+        raise NoSnapshot(coded("no-snapshot", said)) from error
     return done.stdout.strip()

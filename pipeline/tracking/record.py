@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.caveats import unmet
-from pipeline.engine import engine_hop, engine_metrics
+from pipeline.engine import engine_metrics, engine_stage
 from pipeline.sweep.snapshot import SUBJECT
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
@@ -61,8 +61,8 @@ class Record:
     def digest(self) -> str:
         """The same run, logged again, has the same, wherever it worked and is logged."""
         params = {key: value for key, value in self.params.items() if key not in _ASIDE}
-        told = [params, self.reports, self.failed_stage]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        content = [params, self.reports, self.failed_stage]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
     def failed(self) -> bool:
@@ -181,8 +181,8 @@ def _place(record: Record, project: Path) -> Path:
     if record.folder.parent == project / PENDING:
         return record.folder
     tracking = record.params["tracking"]
-    told = json.dumps([record.digest, tracking["uri_env"], tracking["experiment"]])
-    return project / PENDING / hashlib.sha256(told.encode()).hexdigest()[:16]
+    key = json.dumps([record.digest, tracking["uri_env"], tracking["experiment"]])
+    return project / PENDING / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def run_name(params: dict[str, Any]) -> str:
@@ -260,7 +260,7 @@ def tags(
         "engine": str(engine.get("status", "none")),
         "engine_backend": str(engine.get("backend", "none")),
         "engine_provider": str(engine.get("provider", "none")),
-        "engine_parity": str(engine_hop(reports)["state"]),
+        "engine_parity": str(engine_stage(reports)["state"]),
         "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
         "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
         "tensorrt": str(probe.get("tensorrt") or "none"),

@@ -71,8 +71,8 @@ def register(mlflow: Any, run_id: str, record: Record) -> dict[str, str]:
         except mlflow.MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another run was first
                 raise
-    told = ("verdict", "evaluation", "precision", "engine", "git_commit", "git_dirty")
-    tags = {key: record.tags[key] for key in told} | {SHA256_TAG: run.data.tags[SHA256_TAG]}
+    kept_tags = ("verdict", "evaluation", "precision", "engine", "git_commit", "git_dirty")
+    tags = {key: record.tags[key] for key in kept_tags} | {SHA256_TAG: run.data.tags[SHA256_TAG]}
     source = f"{run.info.artifact_uri}/{FOLDER}"
     version = client.create_model_version(name, source, run_id, tags=tags, description=_description(record, run))
     return {"name": name, "version": str(version.version)}

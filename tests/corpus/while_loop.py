@@ -12,7 +12,7 @@ REPAIRS = ()
 
 
 class Bad(torch.nn.Module):
-    """Halved until nothing exceeds 1."""
+    """ConversionResult until nothing exceeds 1."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         while x.max() > 1.0:

@@ -128,10 +128,10 @@ def _compare(name: str, proto: onnx.ModelProto, inputs: Sequence[Any], table: Ta
         return "draws random numbers"
     if len(arrays) != len(proto.graph.input) or not all(isinstance(array, np.ndarray) for array in arrays):
         return "reads or makes no tensors, or says nothing of its inputs"
-    halved, exact = converted(proto, keep_io_types=False)
-    if not any(value.type.tensor_type.elem_type == _HALF for value in halved.graph.output):
+    result, exact = converted(proto, keep_io_types=False)
+    if not any(value.type.tensor_type.elem_type == _HALF for value in result.graph.output):
         return "puts out no FP16"
-    if any(node.op_type == "Cast" for node in halved.graph.node) and "Cast" not in operators:
+    if any(node.op_type == "Cast" for node in result.graph.node) and "Cast" not in operators:
         return "keeps a part in FP32"
     ends = [value.name for value in proto.graph.input]
     half = {
@@ -139,19 +139,19 @@ def _compare(name: str, proto: onnx.ModelProto, inputs: Sequence[Any], table: Ta
         for name, array in zip(ends, arrays, strict=True)
     }
     try:
-        emulated = list(EmulatedSession(ir.from_proto(halved)).run(half).values())
+        emulated = list(EmulatedSession(ir.from_proto(result)).run(half).values())
     except StageError:
         return "ONNX Runtime has no float32 kernel for it"
     wide = {name: array.astype(np.float64) if array.dtype == np.float16 else array for name, array in half.items()}
     operator = operators[0] if len(operators) == 1 else SEVERAL
     if _disputed(proto, wide):
         return "ONNX Runtime and onnx.reference disagree in FP32"
-    references = (_reference(proto, wide), table.once), (_reference(halved, half), table.steps)
+    references = (_reference(proto, wide), table.once), (_reference(result, half), table.steps)
     for expected, rows in references:
         if expected is not None and all(np.shape(a) == np.shape(b) for a, b in zip(emulated, expected, strict=True)):
             pairs = [
                 (got.astype(np.float16), np.asarray(wanted).astype(np.float16))
-                for got, wanted, value in zip(emulated, expected, halved.graph.output, strict=True)
+                for got, wanted, value in zip(emulated, expected, result.graph.output, strict=True)
                 if value.type.tensor_type.elem_type == _HALF
             ]
             rows[operator].add(name, pairs)
@@ -193,9 +193,9 @@ def exhaustive() -> dict[str, Distances]:
     every = np.concatenate([every[~np.isnan(every)], np.float16([np.nan])])
     found: dict[str, Distances] = {}
     for operator in FUNCTIONS:
-        halved, proto = (_one_node(operator, element_type) for element_type in (_HALF, _FLOAT))
+        result, proto = (_one_node(operator, element_type) for element_type in (_HALF, _FLOAT))
         with np.errstate(all="ignore"):
-            got = EmulatedSession(ir.from_proto(halved)).run({"x": every})["y"].astype(np.float16)
+            got = EmulatedSession(ir.from_proto(result)).run({"x": every})["y"].astype(np.float16)
             expected = _reference(proto, {"x": every.astype(np.float64)})
             assert expected is not None, operator
             found[operator] = Distances()

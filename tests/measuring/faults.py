@@ -2,7 +2,7 @@
 
 overflow          weights of a layer times 2^k, and a Mul by 2^-k in front of the next one: the same function in
                   FP32, Inf in FP16, converted without rules on ranges; the weights stay in float16's range
-wrong weight      the weight of one node in the FP16 file shuffled, negated or halved
+wrong weight      the weight of one node in the FP16 file shuffled, negated or result
 lost epsilon      the epsilon of one LayerNormalization or Clip set to 0 in the FP16 file; before a
                   LayerNormalization, both files scale the input so that its variance is about epsilon
 removed cast      a scale moved as for an overflow, or the other way; the conversion keeps an island FP32, and one
@@ -75,12 +75,12 @@ class Network:
     @cached_property
     def halved_outputs(self) -> dict[str, np.ndarray]:
         """Likewise, of the FP16 file."""
-        return EmulatedSession(self.halved()).run(self.check)
+        return EmulatedSession(self.result()).run(self.check)
 
-    def halved(self) -> ir.Model:
+    def result(self) -> ir.Model:
         """The FP16 file, by the default rules."""
         if self._halved is None:
-            self._halved = halved(self.model, self.sample)
+            self._halved = result(self.model, self.sample)
         return self._halved.clone()
 
 
@@ -101,7 +101,7 @@ class Fault:
     detail: str
 
 
-def halved(model: ir.Model, sample: Mapping[str, np.ndarray], **options: Any) -> ir.Model:
+def result(model: ir.Model, sample: Mapping[str, np.ndarray], **options: Any) -> ir.Model:
     """What to_fp16 makes of a model in memory."""
     with tempfile.TemporaryDirectory() as folder:
         save_model(model, Path(folder) / "fp32.onnx")
@@ -122,13 +122,13 @@ def _in_memory(model: ir.Model) -> ir.Model:
 def overflow(network: Network, rng: np.random.Generator) -> Fault:
     reference = network.model.clone()
     move = _moved_scale(reference, network.check, rng, 18.0)
-    candidate = halved(reference, network.sample, **_NO_RULES)
-    healthy = halved(network.model, network.sample, **_NO_RULES)  # computes the same: the scale is a power of 2
+    candidate = result(reference, network.sample, **_NO_RULES)
+    healthy = result(network.model, network.sample, **_NO_RULES)  # computes the same: the scale is a power of 2
     return Fault(reference, candidate, healthy, move.first, f"2^{move.power}, taken back by {move.last}")
 
 
 def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
-    candidate = network.halved()
+    candidate = network.result()
     sites = [
         (node, i)
         for node in candidate.graph
@@ -137,11 +137,11 @@ def wrong_weight(network: Network, rng: np.random.Generator) -> Fault:
         if value is not None and value.const_value is not None and value.const_value.size >= 16
     ]
     node, i = sites[rng.integers(len(sites))]
-    how = ("shuffled", "negated", "halved")[rng.integers(3)]
+    how = ("shuffled", "negated", "result")[rng.integers(3)]
     change: dict[str, Callable[[np.ndarray], np.ndarray]] = {
         "shuffled": lambda array: rng.permutation(array.reshape(-1)).reshape(array.shape),
         "negated": lambda array: -array,
-        "halved": lambda array: array / 2,
+        "result": lambda array: array / 2,
     }
     _replace_constant(candidate.graph, node, i, change[how])
     return Fault(network.model, candidate, None, str(node.name), f"input {i} {how}")
@@ -152,7 +152,7 @@ def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
     sites = [node for node in reference.graph if node.op_type == "LayerNormalization" or _epsilon_of_clip(node)]
     chosen = sites[rng.integers(len(sites))]
     if chosen.op_type == "Clip":
-        candidate = network.halved()
+        candidate = network.result()
         node = named(candidate, str(chosen.name))
         _replace_constant(candidate.graph, node, 1, np.zeros_like)
         return Fault(network.model, candidate, None, str(node.name), "min of Clip")
@@ -166,7 +166,7 @@ def lost_epsilon(network: Network, rng: np.random.Generator) -> Fault:
     runs = [Session(model).run(network.check) for model in (reference, without)]
     if outputs_apart(*runs) < LEAST_EFFECT:
         raise NoSite("FP32 does not miss the epsilon either")
-    healthy = halved(reference, network.sample)
+    healthy = result(reference, network.sample)
     candidate = _without_epsilon(healthy, str(chosen.name))
     return Fault(reference, candidate, healthy, str(chosen.name), f"epsilon {epsilon:g}, input times 2^{power}")
 
@@ -175,7 +175,7 @@ def removed_cast(network: Network, rng: np.random.Generator) -> Fault:
     reference = network.model.clone()
     high = bool(rng.integers(2))
     _moved_scale(reference, network.check, rng, 19.0 if high else -30.0)
-    healthy = halved(reference, network.sample)
+    healthy = result(reference, network.sample)
     candidate = healthy.clone()
     names = {str(node.name) for node in reference.graph}
     lost = _lost_in_half(reference, network.check, high)
@@ -193,7 +193,7 @@ def removed_cast(network: Network, rng: np.random.Generator) -> Fault:
 
 
 def swapped_operands(network: Network, rng: np.random.Generator) -> Fault:
-    candidate = network.halved()
+    candidate = network.result()
     floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
     sites = [
         node

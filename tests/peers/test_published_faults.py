@@ -1,7 +1,7 @@
 """Faults that other converters are known for, each shown on the peer and absent in truehalf.
 
 The halves that run a peer need `make bench-peers` and are skipped without it; ONNX Runtime's converter is always here.
-A peer's half that fails says that the peer has mended the fault: state its new version in benchmarks/peers.txt.
+A peer's half that fails says that the peer has fixed the fault: state its new version in benchmarks/peers.txt.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TestTwoBlockedNodesReadOneTensor:
     }}"""
 
     def test_onnxruntime(self, tmp_path: Path) -> None:
-        made = by_peer("onnxruntime", write(tmp_path, self.TEXT), mend=False, slim=False, more_blocked=["Softmax"])
+        made = by_peer("onnxruntime", write(tmp_path, self.TEXT), fix=False, slim=False, more_blocked=["Softmax"])
         casts = [node.output[0] for node in onnx.load(made).graph.node if node.op_type == "Cast"]
         assert len(casts) > len(set(casts))
         assert not is_valid(made)
@@ -55,7 +55,7 @@ class TestTwoBlockedNodesReadOneTensor:
         assert is_valid(made)
 
     def test_truehalf_mends_the_file(self, tmp_path: Path) -> None:
-        made = by_peer("onnxruntime", write(tmp_path, self.TEXT), mend=False, slim=False, more_blocked=["Softmax"])
+        made = by_peer("onnxruntime", write(tmp_path, self.TEXT), fix=False, slim=False, more_blocked=["Softmax"])
         clean_casts(made, tmp_path / "clean.onnx")
         assert is_valid(tmp_path / "clean.onnx")
 

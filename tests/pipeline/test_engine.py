@@ -9,9 +9,9 @@ import pytest
 
 from pipeline.engine import (
     clocks_sentence,
-    engine_hop,
     engine_metrics,
     engine_sentence,
+    engine_stage,
     fact_rows,
     latency_rows,
     layer_rows,
@@ -55,26 +55,26 @@ OF_BUILT = ["TensorRT 11.4.0.106", "12.35 MB", "95.0 %", "200"]
     ],
 )
 def test_the_engine_has_its_line_in_every_state(report: Any, state: str, code: list[str], reason: str) -> None:
-    hop = engine_hop({} if report is None else {"engine": report})
-    assert set(hop) == {"state", "reason"} and hop["state"] == state
-    assert codes_in(hop["reason"]) == code and (hop["reason"] == reason if not code else reason in hop["reason"])
+    stage = engine_stage({} if report is None else {"engine": report})
+    assert set(stage) == {"state", "reason"} and stage["state"] == state
+    assert codes_in(stage["reason"]) == code and (stage["reason"] == reason if not code else reason in stage["reason"])
 
 
 @pytest.mark.parametrize(("state", "expected"), [("verified", "verified"), ("not verified", "not verified")])
 def test_outputs_alone_do_not_verify_an_engine_of_unknown_precision(state: str, expected: str) -> None:
-    hop = engine_hop(
+    stage = engine_stage(
         {"engine": BUILT | {"declared": "fp16", "precision": {"state": state, "reason": "types are hidden"}}}
     )
-    assert hop["state"] == expected and hop["matched_fraction"] == 1.0
-    assert ("types are hidden" in hop["reason"]) == (expected == "not verified")
+    assert stage["state"] == expected and stage["matched_fraction"] == 1.0
+    assert ("types are hidden" in stage["reason"]) == (expected == "not verified")
 
 
 def test_where_outputs_were_measured_the_line_has_their_numbers() -> None:
-    hop = engine_hop({"engine": BUILT})
-    assert (hop["state"], hop["reason"], hop["samples"], hop["matched_fraction"]) == ("verified", "", 60, 1.0)
-    assert hop["evaluation"] == "tensorrt" and "points" not in hop and "gates" not in hop
+    stage = engine_stage({"engine": BUILT})
+    assert (stage["state"], stage["reason"], stage["samples"], stage["matched_fraction"]) == ("verified", "", 60, 1.0)
+    assert stage["evaluation"] == "tensorrt" and "points" not in stage and "gates" not in stage
     failed = BUILT | {"status": "failed", "reason": "0 layers are Half"}
-    assert engine_hop({"engine": failed}) == hop | {"state": "failed", "reason": "0 layers are Half"}
+    assert engine_stage({"engine": failed}) == stage | {"state": "failed", "reason": "0 layers are Half"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ PARAMS: dict[str, Any] = {
 VERIFY: dict[str, Any] = {
     **{"status": "done", "verdict": "passed", "evaluation": "emulated-fp16", "not_verified": []},
     **{"top1_agreement": 0.9375, "tensor_error": 0.0021, "ap50_95": None, "matched_fraction": None},
-    "hops": {"fp16": {"matched_fraction": None, "top1_agreement": 0.9375}},
+    "stages": {"fp16": {"matched_fraction": None, "top1_agreement": 0.9375}},
 }
 
 

@@ -54,11 +54,11 @@ def from_onnxruntime() -> onnx.ModelProto:
 def test_onnxruntimes_unsorted_graph_with_repeated_nodes_is_mended(tmp_path: Path) -> None:
     broken = from_onnxruntime()
     report = clean_casts(saved(tmp_path, broken), tmp_path / "out.onnx")
-    mended = onnx.load(tmp_path / "out.onnx")
-    onnx.checker.check_model(mended, full_check=True)
+    fixed = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(fixed, full_check=True)
     assert report["repeated_nodes_dropped"] == 3
     assert report["casts_before"] == sum(node.op_type == "Cast" for node in broken.graph.node)
-    assert report["casts_after"] == sum(node.op_type == "Cast" for node in mended.graph.node) == 6
+    assert report["casts_after"] == sum(node.op_type == "Cast" for node in fixed.graph.node) == 6
     import onnxruntime as ort
 
     x = np.random.default_rng(0).random((4, 4), dtype=np.float32)
@@ -105,9 +105,9 @@ def test_what_onnxruntimes_converter_makes_of_attention(
     theirs = convert_float_to_float16(copy.deepcopy(model), keep_io_types=keep_io_types, op_block_list=blocked)
     count = sum(node.op_type == "Cast" for graph in graphs(theirs.graph) for node in graph.node)
     report = clean_casts(saved(tmp_path, theirs), tmp_path / "out.onnx")
-    mended = onnx.load(tmp_path / "out.onnx")
-    onnx.checker.check_model(mended, full_check=True)
-    assert [value.name for value in mended.graph.output] == ["y", "z"]
+    fixed = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(fixed, full_check=True)
+    assert [value.name for value in fixed.graph.output] == ["y", "z"]
     assert report["casts_before"] == count == before[keep_io_types]
     assert report["casts_after"] == after[keep_io_types]
     x = np.random.default_rng(0).random((4, 4), dtype=np.float32)

@@ -17,11 +17,11 @@ import onnx.parser
 import pytest
 import yaml
 
-from pipeline.engine import engine_hop
+from pipeline.engine import engine_stage
 from stages.frame import load_params
 from tests.conftest import ROOT, SPEC, composed, in_workspace
 from tests.messages import expect, raises
-from tests.truehalf.runtime.test_alone import measuring, says
+from tests.truehalf.runtime.test_device_lock import measuring, says
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
 from truehalf.engines.build import NO_EVIDENCE, build_engine, execute_plan
@@ -207,7 +207,7 @@ def test_findings_of_the_file_that_is_built_end_it_where_told(
     if status == "failed":
         expect(report["reason"], "lint-fails", "lint.fail_on", fail_on, "unique (1):", "/head/Unique")
         assert report["reasons"] == [report["reason"]]
-        assert engine_hop({"engine": report})["state"] == "failed", "no engine, and not for want of a GPU"
+        assert engine_stage({"engine": report})["state"] == "failed", "no engine, and not for want of a GPU"
     assert execute_plan(tmp_path / "out/plan.json")["status"] == status, "and so does the plan elsewhere"
 
 
@@ -235,7 +235,7 @@ def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[st
 def test_latencies_of_two_jobs_are_measured_one_after_the_other(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("truehalf.runtime.alone.FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
     other = measuring("cpu", tmp_path)
     assert says(other) == "measures"
     options = {"profiles": PROFILES, "backend": "onnxruntime", "provider": "cpu", "latency": FEW}
@@ -278,7 +278,7 @@ def test_an_optimised_file_that_does_not_run_is_kept_and_failed(
     (reason,) = report["reasons"]
     expect(reason, None, "RuntimeError: no kernel")
     assert report["parity"]["state"] == "failed" and report["parity"]["reason"] in reason
-    assert engine_hop({"engine": report})["state"] == "failed" and report["engine_mb"] > 0
+    assert engine_stage({"engine": report})["state"] == "failed" and report["engine_mb"] > 0
 
 
 def test_where_no_file_was_written_there_is_nothing_to_keep(

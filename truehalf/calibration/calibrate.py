@@ -13,7 +13,7 @@ few tensors that need it:
     bound of a sum in a node > 8192      the largest sum (truehalf.calibration.hazards.reductions)
     NaN or Inf seen, or not ruled out    their numbers, and the extremes of the other elements
 
-What a Reshape or a Transpose puts out holds the elements of its input and is not measured again.
+What a Reshape or a Transpose outputs holds the elements of its input and is not measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
 from truehalf.ir.opset import to_opset
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.progress import track
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
@@ -84,7 +84,7 @@ def calibrate(
         )
     if not isinstance(model, ir.Model):
         model = load_model(model)
-        make_ready(model)
+        prepare(model)
     if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
         model = _raised(model)
     samples = _Samples(feeds, names)
@@ -294,7 +294,7 @@ class _Run:
                 f"and {np.isinf(output).sum()} Inf among {output.size} values; {self._origin(name, feeds, scan)}"
             )
             if self._nonfinite_outputs == "error":
-                remedy = "FP16 cannot be better: mend the model or its weights, or take the sample out"
+                remedy = "FP16 cannot be better: fix the model or its weights, or take the sample out"
                 raise StageError("not-finite", f"calibrate: {text}. {remedy}")
             self._warned.add(name)
             self.warnings.append(text)

@@ -1,6 +1,6 @@
 """Where float16 may fail though every tensor of the graph looks harmless: static facts, no numbers of precision.
 
-`reductions`: nodes that add up many terms, whose sum may leave float16 while inputs and outputs fit.
+`reductions`: nodes that accumulate many terms, whose sum may leave float16 while inputs and outputs fit.
 
     sum           sum of |x|                   ReduceSum, ReduceMean, ReduceL1, ReduceLogSum, CumSum, the average pools
                   sum of x^2                   ReduceL2, ReduceSumSquare
@@ -40,7 +40,7 @@ import onnx_ir as ir
 from truehalf.float16 import NORMAL_MIN
 from truehalf.ir.slots import is_float32
 
-_SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 adds up to what float16 holds
+_SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 accumulates to what float16 holds
 
 
 class Term(Enum):

@@ -102,8 +102,8 @@ class Scan:
         elements: int64.
         nonfinite: bool; the tensor is known to hold NaN or Inf.
         unsure: bool; it may hold NaN.
-        kept: the tensors that the scanner was told to keep.
-        small: by tensor, where the scanner was told to count.
+        kept: the tensors that the scanner keeps on request.
+        small: by tensor, where the scanner counts on request.
     """
 
     outputs: dict[str, np.ndarray]

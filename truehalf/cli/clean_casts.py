@@ -1,4 +1,4 @@
-"""truehalf clean-casts: every Cast that can go, gone, whichever tool has written it."""
+"""truehalf clean-casts: clean-up of the Casts of any ONNX file."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def _export(given: dict[str, Any]) -> int:
     from truehalf.api import export
     from truehalf.config.schema import TraceConfig
 
-    told: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
-    told |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
+    options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
+    options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
     module = given["module"]
     if given["checkpoint"] is not None:
         from truehalf.exporting.module import made
@@ -63,7 +63,7 @@ def _export(given: dict[str, Any]) -> int:
         given["out"],
         samples=_samples(given["samples"], given["shape"]),
         outputs=given["output"] or None,
-        options=replace(TraceConfig(), **told),
+        options=replace(TraceConfig(), **options),
     )
     save_json(given["json_path"], result.report)
     parity = result.report["parity"]

@@ -68,7 +68,7 @@ def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any
 
 
 def guarded(name: str, body: Callable[[], int]) -> int:
-    """Run a command's body; what the caller can mend is one line on stderr and exit code 2."""
+    """Run a command's body; what the caller can fix is one line on stderr and exit code 2."""
     try:
         return body()
     except (StageError, ConfigErrors) as error:
@@ -235,15 +235,15 @@ def precision_of(given: dict[str, Any], **fixed: Any) -> Precision:
     Raises:
         StageError: listing all that is out of bounds.
     """
-    told: dict[str, Any] = {"method": Method.convert}
+    options: dict[str, Any] = {"method": Method.convert}
     for key in fields(Precision):
         value = given.pop(key.name, None)
         if value is None or value == ():
             continue
         if key.name == "keep_io_types":
             value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
-        told[key.name] = None if value is _NULL else value
-    return Precision(**told | fixed)
+        options[key.name] = None if value is _NULL else value
+    return Precision(**options | fixed)
 
 
 def shape_of(text: str) -> tuple[str, list[int]]:

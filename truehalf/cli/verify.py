@@ -68,11 +68,11 @@ def _verify(given: dict[str, Any]) -> int:
         read = {"fp32.onnx": reference, "fp16.onnx": candidate, "--samples": given["samples"], "--spec": spec}
         check_outputs({"--json": json_path}, read, weights)
     changed = ("batch", "score_threshold", "iou_threshold", "skip_corrupt")
-    told = {name: given[name] for name in changed if given[name] is not None}
+    changes = {name: given[name] for name in changed if given[name] is not None}
     if given["evaluation"] is not None:
-        told["evaluation"] = Evaluation(given["evaluation"])
+        changes["evaluation"] = Evaluation(given["evaluation"])
     if given["tolerance"] is not None:
-        told["gates"] = replace(_DEFAULTS.gates, tensor_error_max=given["tolerance"])
+        changes["gates"] = replace(_DEFAULTS.gates, tensor_error_max=given["tolerance"])
     report = compare(
         reference,
         candidate,
@@ -80,7 +80,7 @@ def _verify(given: dict[str, Any]) -> int:
         spec=spec,
         preprocessing=preprocessing,
         locate=_LOCATE[given["locate"]],
-        options=replace(_DEFAULTS, **told),
+        options=replace(_DEFAULTS, **changes),
     )
     save_json(json_path, report.as_dict())
     text = report_text(report, reference, candidate, terminal_width())

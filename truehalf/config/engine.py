@@ -21,7 +21,7 @@ MEMORY_POOLS = (
     "tactic_dram",
     "tactic_shared_memory",
 )
-# Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime can be told. TensorRT's has
+# Of the options of TensorRT's builder, those that each execution provider of ONNX Runtime has. TensorRT's has
 # no option for TF32, which a variable of the environment switches off.
 PROVIDER_TAKES: dict[str, tuple[str, ...]] = {
     "cpu": (),
@@ -124,7 +124,7 @@ class EngineConfig:
 
 
 def faults_of_engine(e: EngineConfig) -> Iterator[str]:
-    """Bounds and rules of the section `engine` by itself; a library door states one without the rest."""
+    """Bounds and rules of the section `engine` by itself; the API states one without the rest."""
     yield from _bounds_of_engine(e)
     if e.backend is Backend.onnxruntime and e.provider is None:
         yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
@@ -160,7 +160,7 @@ def _faults_of_plugin_ops(e: EngineConfig) -> Iterator[str]:
 
 
 def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
-    """Options of TensorRT's builder that ask ONNX Runtime's provider for what it cannot be told."""
+    """Options of TensorRT's builder that ask ONNX Runtime's provider that it does not have."""
     if e.backend is not Backend.onnxruntime or e.provider is None:
         return
     provider, takes = e.provider.value, PROVIDER_TAKES[e.provider.value]

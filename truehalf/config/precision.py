@@ -117,7 +117,7 @@ class Precision:
     underflow_share_max: float | None = _key(
         0.01, "share of nonzero values that FP16 would make 0 where that matters (log, 1/x, epsilons)"
     )
-    reduction_depth_max: int | None = _key(None, "a node that adds up more terms than this stays FP32")
+    reduction_depth_max: int | None = _key(None, "a node that accumulates more terms than this stays FP32")
     custom_rule: str | None = _key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = _key(
         False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, and so changes no value at all"

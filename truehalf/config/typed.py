@@ -87,8 +87,8 @@ class _Reader:
         return self._scalar(expected, value, path)
 
     def _section(self, expected: type, value: Any, path: str) -> Any:
-        """An instance whose bounds nobody has checked yet, with None where a key is missing or mistyped: the rules of
-        the configuration say all that they find, also of a section with a fault.
+        """An instance whose bounds have not been checked yet, with None where a key is missing or mistyped: the rules
+        of the configuration say all that they find, also of a section with a fault.
         """
         if not isinstance(value, Mapping):
             return self._fault(path or "configuration", "a mapping", value)

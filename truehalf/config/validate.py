@@ -55,7 +55,7 @@ def _complete(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_typed(values: Any, checked: Any) -> Any:
     """Plain values of a configuration, each number as its type has it: 512 of a key of type float is 512.0. DVC, MLflow
-    and whoever compares runs go by what is written, and would take the two for different values.
+    and comparisons of runs go by what is written, and would take the two for different values.
 
     Args:
         values: dicts, lists and scalars.

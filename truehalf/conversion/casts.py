@@ -236,7 +236,7 @@ class _Cleaning:
     def _constant(self, source: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A constant in another type, beside the first one, made once however often it is asked for."""
         made = self.constants.get((source, dtype))
-        if made is None or not made.is_initializer():  # never, or gone since because nobody read it
+        if made is None or not made.is_initializer():  # never, or removed since because nothing read it
             tensor, home = ir.convenience.get_const_tensor(source), source.graph
             assert tensor is not None and isinstance(home, ir.Graph)
             name = self.names.fresh(f"{source.name}_{dtype.name.lower()}")

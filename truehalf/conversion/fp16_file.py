@@ -63,10 +63,10 @@ def to_fp16(
             that is no regular file, an input or another output, an opset that cannot be converted, a graph with a
             cycle.
     """
-    from truehalf.conversion.halve import halve
+    from truehalf.conversion.convert import convert_to_fp16
     from truehalf.conversion.rules.custom import custom_rule_of
     from truehalf.ir.opset import to_opset
-    from truehalf.ir.ready import make_ready
+    from truehalf.ir.ready import prepare
 
     if calibration is not None and ranges is not None:
         raise StageError(
@@ -86,41 +86,41 @@ def to_fp16(
     if reason := _no_work(model):
         return _passed_on(model, Path(model_path), Path(out_path), reason, decisions_path)
     model, notes = to_opset(model, precision.opset)
-    make_ready(model)
+    prepare(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     feeds = _feeds(model, calibration)
     statistics = _ranges(ranges) if feeds is None else _measured(model, feeds)
     if feeds is not None and input_shapes is None:
         input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
     measured = coverage(float_outputs(model), statistics)
-    halved = halve(model, statistics, precision, input_shapes)
+    result = convert_to_fp16(model, statistics, precision, input_shapes)
     _restate_io(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
     )
     save_model(model, out_path)
-    rows = [row(node, decision, halved) for node, decision in halved.decisions.nodes.items()]
+    rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
     _write_decisions(decisions_path, rows)
     facts = facts_of(model, out_path)
-    report = conversion_report(rows, halved, precision, measured)
+    report = conversion_report(rows, result, precision, measured)
     report["unmatched_selectors"] += [str(each) for each in unmatched]
     return report | {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*notes, *lines, *(statistics or {}).get("warnings", []), *halved.decisions.warnings],
+        "warnings": [*notes, *lines, *(statistics or {}).get("warnings", []), *result.decisions.warnings],
         "model": facts,
     }
 
 
 def _no_work(model: ir.Model) -> str | None:
     """Why a model is passed on as it is; None when there is something to convert."""
-    from truehalf.ir.ready import make_ready
+    from truehalf.ir.ready import prepare
 
     if stamp := model.metadata_props.get(PRECISION_KEY):
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
     if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):
         typed = model.clone()
-        make_ready(typed)  # what a file says of its tensors' types may be less than all
+        prepare(typed)  # what a file says of its tensors' types may be less than all
         if "FLOAT" not in _types(typed):
             return "the file is FP16 already: it holds float16 tensors and no float32 one"
     return None

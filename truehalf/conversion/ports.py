@@ -1,4 +1,5 @@
-"""Whose precision each end of a float32 tensor follows: what placing and converting both ask.
+"""Map of each end of a float32 tensor to the node or graph input or output that decides its precision; both placing and
+converting read it.
 
     owner    something that has one precision: a node, or a `Slot` of If, Loop or Scan
     tensor   a float32 value with the owner that writes it and, for each use, the owner that reads it
@@ -224,7 +225,7 @@ class Places:
     body_outputs: tuple[tuple[ir.Graph, int], ...] = ()
 
     def passed(self, node: ir.Node) -> list[ir.Value]:
-        """What the node puts out there, and what its bodies get."""
+        """What the node outputs there, and what its bodies get."""
         return [*self.body_inputs, *([node.outputs[self.output]] if self.output is not None else [])]
 
     def values(self, node: ir.Node) -> list[ir.Value]:

@@ -16,7 +16,7 @@ from truehalf.ir.model_file import model_size_mb
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.conversion.halve import Halved
+    from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules.base import Decision
 
 _LISTED_NODES = 20
@@ -123,9 +123,9 @@ def _reads_as_number(text: Any) -> bool:
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
-def row(node: ir.Node, decision: Decision, halved: Halved) -> dict[str, Any]:
+def row(node: ir.Node, decision: Decision, result: ConversionResult) -> dict[str, Any]:
     """One entry of decisions.json."""
-    name, fp16 = node.name or "", node in halved.fp16
+    name, fp16 = node.name or "", node in result.fp16
     dearer = decision.verdict.value == "free" and not fp16 and decision.rule != "any_type"
     return {
         "node": name,
@@ -142,7 +142,7 @@ def row(node: ir.Node, decision: Decision, halved: Halved) -> dict[str, Any]:
 
 
 def conversion_report(
-    rows: list[dict[str, Any]], halved: Halved, precision: Precision, measured: Coverage
+    rows: list[dict[str, Any]], result: ConversionResult, precision: Precision, measured: Coverage
 ) -> dict[str, Any]:
     """What stages.fp16.to_fp16 returns, except for what only the written file and the model's source can say."""
     in_fp32 = [row for row in rows if row["precision"] == "fp32"]
@@ -151,11 +151,11 @@ def conversion_report(
         "verdicts": dict(sorted(Counter(row["rule"] for row in rows).items())),
         "fp32_nodes_total": len(in_fp32),
         "fp32_nodes": [{key: row[key] for key in ("node", "op", "rule", "reason")} for row in in_fp32[:_LISTED_NODES]],
-        "fp16_arithmetic": halved.fp16_arithmetic,
-        "costs": {"placed": asdict(halved.placed), "naive": asdict(halved.naive)},
-        "masks": halved.decisions.masks,
-        "unmatched_selectors": [str(selector) for selector in halved.decisions.unmatched],
-        **halved.conversion.as_dict(),
+        "fp16_arithmetic": result.fp16_arithmetic,
+        "costs": {"placed": asdict(result.placed), "naive": asdict(result.naive)},
+        "masks": result.decisions.masks,
+        "unmatched_selectors": [str(selector) for selector in result.decisions.unmatched],
+        **result.conversion.as_dict(),
         "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
         "not_done": _not_done(precision, measured),
     }

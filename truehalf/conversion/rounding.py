@@ -49,7 +49,7 @@ class Losses:
     _pending: dict[_Half, None] = field(default_factory=dict, repr=False, compare=False)
 
     def settle(self) -> None:
-        """Count the tensors that nobody has read yet."""
+        """Count the tensors that nothing has read yet."""
         for tensor in list(self._pending):
             for _ in tensor.blocks():
                 pass

@@ -35,7 +35,7 @@ from truehalf.ir.moves import reads_no_values
 from truehalf.ir.slots import COORDINATES, half_slots, schema_of
 
 SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
-COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions adds up four
+COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions accumulates four
 
 # Inputs that may be floats, and yet say where or how many.
 _FLOATS_TOO = COORDINATES | {
@@ -161,7 +161,7 @@ def _elements(shape: ir.Shape) -> float:
 
 
 def _is_of_coordinates(node: ir.Node) -> bool:
-    """Whether a product is known to add up few terms."""
+    """Whether a product is known to accumulate few terms."""
     if node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
         return False
     left, right = (value.shape if value is not None else None for value in node.inputs[:2])

@@ -118,7 +118,7 @@ def _image_input(model: ir.Model) -> ir.Value:
 
 
 def _resolved(preprocessing: Preprocessing, value: ir.Value) -> Preprocessing:
-    """The preprocessing with its size, held against the input."""
+    """The preprocessing with its size, checked against the input."""
     axes = (1, 2, 3) if preprocessing.layout == "NHWC" else (2, 3, 1)
     shape = [value.shape[axis] if value.shape is not None else None for axis in axes]
     height, width, channels = (side if isinstance(side, int) else None for side in shape)

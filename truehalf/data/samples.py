@@ -163,7 +163,7 @@ def drawn(config: Config, root: Path, purpose: str, count: int | None = None) ->
 def _fewer(config: Config, error: TooFew, wanted: Mapping[str, int]) -> dict[str, range]:
     """Which of the samples each purpose gets where a source does not hold all that are wanted.
 
-    Trace gets some of calibrate's: what it checks is no proof of FP16. Numbers that nobody has given are lowered, to a
+    Trace gets some of calibrate's: what it checks is no proof of FP16. Numbers that are not given are lowered, to a
     third and two thirds of what there is; one single sample is that of all.
 
     Raises:

@@ -106,10 +106,10 @@ class HalfNodes:
     def scan(
         self, start: ir.Value, sources: Sequence[ir.Value], axes: Sequence[int], step: _Step, **attributes: Any
     ) -> list[ir.Value]:
-        """A Scan along `axes` of `sources`; `step` maps a state and the slices to the next state and what is put out.
+        """A Scan along `axes` of `sources`; `step` maps a state and the slices to the next state and what it outputs.
 
         Returns:
-            the last state, and what was put out, stacked.
+            the last state, and what was output, stacked.
         """
         state, *terms = (ir.Value(name=self.fresh("of_a_step"), type=ir.TensorType(HALF)) for _ in range(len(axes) + 1))
         outside, self.nodes = self.nodes, []

@@ -32,9 +32,9 @@ What this bounds, and what it does not:
                                      FP32 dot products loses. Adding every single term in FP16 loses more, a tree less.
 
 A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
-FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else adds up or multiplies elements inside
-(interpolation and scattering with a reduction included), and what nobody has judged, stays, too, and is listed.
-Functions of one element (Gelu, Softplus, ...) are computed inside as `emulate` does: they add up no elements.
+FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else accumulates or multiplies elements inside
+(interpolation and scattering with a reduction included), and what has not been judged, stays, too, and is listed.
+Functions of one element (Gelu, Softplus, ...) are computed inside as `emulate` does: they accumulate no elements.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _unruled(node: ir.Node) -> str:
     if not _is_half(node.inputs) or not _is_half(node.outputs):
         return ""
     if node.domain not in _DOMAINS:
-        return f"{node.domain}:{node.op_type} is no standard operator: what it adds up is unknown"
+        return f"{node.domain}:{node.op_type} is no standard operator: what it accumulates is unknown"
     if node.op_type in _NO_SUMS:
         return ""
     if node.op_type in _MOVES_WITH:

@@ -1,4 +1,4 @@
-"""Run a mixed FP32/FP16 file with honest rounding, on the CPU (see truehalf.emulation.emulate)."""
+"""Run a mixed FP32/FP16 file with emulated rounding, on the CPU (see truehalf.emulation.emulate)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products that add up along an axis K, cut into blocks along it: FLOAT16 nodes -> smaller FLOAT16 nodes.
+"""Products that accumulate along an axis K, cut into blocks along it: FLOAT16 nodes -> smaller FLOAT16 nodes.
 
     MatMul(A, B)               ->  MatMul(A[:, 0:128], B[0:128]) + MatMul(A[:, 128:256], B[128:256]) + ...
     Gemm(A, B, C)              ->  the same, + beta * C
@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from truehalf.emulation.half_nodes import BLOCK, HalfNodes, NotSplitError, dims_of, known
 
-_MOST_BLOCKS = 4096  # of an Einsum: more would make a graph that nobody can load
+_MOST_BLOCKS = 4096  # of an Einsum: more would make a graph too large to load
 
 
 def matmul(build: HalfNodes) -> list[ir.Value] | None:
@@ -122,7 +122,7 @@ def einsum(build: HalfNodes) -> list[ir.Value] | None:
     blocks = math.prod(math.ceil(length / block) for _, length, block in cuts)
     if blocks > _MOST_BLOCKS:
         count = math.prod(summed.values())
-        raise NotSplitError(f"an Einsum that adds up {count} terms: {blocks} blocks; at most {_MOST_BLOCKS} are made")
+        raise NotSplitError(f"an Einsum that sums {count} terms: {blocks} blocks; at most {_MOST_BLOCKS} are made")
     parted = [_parted(build, term, value, cuts) for term, value in zip(terms, operands, strict=True)]
     return [build.added([build.op("Einsum", *part, equation=equation) for part in zip(*parted, strict=True)])]
 

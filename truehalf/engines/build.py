@@ -28,7 +28,7 @@ from truehalf.runtime.tensorrt.versions import BuildError
 
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
 REPORT_FILE = "engine.json"
-NO_EVIDENCE = "no reference was given to hold its outputs against"
+NO_EVIDENCE = "no reference was given to compare its outputs with"
 
 
 def build_engine(
@@ -52,7 +52,7 @@ def build_engine(
         declared: "fp16" or "fp32".
         profiles: optimization profiles: [{input: {"min": shape, "opt": shape, "max": shape}}]; of a shape tensor the
             numbers are its values.
-        evidence: what the engine's outputs are held against, or why there is nothing; or a function for it, called
+        evidence: what the engine's outputs are compared with, or why there is nothing; or a function for it, called
             when there is an engine.
         probe: facts of the machine (truehalf.runtime.machine.probe); by default of this one.
         plan_names: how the plan calls the ONNX file and the engine; default: the path given, and the engine's file.
@@ -95,7 +95,7 @@ def build_engine(
         "lint": {"ignore": list(lint_ignore), "fail_on": lint_fail_on},
         "when_unavailable": section.when_unavailable.value,
     }
-    check_keys(plan)  # make_plan has held the profiles against the model
+    check_keys(plan)  # make_plan has checked the profiles against the model
     check_target(plan, model_path, out_dir, FILES_OF_A_PLAN)
     write(plan, out_dir)
     given = evidence if callable(evidence) else lambda: evidence
@@ -150,7 +150,7 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
 @contextlib.contextmanager
 def _environment(plan: Mapping[str, Any]) -> Iterator[None]:
     """The plan's variables while it is carried out, from before the providers load: a library reads them as it starts,
-    and whoever calls this has variables of their own.
+    and the caller has variables of its own.
     """
     variables: Mapping[str, str] = plan.get("environment", {})
     before = {name: os.environ.get(name) for name in variables}
@@ -173,7 +173,7 @@ def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str
 
 
 def _checked(options: Mapping[str, Any]) -> EngineConfig:
-    """The options of the door over the defaults of their backend."""
+    """The options of the call over the defaults of their backend."""
     default = EngineConfig()
     if options.get("backend") in (Backend.onnxruntime, Backend.onnxruntime.value):
         default = replace(default, provider=Provider.cuda)

@@ -19,7 +19,7 @@ from truehalf.ir.selectors import scope_of
 from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
-from truehalf.runtime.alone import CPU, alone_on
+from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.ort.session import runtime_version
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
@@ -41,10 +41,10 @@ class _Built:
         facts: of the engine, for the report.
         run: outputs for feeds, at a profile.
         time: latency for feeds, at a profile, with samples, warm_up, runs and rounds.
-        evaluation: what computes the outputs, as the hop table calls it.
+        evaluation: what computes the outputs, as the table of stages calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
-        precision_unknown: why nobody can say what precision its layers have, or None.
-        unknown: what else nobody can say of it, each with the reason.
+        precision_unknown: why it is unknown what precision its layers have, or None.
+        unknown: what else is unknown of it, each with the reason.
         stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
     """
 
@@ -71,7 +71,7 @@ def carry_out(
         plan: that truehalf.engines.plan.check_plan lets pass.
         model_path: where the plan's model lies.
         out_dir: where the engine goes.
-        evidence: gives what its outputs are held against, or why there is nothing.
+        evidence: gives what its outputs are compared with, or why there is nothing.
         probe: facts of the machine.
     """
     model = typed_model(model_path)
@@ -98,7 +98,7 @@ def carry_out(
         } | common
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
-    with alone_on(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
+    with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
         if on_tensorrt:
             built = _built_by_tensorrt(plan, model, model_path, out_dir, findings)
         else:
@@ -145,7 +145,7 @@ def _only_point(model: ir.Model) -> Point:
 
 
 def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Finding], list[str]]:
-    """What TensorRT will not like about the file, and what had to be assumed of its plugins."""
+    """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
     ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"], probe.get("plugin_ops"))
     findings = lint(

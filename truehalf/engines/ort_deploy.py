@@ -184,7 +184,7 @@ def _seconds(once: Any) -> float:
 
 
 def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> dict[str, Any]:
-    """Layers, the share of Half among those that put out floats (Casts aside: they compute nothing), and the table
+    """Layers, the share of Half among those that output floats (Casts aside: they compute nothing), and the table
     itself, with TensorRT's names of types.
 
     Args:

@@ -1,4 +1,4 @@
-"""Plan of an ONNX Runtime deployment: what is asked of which provider, and what it cannot be told."""
+"""Plan of an ONNX Runtime deployment: what is asked of which provider, and which options it does not have."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ On the host that will serve, with truehalf and the packages of that provider ins
 
     {plan["command"]}
 
-It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, holds the outputs against
+It optimises the model for that provider, refuses any other that ONNX Runtime falls back to, compares the outputs with
 the FP32 reference, and measures latency.
 {without}{variables}"""
     write_text(folder / README_FILE, text)

@@ -7,7 +7,7 @@ runs of just p's batch, the last run filled up with its last sample:
     E_opt ~ R on the adversarial samples, too
 
 An engine is another program than the file that it was built from: fusion, kernels and accumulation are its own, and a
-wrong one gives wrong numbers without a word. So what counts is what it puts out, at the shapes that it will meet.
+wrong one gives wrong numbers without a word. So what counts is what it outputs, at the shapes that it will meet.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import judged
-from truehalf.verification.chain.hops import filled, headline, max_abs, measure
 from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
+from truehalf.verification.chain.stage_results import filled, headline, max_abs, measure
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _STATES = {gates.PASSED: VERIFIED, gates.FAILED: FAILED, gates.NOT_VERIFIED: NOT
 
 @dataclass(frozen=True)
 class Evidence:
-    """What an engine is held against.
+    """What an engine is compared with.
 
     Attributes:
         reference: the frozen outputs on the verification samples.
@@ -111,9 +111,9 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
 
     Returns:
         state ("verified" when every point and the adversarial samples are, "failed" when one fails, else "not
-        verified") and reason; the headline (truehalf.verification.chain.hops) and gates of the opt point of the first
-        profile; samples; points, each with {profile, points, shapes, batch, state, reason}, its headline and gates;
-        adversarial.
+        verified") and reason; the headline (truehalf.verification.chain.stage_results) and gates of the opt point of
+        the first profile; samples; points, each with {profile, points, shapes, batch, state, reason}, its headline and
+        gates; adversarial.
     """
     main = next((i for i, point in enumerate(points) if "opt" in point.names), 0)
     rows = [_measure(run, model, point, evidence) for point in points]
@@ -144,12 +144,12 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dic
         return facts | {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
     if fault := _fault_of_shapes(reference.outputs, outputs):
         return facts | {"state": FAILED, "reason": fault}
-    hop = measure(reference, outputs, options)
-    evaluated = gates_of(reference, hop, options)
+    stage = measure(reference, outputs, options)
+    evaluated = gates_of(reference, stage, options)
     verdict = gates.verdict(evaluated, list(reactions_of(reference, outputs).failures.values()))
     said = {"state": _STATES[verdict["verdict"]], "reason": "; ".join(verdict["reasons"])}
-    more = {"nan": hop.facts["nan"], "inf": hop.facts["inf"], "detections": hop.facts["detections"]}
-    return facts | said | headline(hop.facts) | more | {"gates": evaluated}
+    more = {"nan": stage.facts["nan"], "inf": stage.facts["inf"], "detections": stage.facts["detections"]}
+    return facts | said | headline(stage.facts) | more | {"gates": evaluated}
 
 
 def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
@@ -165,13 +165,13 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) ->
         return {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
     if fault := _fault_of_shapes(reference.outputs, outputs):
         return {"state": FAILED, "reason": fault}
-    hop = measure(reference, outputs, evidence.options)
+    stage = measure(reference, outputs, evidence.options)
     facts = {
         "samples": len(reference.names),
-        "nonfinite": hop.facts["nonfinite"],
-        "max_abs_error": max_abs(hop.facts["confident_tensors"] or hop.facts["tensors"]),
+        "nonfinite": stage.facts["nonfinite"],
+        "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
     }
-    return facts | judged(reference, hop, evidence.options)
+    return facts | judged(reference, stage, evidence.options)
 
 
 def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:

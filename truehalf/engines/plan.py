@@ -1,4 +1,4 @@
-"""A plan of the engine held against what carries it out: its keys, its values, its files, and the model that it is for.
+"""Checks of an engine's plan against what carries it out: keys, values, files, and the model that it is for.
 
 Whoever carries a plan out may have edited it, or have one of another version: every fault is said at once, and before
 the machine is looked at, so that a plan that is wrong is wrong everywhere. Its options obey the rules of the

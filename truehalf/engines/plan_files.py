@@ -115,7 +115,7 @@ def script() -> str:
     text = Path(str(builder.__file__)).read_text()
     for module in (output_files, builder_config, plan_content, plugins_of_process, proof, timing_cache, versions):
         _, _, part = Path(str(module.__file__)).read_text().partition("from __future__ import annotations\n")
-        before, _, after = re.split(_import_of(module.__name__), text, flags=re.MULTILINE)  # or there is not one line
+        before, _, after = re.split(_import_of(module.__name__), text, flags=re.MULTILINE)  # or none
         text = before + re.sub(_import_of(r"truehalf[\w.]*", escaped=True), "", part, flags=re.MULTILINE) + after
     return text
 
@@ -192,15 +192,15 @@ Put these files into one folder on the host with the GPU{inside}:
 
 The script checks that the model is the plan's (sha256), builds {Path(plan["engine"]).name}
 strongly typed, writes engine.json, and ends with 1 when the engine is not {plan["declared"]},
-with 3 when nobody can say.
+with 3 when it is unknown.
 It does not run the engine: where truehalf is installed,
-`truehalf engine plan.json` does, and holds the engine's outputs against the model's.
+`truehalf engine plan.json` does, and compares the engine's outputs with the model's.
 
 The same by hand, in that folder, with the trtexec of TensorRT 11:
 
     {plan["trtexec"]}
 
-and with that of TensorRT 10, which must be told that the network is strongly typed:
+and with that of TensorRT 10, which needs a flag for a strongly typed network:
 
     {plan["trtexec_10"]}
 

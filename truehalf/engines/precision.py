@@ -42,7 +42,7 @@ def float_facts(model: ir.Model) -> dict[str, int]:
 
 
 def fp16_node_names(path: Path | str) -> list[str]:
-    """Names that a file itself gives to those of its nodes that compute and put out FLOAT16 and no other floating-point
+    """Names that a file itself gives to those of its nodes that compute and output FLOAT16 and no other floating-point
     type, in graph order. Casts, constants and what only moves values are left out: an engine need not have them.
     """
     named = {node.name for node in all_nodes(load_model(Path(path))) if node.name}

@@ -1,4 +1,4 @@
-"""Optimization profiles held against the graph: every fault at once, before anything is built.
+"""Optimization profiles checked against the graph: every problem at once, before anything is built.
 
 For an input with the axes d, a profile's numbers l, o, h (min, opt, max) hold when
 

@@ -92,7 +92,7 @@ def pass_on(
         "unread_inputs": [str(value.name) for value in model.graph.inputs if not value.uses()],
         "parity": {
             "status": NOT_VERIFIED,
-            "reason": "the model is an ONNX file, so there is no torch module to hold it against; it is the reference",
+            "reason": "the model is an ONNX file, so there is no torch module to compare it with; it is the reference",
             "samples": sum(sizes),
             "batch_sizes": sorted(set(sizes)),
             "provider": session.provider,

@@ -73,7 +73,7 @@ def trace(
         lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
         lint_fail_on: "never", "error" or "warning": findings that end it.
         plugins, plugin_ops: of the engine; their operators are no findings.
-        repair: passes that the file will go through; what one of them mends is reported, and ends nothing here. Before
+        repair: passes that the file will go through; what one of them fixes is reported, and ends nothing here. Before
             it is built, the engine's stage looks at the file once more.
         prepared: entered around the export alone, see truehalf.models.model.Model; the comparison is with the module as
             it is outside.
@@ -84,7 +84,7 @@ def trace(
         (facts) and parity: {status: "verified" or
         "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
         the same of each feed of another height or width, with the shapes of its inputs},
-        lint: {counts by severity, rules, first, ignored}, what TensorRT will not like about the file.
+        lint: {counts by severity, rules, first, ignored}, the TensorRT compatibility of the file.
 
     Raises:
         StageError: when outputs are not what they are declared to be, model.classes names fewer or more classes than

@@ -1,4 +1,4 @@
-"""The I/O spec and the ONNX file it belongs to: held against each other, then kept in the file's metadata."""
+"""The I/O spec and the ONNX file it belongs to: checked against each other, then kept in the file's metadata."""
 
 from __future__ import annotations
 

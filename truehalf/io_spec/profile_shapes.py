@@ -15,7 +15,7 @@ from truehalf.errors import StageError
 
 KINDS = ("min", "opt", "max")
 Profile = dict[str, dict[str, list[int]]]
-SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and nobody says how
+SAMPLES = {"min": 1, "opt": 1, "max": 8}  # where the number of them varies, and it is not declared how
 
 
 def completed(
@@ -31,7 +31,7 @@ def completed(
         [{input: {"min": numbers, "opt": numbers, "max": numbers}}].
 
     Raises:
-        StageError: where null stands for a side that varies, or a profile names an input that there is not.
+        StageError: where null stands for a side that varies, or a profile names an unknown input.
     """
     if profiles is None:
         return [_made_for(inputs)]

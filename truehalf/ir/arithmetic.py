@@ -1,9 +1,9 @@
-"""How much a node computes, and how many terms one element of its output adds up.
+"""How much a node computes, and how many terms one element of its output accumulates.
 
     depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w     depth(Softmax) = its axis
     depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean
 
-Every operator that adds up elements counts, by the ONNX definition of its opset. Dimensions that nobody knows count 1.
+Every operator that accumulates elements counts, by the ONNX definition of its opset. Unknown dimensions count 1.
 A largest or smallest element is no sum (ReduceMax, MaxPool), and four to sixteen interpolated neighbours are none worth
 the name (Resize, GridSample): they are 1 deep.
 """
@@ -29,7 +29,7 @@ MOVES = frozenset({
 })
 # fmt: on
 
-# Each output element has a sum of its own, of elements that others add up, too. Where a sum serves many outputs
+# Each output element has a sum of its own, of elements that others accumulate, too. Where a sum serves many outputs
 # (Softmax, norms), elements are counted.
 _SUMS_OF_THEIR_OWN = frozenset(
     {"AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "LRN", "DFT", "Col2Im", "Sum", "Mean"}
@@ -39,7 +39,7 @@ _MEAN_AXES = (0, 2, 3)  # MeanVarianceNormalization's default
 
 
 def reduction_depth(node: ir.Node, shapes: Shapes | None = None) -> int:
-    """How many terms one output element adds up; 1 for operators that add nothing up, and for unknown ones.
+    """How many terms one output element accumulates; 1 for operators that accumulate nothing, and for unknown ones.
 
     Args:
         shapes: shapes that replace those of the values, for instance at a profile's opt shape.
@@ -269,7 +269,7 @@ def _stft(seen: _Seen) -> int:
 
 
 def _loss(seen: _Seen) -> int:
-    """Softmax adds up the classes; a mean or sum over the batch adds up everything else."""
+    """Softmax accumulates the classes; a mean or sum over the batch accumulates everything else."""
     shape = seen.of(0)
     whole = seen.node.attributes.get_string("reduction", "mean") != "none"
     classes = math.prod(shape[1:2]) if seen.node.op_type == "SoftmaxCrossEntropyLoss" else 1

@@ -1,4 +1,4 @@
-"""What a graph is made of: its nodes and bodies, and the counts that reports show for every hop."""
+"""What a graph is made of: its nodes and bodies, and the counts that reports show for every stage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Functions of a file become the nodes that they stand for, so that whoever looks at nodes sees all of them.
+"""Functions of a file become the nodes that they stand for, so that a walk over nodes sees all of them.
 
     call "head" of Block, which holds "slice"    ->    "head/slice"
 
-Innermost functions first, so that a node's name tells all the calls that lead to it. Functions that nobody calls are
+Innermost functions first, so that a node's name tells all the calls that lead to it. Functions that nothing calls are
 left out.
 """
 

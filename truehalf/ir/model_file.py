@@ -118,7 +118,7 @@ def save_model(model: ir.Model, path: Path | str) -> None:
         raise StageError("model-invalid", f"the checker of onnx refuses the model for {path.name}: {error}") from error
     except EncodeError as error:
         raise StageError(
-            "too-large", f"{path}: the model without its weights is beyond 2 GiB, where protobuf ends"
+            "too-large", f"{path}: the model without its weights is larger than protobuf's 2 GiB limit"
         ) from error
     except OSError as error:
         raise StageError("file-unwritable", f"{path}: {explain(error)}") from error

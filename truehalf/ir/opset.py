@@ -74,7 +74,7 @@ def to_opset(model: ir.Model, target: int | None = None) -> tuple[ir.Model, list
 
 
 def list_weights_apart(model: ir.Model) -> None:
-    """Until IR version 3 every weight was listed among the inputs as well; nobody means it as an input."""
+    """Until IR version 3 every weight was listed among the inputs as well; none is meant as an input."""
     if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
         for graph in model.graphs():
             inputs = [value for value in graph.inputs if value.const_value is None]

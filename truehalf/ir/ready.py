@@ -22,8 +22,8 @@ from truehalf.ir.opset import list_weights_apart
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
-def make_ready(model: ir.Model) -> None:
-    """Bring a model, in place, into the form that ranges are measured in and truehalf.conversion.halve expects.
+def prepare(model: ir.Model) -> None:
+    """Bring a model, in place, into the form that ranges are measured in and truehalf.conversion.convert expects.
 
     Raises:
         StageError: when the graph has a cycle.
@@ -56,7 +56,7 @@ def _lift_constants(graph: ir.Graph) -> None:
         graph.register_initializer(lifted)
 
 
-def check_complete(model: ir.Model, plugin_ops: Collection[str] = ()) -> None:
+def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> None:
     """Check that every node of ONNX's own operators has the inputs, outputs and attributes that its schema requires.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.ready import check_complete
+from truehalf.ir.ready import check_required_inputs
 from truehalf.linting.base import Check, Place, Rule, Subject
 from truehalf.linting.finding import SEVERITIES, Finding
 from truehalf.linting.ignoring import parse_ignores, split_ignored
@@ -107,7 +107,7 @@ def lint(
     plugin_ops: Collection[str] = (),
     inputs: Sequence[str] = (),
 ) -> list[Finding]:
-    """What TensorRT will not like about a model, errors first, then in graph order.
+    """TensorRT compatibility of a model, errors first, then in graph order.
 
     Args:
         model: sorted, typed as far as onnx can infer; it is left as it is. Functions are inlined on a copy, where
@@ -127,7 +127,7 @@ def lint(
     except ValueError as error:
         raise StageError("bad-syntax", f"lint: {error}") from error
     model, fault = inlined(model, plugin_ops)
-    check_complete(model, plugin_ops)
+    check_required_inputs(model, plugin_ops)
     subject = Subject(model, versions, plugin_ops, inputs)
     places = [place for check in CHECKS for place in check(subject)]
     if fault:

@@ -1,4 +1,4 @@
-"""Findings that nobody wants to hear of: "rule", or "rule@<regular expression>" on the node's name or scope."""
+"""Findings to ignore: "rule", or "rule@<regular expression>" on the node's name or scope."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def ops_of_plugins(
     Args:
         plugins: engine.plugins.
         named: engine.plugin_ops.
-        registered: by plugin, the operators that it has registered with TensorRT; None where nobody has looked.
+        registered: by plugin, the operators that it has registered with TensorRT; None where this was not looked up.
     """
     known = set(named).union(*(registered or {}).values())
     if not plugins or named or registered:

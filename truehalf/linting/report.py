@@ -115,7 +115,7 @@ def unmatched(ignored: Mapping[str, int]) -> list[str]:
 def lint_of_trace(
     model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
 ) -> dict[str, Any]:
-    """What TensorRT will not like, for the report; the gate leaves out what repair is there to mend.
+    """TensorRT compatibility, for the report; the gate leaves out what repair repairs.
 
     Raises:
         StageError: when there are findings of the severity that ends the stage, with all their rules.

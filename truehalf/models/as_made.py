@@ -25,8 +25,8 @@ def copied(module: torch.nn.Module) -> torch.nn.Module | None:
 
 
 def state(module: torch.nn.Module) -> dict[str, Any]:
-    """What a run of forward may change: attributes and buffers of all parts, told apart by identity and by the number
-    of writes. Equal before and after a run that changed nothing.
+    """What a run of forward may change: attributes and buffers of all parts, distinguished by identity and by the
+    number of writes. Equal before and after a run that changed nothing.
     """
     found = {}
     for name, part in module.named_modules():

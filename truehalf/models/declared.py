@@ -31,7 +31,7 @@ def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) 
 
 
 def declared_preprocessing(config: Config, known: Preprocessing | None = None) -> Preprocessing:
-    """From an image to the array; what nobody says is RGB in 0..1, stretched to the size, NCHW."""
+    """From an image to the array; what is not declared is RGB in 0..1, stretched to the size, NCHW."""
     given = config.model.preprocessing
     values: dict[str, Any] = {
         "resize": given.resize and given.resize.value,

@@ -166,7 +166,7 @@ def batch_of(model: ir.Model, path: Path) -> int | None:
 
 
 def no_rows(path: Path, name: str, shape: Sequence[Any], samples: int | None) -> StageError:
-    """An output whose first axis is not the samples', so that nobody can say which values are of which sample."""
+    """An output whose first axis is not the samples', so that it is unknown which values are of which sample."""
     wanted = "samples" if samples is None else f"{samples} samples"
     return StageError(
         "wrong-shape",

@@ -64,7 +64,7 @@ def io_spec(
         trained: whether there are weights to trust.
 
     Raises:
-        StageError: when `axes` names an input or output that there is not, or an axis beyond its rank.
+        StageError: when `axes` names an unknown input or output, or an axis beyond its rank.
     """
     names = [each.name for each in model.inputs] + [each.name for each in model.outputs]
     unknown = [name for name in axes if name not in names]

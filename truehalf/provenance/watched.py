@@ -26,8 +26,8 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def watched(names: Sequence[str], root: Path) -> list[Path]:
-    """Files and folders that each module:function comes from, in the order in which they are found; none of a module
-    that there is not.
+    """Files and folders that each module:function comes from, in the order in which they are found; none of an unknown
+    module.
 
     Args:
         root: the workspace, an absolute path.

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from truehalf.errors import StageError
 from truehalf.ir.inlining import inline_functions, other_versions
 from truehalf.ir.normalize import infer_types, sort_nodes
-from truehalf.ir.ready import check_complete
+from truehalf.ir.ready import check_required_inputs
 from truehalf.repairs.passes.allowzero import allowzero
 from truehalf.repairs.passes.bool_index import bool_index
 from truehalf.repairs.passes.deduplicate_names import deduplicate_names
@@ -71,7 +71,7 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         passes: names of PASSES, in the order in which they run; none: the model is not touched.
 
     Raises:
-        StageError: a pass that there is not; a graph with a cycle; a node without what its operator requires.
+        StageError: an unknown pass; a graph with a cycle; a node without what its operator requires.
     """
     if unknown := [name for name in passes if name not in PASSES]:
         raise StageError(
@@ -82,7 +82,7 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
         return report
     report.refused.extend(_inlined(model))
     sort_nodes(model)
-    check_complete(model)
+    check_required_inputs(model)
     for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
         graph.opset_imports.update(model.graph.opset_imports)
     untyped = untyped_values(model)

@@ -134,7 +134,7 @@ def replace(node: ir.Node, results: Sequence[ir.Value], writer: Writer) -> None:
 
 
 def remove(graph: ir.Graph, node: ir.Node) -> None:
-    """Take out a node that nobody reads, what its bodies read, and then whatever nobody reads any more."""
+    """Take out a node that nothing reads, what its subgraphs read, and then what nothing reads any more."""
     waiting = [(graph, node)]
     while waiting:
         graph, node = waiting.pop()

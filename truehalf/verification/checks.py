@@ -1,13 +1,13 @@
 """What a verification looked at, each with its state: verified, failed, or not verified with the reason.
 
-    detections         the FP32 detections found again, and no others, within the gates
+    detections         the FP32 detections matched, and no others, within the gates
     average_precision  against true labels, of which the FP32 model finds some, within the gate
     classes            of a classifier: the FP32 best class on every sample, within the gate
     tensors            other outputs, within the gate
     batch              the same at batch 1 and at opt and max of the engine's profiles
     adversarial        white, black and noisy images: finite outputs, and the same detections
     reaction           outputs change with the input where the reference's do (truehalf.verification.reaction)
-    accumulation       kernels that add up in FP16 inside a node
+    accumulation       kernels that accumulate in FP16 inside a node
 
 A failed check fails the verdict. One that was not verified leaves it as it is, unless verify.require names it: then
 it fails the verdict.
@@ -40,7 +40,7 @@ def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], reac
 
     Args:
         gates: see truehalf.verification.gates.evaluate.
-        facts: of the final hop: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
+        facts: of the final stage: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
         reacted: whether its outputs react to the input.
     """
     by_check = {name: [gate for gate in gates if gate["measures"] in what] for name, what in _GATES.items()}
@@ -61,7 +61,7 @@ def unmet(checks: Sequence[Mapping[str, Any]], required: Sequence[str]) -> list[
     """A sentence for each required check that was not verified."""
     reasons = {check["check"]: check["reason"] for check in checks if check["state"] == NOT_VERIFIED}
     has = {check["check"] for check in checks}
-    reasons |= {name: "the model puts out nothing of the kind" for name in _GATES if name not in has}
+    reasons |= {name: "the model outputs nothing of the kind" for name in _GATES if name not in has}
     return [
         f"verify.require names {name}, and it was not verified: {reason}"
         for name, reason in reasons.items()
@@ -81,7 +81,7 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
             return row | {"state": FAILED, "reason": f"{facts['extra']} detections appear where there was none"}
         return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
     failed = [gate["reason"] for gate in evaluate(asdict(limits), detection_values(facts)) if gate["passed"] is False]
-    said = f"{facts['matched']} of {facts['reference']} detections are found again, {facts['extra']} are extra"
+    said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}
 
 
@@ -98,7 +98,7 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
     named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
     more = f"; and {len(not_split) - NAMED} more" if len(not_split) > NAMED else ""
-    said = f"kernels that add up in FP16: the sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
+    said = f"kernels that accumulate in FP16: sums inside {len(not_split)} FP16 nodes were not rounded ({named}{more})"
     return coded("sums-not-rounded", said)
 
 
@@ -116,8 +116,8 @@ def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> dict[str, An
     if evaluation == Evaluation.emulated_fp16.value:
         reason = coded(
             "sums-not-rounded",
-            "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, "
-            "as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too",
+            "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside "
+            "a node, as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too",
         )
         return {"state": NOT_VERIFIED, "reason": reason}
     said = {

@@ -8,7 +8,7 @@ Read as the spec declares, a box above the score threshold is odd where it
     is in the corner            within the first two pixels: 0..1, taken for pixels
 
 Where more than SHARE of them are odd, nothing that follows from them says anything about the candidate. xyxy taken for
-cxcywh makes no odd boxes, but boxes that stick out of the image. These are doubted where more than SHARE stick out
+cxcywh makes no odd boxes, but boxes that stick out of the image. These are reported where more than SHARE stick out
 by MARGIN of its side, and all of them are in the image as xyxy.
 """
 
@@ -33,7 +33,7 @@ _FORMATS, _NORMALIZED = ("cxcywh", "xyxy"), (True, False)
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
 
-def doubted(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str | None:
+def box_format_problem(runs: Runs, spec: Mapping[str, Any], score_threshold: float) -> str | None:
     """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
 
     Args:

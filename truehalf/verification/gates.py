@@ -1,16 +1,16 @@
 """Gates: measured values against declared limits. A gate holds, fails or was not verified; the third is no pass.
 
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
-matched_fraction >= matched_fraction_min       reference detections found again
+matched_fraction >= matched_fraction_min       reference detections matched
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
-score_error_p99, score_error_share             score errors of detections found again
+score_error_p99, score_error_share             score errors of matched detections
 (truehalf.verification.metrics.score_errors)
 rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
-box_error_p99                                  corner coordinates of detections found again, as a share of the image
+box_error_p99                                  corner coordinates of matched detections, as a share of the image
 low_self_ap50_95_drop                          average precision that is lost against the reference's own detections,
                                                low scores included (truehalf.verification.metrics.average_precision); of
                                                all six the limit is called <name>_max
-label_flips      <= label_flips_max            reference detections found again as another class: a number, no fraction;
+label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
 tensor_error     <= tensor_error_max           of other outputs, see truehalf.verification.metrics.plain_outputs
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs

@@ -1,4 +1,4 @@
-"""Does an output react to the input? A file that puts out the same whatever it is fed may be right on every sample.
+"""Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
 
     failed         no value of an input reaches the output (reached_outputs), and one does in the reference's file; or
                    the output is the same on samples that differ, while the reference's moves by more than STEPS of FP16
@@ -25,7 +25,7 @@ from truehalf.codes import coded
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.verification.compare.two_files import Run
+    from truehalf.verification.compare.model_pair import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 _SHAPES = frozenset({"Shape", "Size"})  # read no values

@@ -26,23 +26,23 @@ SVG = """<?xml version="1.0"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="10pt" height="10pt" viewBox="0 0 10 10">
 <metadata><title>made by a library, https://example.invalid</title></metadata>
 <text style="font-size: 10px; font-family: 'DejaVu Sans', sans-serif; fill: #767676">an axis of errors</text></svg>"""
-HOP = {"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60, "ap50": 0.95, "ap50_95": 0.8}
-HOP |= {"ap50_95_fp32": 0.801, "matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}}
+STAGE = {"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60, "ap50": 0.95, "ap50_95": 0.8}
+STAGE |= {"ap50_95_fp32": 0.801, "matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}}
 VERIFY = {
     **{"stage": "verify", "status": "done", "verdict": "passed", "reasons": [], "seconds": 40.0},
     **{"evaluation": "emulated-fp16", "provider": "CPUExecutionProvider", "samples": 60},
     **{"ap50": 0.95, "ap50_fp32": 0.951, "ap50_95": 0.8, "ap50_95_fp32": 0.801, "ap50_95_drop": 0.001},
     **{"matched_fraction": 0.995, "reference": 200, "matched": 199, "missed": 1, "extra": 0, "label_flips": 0},
     **{"box_error_px_p99": 0.1, "box_error_px_max": 0.2, "score_error_p99": 0.01, "score_error_max": 0.02},
-    **{"max_abs_error": {"logits": 0.05}, "nan": 0, "inf": 0, "hops": {"slim": HOP, "cast_cleanup": HOP}},
-    "cpu_provider_claims": {"samples": 60, "provider": "CPU", "claimed": HOP | {"ap50_95": 0.765}}
-    | {"emulated-fp16": HOP},
+    **{"max_abs_error": {"logits": 0.05}, "nan": 0, "inf": 0, "stages": {"slim": STAGE, "cast_cleanup": STAGE}},
+    "cpu_provider_claims": {"samples": 60, "provider": "CPU", "claimed": STAGE | {"ap50_95": 0.765}}
+    | {"emulated-fp16": STAGE},
     "not_verified": ["the TensorRT engine: this stage judges the ONNX file"],
 }
 MODEL = {"nodes": 1000, "casts": 3, "float_nodes": 900, "fp16_nodes": 890, "fp16_fraction": 890 / 900, "size_mb": 5.85}
 GATES = [
     {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
-    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "gone"}]},
+    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]},
     {"gate": "nonfinite_max", "measures": "y", "threshold": 0, "value": None, "passed": None, "reason": "not measured"},
 ]
 REPORTS = {
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
     verify = tmp_path / "artifacts/verify"
     picture = {"file": "plots/sample_1.png", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1}
     picture |= {"extra": 0, "label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
-    write(verify / "details.json", {"pictures": [picture]})
+    write(verify / "details.json", {"images": [picture]})
     write(verify / "verdict.json", {"verdict": "passed", "gates": GATES})
     write(verify / "plots/sample_1.png", PIXEL)
     for name in ("score_error", "box_error", "node_counts"):
@@ -171,9 +171,9 @@ def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
     shown = content(folder)
     assert shown["headline"]["state"] == "failed" and shown["headline"]["word"] == WORDS["stopped"]
     assert shown["headline"]["reasons"] == ["no space left"] and "fp16" in shown["headline"]["sentence"]
-    status = {row["stage"]: row["status"] for row in shown["stages"]}
+    status = {row["stage"]: row["status"] for row in shown["stage_rows"]}
     assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
-    assert not shown["hops"] and not shown["gates"] and not shown["pictures"] and not shown["plots"]
+    assert not shown["stage_rows"] and not shown["gates"] and not shown["images"] and not shown["plots"]
     assert "no space left" in render(folder)
 
 
@@ -203,7 +203,7 @@ def test_the_words_of_headlines_differ():
 
 
 def test_an_unverified_run_with_none_for_numbers_renders(folder):
-    empty = dict.fromkeys([*HOP], None) | {
+    empty = dict.fromkeys([*STAGE], None) | {
         "samples": 4,
         "nonfinite": 0,
         "evaluation": "emulated-fp16",
@@ -212,7 +212,7 @@ def test_an_unverified_run_with_none_for_numbers_renders(folder):
     unknown = {k: None for k, v in VERIFY.items() if isinstance(v, (int, float)) and k != "samples"}
     claims = {"samples": 4, "provider": "CPU", "claimed": empty, "emulated-fp16": empty}
     report = VERIFY | unknown | {"verdict": "not verified", "nan": 0, "inf": 0, "cpu_provider_claims": claims}
-    write(folder / "reports" / "verify.json", report | {"hops": {"slim": empty, "cast_cleanup": empty}})
+    write(folder / "reports" / "verify.json", report | {"stages": {"slim": empty, "cast_cleanup": empty}})
     assert 'class="card verdict unknown"' in render(folder)
 
 
@@ -223,8 +223,8 @@ def test_a_cpu_provider_that_could_not_run_the_file_renders(folder):
 
 
 def test_infinite_errors_render(folder):
-    broken = HOP | {"max_abs_error": {"logits": "inf"}, "nonfinite": 33600}
-    write(folder / "reports" / "verify.json", VERIFY | {"verdict": "failed", "hops": {"cast_cleanup": broken}})
+    broken = STAGE | {"max_abs_error": {"logits": "inf"}, "nonfinite": 33600}
+    write(folder / "reports" / "verify.json", VERIFY | {"verdict": "failed", "stages": {"cast_cleanup": broken}})
     assert "∞" in Page(render(folder)).text
 
 
@@ -273,12 +273,12 @@ def test_counts():
     assert count(12345) == "12\u202f345" and count(None) == "–"
 
 
-def test_the_engine_is_a_hop_that_nobody_verified(folder):
+def test_the_engine_is_a_stage_that_nobody_verified(folder):
     text = re.sub(r"\s+", " ", Page(render(folder)).text)
     assert re.search(r"engine not verified [^:]*: no NVIDIA GPU \[no-engine\]", text)
 
 
-def test_an_engine_that_was_measured_is_a_hop_with_its_numbers_and_latency(folder):
+def test_an_engine_that_was_measured_is_a_stage_with_its_numbers_and_latency(folder):
     write(folder / "reports/engine.json", {"stage": "engine", "seconds": 3.0} | BUILT)
     page = Page(render(folder).replace("</td>", " </td>").replace("</th>", " </th>"))
     text = re.sub(r"\s+", " ", page.text)

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.job import bring_back
 from pipeline.sweep import away as module
-from pipeline.sweep.away import Away
+from pipeline.sweep.away import RemoteJobs
 from pipeline.sweep.ray_worker import unpack
 from pipeline.sweep.snapshot import take
 from pipeline.sweep.sweep import VARIABLE, Sweep
@@ -25,8 +25,8 @@ from tests.pipeline.small_project import commit, git, line_with, make
 from tests.waiting import HANG_S
 
 
-def away_from(project: Path) -> Away:
-    return Away(Sweep("sweep-x", str(project), git(project, "rev-parse", "HEAD"), True, []), share_cache=True)
+def away_from(project: Path) -> RemoteJobs:
+    return RemoteJobs(Sweep("sweep-x", str(project), git(project, "rev-parse", "HEAD"), True, []), share_cache=True)
 
 
 def test_what_is_too_much_for_workers_is_left_out_and_said(
@@ -73,7 +73,7 @@ def test_a_worker_without_the_repository_knows_the_commit(tmp_path: Path, monkey
     (project / "stages/new.py").write_text("changed = True\n")
     sweep = Sweep("sweep-x", str(project), take(project), True, [])
     for edited, told in ((sweep, "true"), (replace(sweep, snapshot=head), "false")):
-        monkeypatch.setenv(VARIABLE, Away(edited, share_cache=False).order(0, []).sweep)
+        monkeypatch.setenv(VARIABLE, RemoteJobs(edited, share_cache=False).order(0, []).sweep)
         said = tags(tmp_path, composed(), {}, None)
         assert (said["git_commit"], said["git_dirty"]) == (head, told)
     monkeypatch.delenv(VARIABLE)
@@ -83,7 +83,9 @@ def test_a_worker_without_the_repository_knows_the_commit(tmp_path: Path, monkey
 
 def test_why_a_worker_was_lost_is_noted_without_passwords(tmp_path: Path) -> None:
     sweep = Sweep("sweep-x", str(make(tmp_path / "project")), "", True, [])
-    Away(sweep, share_cache=False).lost(0, ["seed=1"], OSError("a traceback\nno answer from http://u:hid@den@host/x"))
+    RemoteJobs(sweep, share_cache=False).lost(
+        0, ["seed=1"], OSError("a traceback\nno answer from http://u:hid@den@host/x")
+    )
     reason = sweep.results()[0]["reason"]
     expect(reason, "job-lost", "OSError", "http://***@host/x")
     assert "hid" not in reason and "den" not in reason and "traceback" not in reason

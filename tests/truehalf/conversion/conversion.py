@@ -11,9 +11,9 @@ import onnx_ir as ir
 
 from tests.measuring.converted import only
 from truehalf.config.precision import Precision
-from truehalf.conversion.convert import ConversionReport
-from truehalf.conversion.halve import Halved, halve
-from truehalf.ir.ready import make_ready
+from truehalf.conversion.convert import ConversionResult, convert_to_fp16
+from truehalf.conversion.rewrite import ConversionReport
+from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -34,17 +34,18 @@ def converted(
     """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
     proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
     pinned = only(block=Lists(node=(pins,)), init_overflow="clamp", keep_io_types=keep_io_types)
-    halved, result = halves(proto, pinned, **options)
-    report = halved.conversion
-    check_invariants(proto, result, keep_io_types)
-    return result, report
+    result, mixed = convert_in_memory(proto, pinned, **options)
+    check_invariants(proto, mixed, keep_io_types)
+    return mixed, result.conversion
 
 
-def halves(proto: onnx.ModelProto, rules: Precision, **options: Any) -> tuple[Halved, onnx.ModelProto]:
+def convert_in_memory(
+    proto: onnx.ModelProto, rules: Precision, **options: Any
+) -> tuple[ConversionResult, onnx.ModelProto]:
     model = ir.from_proto(proto)
-    make_ready(model)
+    prepare(model)
     shapes = options.pop("input_shapes", None)
-    return halve(model, None, replace(rules, **{"placement": "eager"} | options), shapes), ir.to_proto(model)
+    return convert_to_fp16(model, None, replace(rules, **{"placement": "eager"} | options), shapes), ir.to_proto(model)
 
 
 def check_invariants(before: onnx.ModelProto, after: onnx.ModelProto, keep_io_types: bool) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.measuring.converted import only
 from tests.onnx_backend import FLOAT, SAMPLE_AND_WHOLE, cases, io_types, is_valid
 from truehalf.conversion.casts import clean
-from truehalf.conversion.halve import halve
-from truehalf.ir.ready import make_ready
+from truehalf.conversion.convert import convert_to_fp16
+from truehalf.ir.ready import prepare
 
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.
 BEYOND_FP16 = {
@@ -27,10 +27,10 @@ BEYOND_FP16 = {
 def converted(proto: onnx.ModelProto, keep_io_types: bool) -> tuple[onnx.ModelProto, set[str | None]]:
     """And the inputs that stay float32, since they decide a shape or an index."""
     model = ir.from_proto(proto)
-    make_ready(model)
-    halved = halve(model, None, only(init_max=65504.0, placement="eager", keep_io_types=keep_io_types))
+    prepare(model)
+    result = convert_to_fp16(model, None, only(init_max=65504.0, placement="eager", keep_io_types=keep_io_types))
     clean(model)
-    return ir.to_proto(model), {value.name for value in halved.decisions.exact if value.is_graph_input()}
+    return ir.to_proto(model), {value.name for value in result.decisions.exact if value.is_graph_input()}
 
 
 def session(model: onnx.ModelProto) -> Any:
@@ -75,8 +75,8 @@ def test_all_backend_nodes(keep_io_types: bool, whole: bool) -> None:
         if not is_valid(result):
             invalid.append(name)
             continue
-        halved = [(n, 10 if t == FLOAT and not keep_io_types and n not in exact else t) for n, t in io_types(proto)]
-        if io_types(result) != halved:
+        result = [(n, 10 if t == FLOAT and not keep_io_types and n not in exact else t) for n, t in io_types(proto)]
+        if io_types(result) != result:
             changed_io.append(name)
         before, after = session(proto), session(result)
         if before is not None and after is None:

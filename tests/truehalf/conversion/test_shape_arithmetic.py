@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.measuring.converted import only
 from tests.messages import expect
 from tests.tiers import examples
-from tests.truehalf.conversion.conversion import FLOAT16, halves, types
+from tests.truehalf.conversion.conversion import FLOAT16, convert_in_memory, types
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.shape_arithmetic import SMALL, deciding_input
 from truehalf.emulation.emulate import emulate
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
 
 # `x` is float[2050], `t` float[1] = 2051.4, `d` the 2050 of x's shape as float[1]; float16 makes 2048, 2050 or 2052 of
@@ -52,7 +52,7 @@ def check(proto: onnx.ModelProto, feeds: dict[str, np.ndarray] = FEEDS, **option
     """Convert, and expect the same shapes, integers and, but for roundings, floats: where FP16 arithmetic rounds, and
     on a provider that computes it in FP32.
     """
-    _, result = halves(proto, only(), **options)
+    _, result = convert_in_memory(proto, only(), **options)
     rounded = ir.to_proto(emulate(ir.from_proto(result)))
     for outputs in (run(rounded, feeds), run(result, feeds)):
         for before, after in zip(run(proto, feeds), outputs, strict=True):
@@ -185,13 +185,13 @@ def test_in_a_function() -> None:
 
 def decided(text: str) -> dict[str, tuple[str, str]]:
     model = ir.from_onnx_text(text if text.startswith("<") else f'<ir_version: 10, opset_import: ["": 21]> g {text}')
-    make_ready(model)
+    prepare(model)
     return {str(node.name): (each.rule, each.reason) for node, each in decide(model, None, only()).nodes.items()}
 
 
 def _decisions(text: str) -> dict[ir.Node, Any]:
     model = ir.from_onnx_text(text)
-    make_ready(model)
+    prepare(model)
     return decide(model, None, only()).nodes
 
 
@@ -232,7 +232,7 @@ def test_the_report_says_what_is_decided() -> None:
 def test_no_list_overrides_it() -> None:
     model = ir.from_onnx_text("""<ir_version: 10, opset_import: ["": 21]> g (float[1] x) => (float[k] o)
         { [mul] a = Mul(x, x) [cast] i = Cast<to = 7>(a) [tile] o = Tile(x, i) }""")
-    make_ready(model)
+    prepare(model)
     for rules in (only(include=Lists(op=("Mul",))), only(fp16_ops=("Mul",)), only(rules="autocast")):
         found = {node.name: each for node, each in decide(model, None, rules).nodes.items()}
         assert (found["mul"].verdict, found["mul"].rule) == (Verdict.fp32, "shape_arithmetic")
@@ -294,10 +294,10 @@ def test_an_output_that_is_a_size(name: str) -> None:
 def test_an_input_that_decides_a_shape_stays_float32(keep: bool | list[str]) -> None:
     proto = model("a = Mul(d, t) i = Cast<to = 7>(a) o = ConstantOfShape(i)")
     feeds = {"x": np.ones(2050, np.float32), "t": np.array([0.9996], np.float32)}
-    halved, result = halves(proto, only(), keep_io_types=keep)
+    result, result = convert_in_memory(proto, only(), keep_io_types=keep)
     kinds = {value.name: value.type.tensor_type.elem_type for value in result.graph.input}
     assert kinds["t"] == onnx.TensorProto.FLOAT and (kinds["x"] == FLOAT16) == (keep != ["x"])
-    assert sum("'t'" in warning for warning in halved.decisions.warnings) == 1
+    assert sum("'t'" in warning for warning in result.decisions.warnings) == 1
     fed = feeds | ({"x": feeds["x"].astype(np.float16)} if kinds["x"] == FLOAT16 else {})
     assert run(result, fed)[1].shape == run(proto, feeds)[1].shape == (2049,)
 

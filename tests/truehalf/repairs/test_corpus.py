@@ -1,4 +1,4 @@
-"""Every bad module of the corpus that a repair mends: its findings are gone, its outputs are what they were."""
+"""Every bad module of the corpus that a repair fixes: its findings are gone, its outputs are what they were."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MENDED = [name for name, case in CASES.items() if case.REPAIRS]
 ROUNDING = 1e-6  # sums in another order
 
 
-def mended(name: str, folder: Path) -> tuple[Path, Path, dict[str, int]]:
+def fixed(name: str, folder: Path) -> tuple[Path, Path, dict[str, int]]:
     case = CASES[name]
     before = exported(case.Bad(), case.examples(), folder)
     model = load_model(before)
@@ -35,7 +35,7 @@ def rules(path: Path, name: str) -> set[str]:
 @pytest.mark.parametrize("name", MENDED)
 def test_findings_are_gone_and_outputs_equal(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    before, after, counts = mended(name, tmp_path)
+    before, after, counts = fixed(name, tmp_path)
     assert all(counts[one] > 0 for one in case.REPAIRS)
     assert set(case.GRAPH_RULES) <= rules(before, name)
     assert not set(case.GRAPH_RULES) & rules(after, name)

@@ -31,7 +31,7 @@ def graph(text: str, *, shapeless: bool = False) -> onnx.ModelProto:
     return model
 
 
-def mended(model: onnx.ModelProto, *passes: str) -> tuple[onnx.ModelProto, RepairReport]:
+def fixed(model: onnx.ModelProto, *passes: str) -> tuple[onnx.ModelProto, RepairReport]:
     """Without onnx's checker, which takes no output without a shape; ONNX Runtime checks what it loads."""
     made = ir.from_proto(onnx.ModelProto.FromString(model.SerializeToString()))
     report = repair(made, passes)
@@ -308,7 +308,7 @@ def test_random_graphs_keep_their_outputs(name: str) -> None:
         case = KINDS[name](Random(seed))
         reports = list[RepairReport]()
         for passes in ([name], list(PASSES)):
-            after, report = mended(case.model, *passes)
+            after, report = fixed(case.model, *passes)
             compared += assert_equal_where_it_ran(case, after)
             reports.append(report)
         changed += reports[0].counts[name]
@@ -320,7 +320,7 @@ def test_random_graphs_keep_their_outputs(name: str) -> None:
 
 def test_a_fault_of_a_pass_is_found() -> None:
     case = moved_sizes(Random(0))
-    after, _ = mended(case.model, "fold_constants")
+    after, _ = fixed(case.model, "fold_constants")
     assert ops(after)
     for tensor in after.graph.initializer:
         tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) + 1, tensor.name))

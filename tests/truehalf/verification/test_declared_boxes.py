@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
-from truehalf.verification.declared_boxes import doubted
+from truehalf.verification.declared_boxes import box_format_problem
 
 SIDE = 128
 RNG = np.random.default_rng(0)
@@ -25,7 +25,7 @@ def doubt(boxes: np.ndarray, box_format: str, normalized: bool, **more: Any) -> 
     entry = {"name": "b", "kind": "boxes", "format": box_format, "normalized": normalized}
     inputs = [{"name": "x", "shape": more.get("shape", ["batch", 3, SIDE, SIDE])}]
     values = {"scores": more.get("scores", SCORES), "labels": np.zeros_like(SCORES), "b": boxes}
-    return doubted([(values, more.get("size"))], {"inputs": inputs, "outputs": [*outputs, entry]}, 0.5)
+    return box_format_problem([(values, more.get("size"))], {"inputs": inputs, "outputs": [*outputs, entry]}, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from tests.corpus.pairs.detections import USED, as_queries, as_top_k, haunted, p
 from tests.messages import raises
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.hops import measure
 from truehalf.verification.chain.judge import gates_of
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.checks import same_detections
 from truehalf.verification.gates import verdict
 from truehalf.verification.metrics.decoded import found_in

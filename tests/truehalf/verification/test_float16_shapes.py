@@ -14,8 +14,8 @@ from tests.corpus.pairs.shapes import X, model
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.hops import measure_file
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import measure_file
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
 from truehalf.verification.metrics.decoded import found_in
 
@@ -51,8 +51,8 @@ def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
     with raises("wrong-shape", "'y'"):
         measure_file(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3), reference, 2, options)
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 0.5))
-    hop = measure_file(saved(tmp_path / "good.onnx", body, np.float16, 0.5), reference, 2, options)
-    assert hop.facts["tensor_error"] == 0 and hop.facts["shapes_unknown"] is None
+    stage = measure_file(saved(tmp_path / "good.onnx", body, np.float16, 0.5), reference, 2, options)
+    assert stage.facts["tensor_error"] == 0 and stage.facts["shapes_unknown"] is None
 
 
 def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:

@@ -107,12 +107,12 @@ def test_one_box_shifted_by_two_pixels_fails(tmp_path: Path) -> None:
     planted = nothing("b")
     planted[0, 1, :2] = 2 / SIZE  # 32 px wide: IoU 30 * 30 / (2 * 1024 - 900) = 0.78
     report = held(tmp_path, b=planted)
-    assert report.verdict == "failed" and metrics(report)["moved"] == 1 and report.worst_sample == "feed[0]"
+    assert report.verdict == "failed" and metrics(report)["displaced"] == 1 and report.worst_sample == "feed[0]"
 
 
 def test_all_nan_fails(tmp_path: Path) -> None:
     report = held(tmp_path, l=np.full_like(nothing("l"), np.nan), b=np.full_like(nothing("b"), np.nan))
-    assert report.verdict == "failed" and metrics(report)["gone"] == 4
+    assert report.verdict == "failed" and metrics(report)["absent"] == 4
     assert report.outputs["logits"].nan == report.outputs["logits"].nonfinite_new == PICTURES * QUERIES * CLASSES
     assert report.outputs["boxes"].max_abs == np.inf and report.outputs["boxes"].cosine is None
 

@@ -3,8 +3,8 @@
     softmax(s + m),  m = where(c, C, 0)  or  (1 - mask) * C, through moves       C := max(C, -32768 / k)
     softmax(where(c, C, s)), only moves between                                  C := max(C, -65504)
 
-C is a float32 constant with elements below -65504, or -Inf; k is how many such masks add up in front of the Softmax.
-As float16 alone they would be -Inf, and a row that is masked all over would be NaN.
+C is a float32 constant with elements below -65504, or -Inf; k is how many such masks accumulate in front of the
+Softmax. As float16 alone they would be -Inf, and a row that is masked all over would be NaN.
 
 The first rule asks of what else is added there (the scores) that calibration found |s| < 32000 and
 max s - min s <= 32768 / k - 32. Then the sum stays finite, -32768 - 32000 > -65504, and every masked element stays at
@@ -22,9 +22,9 @@ A row that is masked all over is another matter, as nothing in it is left to be 
     finite C added, |C| >> |s|             FP32: uniform, s is rounded off   clamped: softmax(s), in steps of 32
     finite C chosen                        FP32: uniform                     clamped: uniform
 
-Who reads such a row gets other numbers; models mask whole rows only where they ignore them (padding). A model that
-looks for that NaN, to replace it, is left as it is: when -Inf, or several masks that may add up to it, can make one, no
-IsNaN or IsInf may read what the Softmax gives (`_nan_reader`).
+A consumer of such a row gets other numbers; models mask whole rows only where they ignore them (padding). A model that
+looks for that NaN, to replace it, is left as it is: when -Inf, or several masks that may accumulate to it, can make
+one, no IsNaN or IsInf may read what the Softmax gives (`_nan_reader`).
 
 A clamp is needed only where something on the way runs in FP16; where all of it stays FP32 (`Path`), the constant stays
 as it is.

@@ -41,7 +41,7 @@ class Mark:
 
     Attributes:
         constants: the mask constants in it.
-        stacked: how many clamped constants may add up in it.
+        stacked: how many clamped constants may accumulate in it.
         rest: extremes of all else in it; None: not known.
         computed: whether something was added to the constant, or multiplied by it.
     """

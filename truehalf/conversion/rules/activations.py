@@ -1,6 +1,6 @@
 """What calibration says about the tensors that a node reads or writes, where they would become float16 with it.
 
-    overflow     finite |x| * safety_factor > 65504: whoever writes it, and whoever reads it (a cast overflows as well)
+    overflow     finite |x| * safety_factor > 65504: its producer, and its consumers (a cast overflows as well)
     data_max     finite |x| > data_max, in more than data_max_share of the elements
     nonfinite    NaN or Inf was there, and not only to mask (truehalf.conversion.rules.nonfinite)
     integers     whole numbers above 2048, of which float16 holds not all

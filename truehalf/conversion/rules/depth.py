@@ -1,4 +1,4 @@
-"""Depth of reduction: how many terms an output element adds up (truehalf.ir.arithmetic), against a bound."""
+"""Depth of reduction: how many terms an output element accumulates (truehalf.ir.arithmetic), against a bound."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def depth(node: ir.Node, evidence: Evidence) -> Decision | None:
     terms = reduction_depth(node) if limit is not None else 1
     if limit is None or terms <= limit:
         return None
-    reason = f"{node.op_type} adds up {terms} terms > reduction_depth_max {limit}"
+    reason = f"{node.op_type} accumulates {terms} terms > reduction_depth_max {limit}"
     return Decision(Verdict.fp32, "reduction_depth", reason, value=float(terms), threshold=float(limit))

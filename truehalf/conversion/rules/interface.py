@@ -1,5 +1,5 @@
 """Graph inputs and outputs that become float16 though float16 does not hold what was measured of them, and inputs that
-stay float32 though nobody has asked for it: warnings.
+stay float32 though it was not asked for: warnings.
 
 No node is at fault there, and none can be pinned against it: the file's own types say float16.
 """

@@ -6,7 +6,7 @@
                  terms * largest factor     products and convolutions
                  absmax(out) / absmax(x)    at most
 
-Where error(x) > allowed(x), whoever writes x is a candidate, and so is every reader that does not allow the error. A
+Where error(x) > allowed(x), the producer of x is a candidate, and so is every reader that does not allow the error. A
 residual branch with a small scale is none: what it is added to hides its error.
 """
 

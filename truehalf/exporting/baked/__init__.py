@@ -101,7 +101,7 @@ def what_was_baked(subject: Subject) -> dict[str, Any]:
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     compared, skipped = _compared(subject, alike, base, tried, list(found.values()))
     open_state = _changes_of_state(subject, [base, *compared.values()], findings)
-    if runs and searched:  # where the samples went one way, others may have gone the other
+    if runs and searched:  # where the samples went one way, others may have taken the other
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
         found = places_of(subject.caught, findings, runs or [])

@@ -7,7 +7,7 @@ settled     nothing is open: what Python read there is the same on every input (
 Where more than one value is read, the inputs would have to meet every combination of what they can be, as one
 statement may remember for another (`a = x.min() < 0; b = x.max() > 1; if a and b:`), so that these places stay open.
 open        of the user's own files: the inputs do not tell
-installed   of a package: outputs were compared, and nobody looks at its code
+installed   of a package: outputs were compared, and its code is not read
 """
 
 from __future__ import annotations

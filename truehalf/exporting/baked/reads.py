@@ -5,7 +5,7 @@ an `if`, a constant, how often a loop runs) is in the file as it came out on the
 tensors of sizes, too, so that reads of sizes are seen beside those of values. Each tensor is followed from what it was
 computed from:
 
-    data      the values of the inputs (also of tensors that nobody has seen being made)
+    data      the values of the inputs (also of tensors whose producer is unknown)
     sizes     sizes of tensors; a size that is computed from data (of what nonzero() returns) counts as data
     neither   parameters, buffers, constants: what is read of these is the same on every input
 

@@ -62,7 +62,7 @@ def slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Seque
     """slim's report, less the facts, which are taken of the file."""
     report = slim(traced, out, skip_patterns=skip_patterns, repair=repair)
     keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
-    reason = "float16 outputs are not compared as float32 ones are; verify holds the file against the FP32 model"
+    reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
     return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}
 
 

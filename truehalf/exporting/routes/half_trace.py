@@ -32,7 +32,7 @@ from truehalf.exporting.source_lint.functions import shown_file
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
-from truehalf.runtime.alone import CPU, alone_on
+from truehalf.runtime.device_lock import CPU, device_lock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,7 +132,7 @@ def trace_in_fp16(
 
 def _sizes_in_fp16(path: Path) -> list[str]:
     """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
-    make it exact; verify holds the shapes of its samples against the FP32 model's.
+    make it exact; verify compares the shapes of its samples with the FP32 model's.
     """
     from truehalf.verification.float16_shapes import float16_shape_arithmetic, named
 
@@ -176,7 +176,7 @@ def _traced(
     notes: list[str] = []
     for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
         try:
-            with alone_on(device) if device != CPU else contextlib.nullcontext():
+            with device_lock(device) if device != CPU else contextlib.nullcontext():
                 return device, notes + _traced_on(device, model, example, path, method, spec, types, settings)
         except StageError as error:
             if device == "cpu":

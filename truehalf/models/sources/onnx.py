@@ -82,7 +82,7 @@ def open_model(config: Config, root: Path) -> Model:
     """The file, behind a torch module that runs it in ONNX Runtime.
 
     Raises:
-        StageError: when the file cannot be read or run, is FP16 in part, has inputs that nobody says the kind of, or
+        StageError: when the file cannot be read or run, is FP16 in part, has inputs of unknown kind, or
             has not what model.* declares.
     """
     from truehalf.ir.model_file import load_model
@@ -125,27 +125,27 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
     """Refuse FP16 anywhere, and other floats than FP32 at the ends."""
     import onnx_ir as ir
 
-    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    half_types = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     weights = [
         value
         for graph in model.graphs()
         for value in graph.initializers.values()
-        if value.const_value is not None and value.const_value.dtype in halves
+        if value.const_value is not None and value.const_value.dtype in half_types
     ]
     nodes = [
         node
         for graph in [model.graph, *(function.graph for function in model.functions.values())]
         for node in ir.traversal.RecursiveGraphIterator(graph)
-        if any(value.dtype in halves for value in node.outputs)
+        if any(value.dtype in half_types for value in node.outputs)
     ]
-    ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if value.dtype in halves]
+    ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if value.dtype in half_types]
     if weights or nodes or ends:
         first = [f"{value.name!r}" for value in (*ends, *weights)] + [f"node {node.name!r}" for node in nodes]
         raise StageError(
             "wrong-dtype",
             f"model.checkpoint: {path} is in half precision, in whole or in part: {len(weights)} weights, {len(nodes)} "
             f"nodes, {len(ends)} inputs and outputs, such as {first[0]}; expected the FP32 file that it was made "
-            "from: FP16 is made here, and held against FP32",
+            "from: FP16 is made here, and compared with FP32",
         )
     if not model.graph.inputs:
         raise StageError(

@@ -4,7 +4,7 @@
 Checkpoints are data: truehalf/models/checkpoints.py. The outputs are those that the module returns on one sample.
 
 `model.options.prepare`, where you name it, is called with a deep copy of the module before it is exported (`deploy()`,
-fused layers). The module itself stays as it is, and is what the exported file is held against.
+fused layers). The module itself stays as it is, and is what the exported file is compared with.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A detector or classifier of torchvision, by name; weights by name, from a file, or random.
 
-Detectors of one stage (SSD, RetinaNet, FCOS) put out their candidates before NMS, see
+Detectors of one stage (SSD, RetinaNet, FCOS) output their candidates before NMS, see
 truehalf.models.architectures.candidates. Detectors of two stages (Faster, Mask and Keypoint R-CNN) are refused: NMS
 lies between their stages, so the number of boxes that the second one takes depends on the image, and so does the size
 of every tensor behind it.

@@ -1,4 +1,4 @@
-"""Type and shape of every value, as far as onnx can infer them: value_info for whoever reads the file.
+"""Type and shape of every value, as far as onnx can infer them: value_info for every reader of the file.
 
 Types that are there stay; shapes become what follows from the inputs. Counts the values that had
 no type or no shape and have both now.

@@ -7,7 +7,7 @@ The k positions of a TopK are distinct, so k elements are set, and NonZero lists
 
 Refused: a sum under a mask that is not known to have the sizes of x (truehalf.repairs.masks_by_position), and any
 other NonZero over a comparison of floats. TopK gives a fixed number of rows and NonZero as many as pass;
-that no more than k pass is known to whoever writes the model, not to the graph.
+that no more than k pass is known to the author of the model, not to the graph.
 """
 
 from __future__ import annotations

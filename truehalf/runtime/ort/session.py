@@ -146,7 +146,7 @@ class Session:
 
 
 def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The nodes that put out floats from the CPU provider, each as `name (operator)`, in the order of their runs.
+    """The nodes that output floats from the CPU provider, each as `name (operator)`, in the order of their runs.
 
     Args:
         events: a profile of ONNX Runtime, as read from its JSON file.

@@ -1,7 +1,7 @@
 """Build a strongly typed TensorRT engine from a plan.
 
 This file, what it imports of this package and truehalf/output_files.py need the standard library, numpy and tensorrt
-only: as one file, build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is told to build a
+only: as one file, build_engine.py, they are carried to the GPU's host with the plan. TensorRT 10 is asked to build a
 strongly typed network and TensorRT 11 knows no others: both read the precision from the graph and mean the same. What
 differs between them stands in VERSIONS (versions.py) and nowhere else.
 
@@ -38,7 +38,7 @@ from truehalf.runtime.tensorrt.versions import (
 )
 
 FACTS_FILE = "engine.json"
-NOT_VERIFIED = 3  # exit code of this script for an engine whose precision nobody can say
+NOT_VERIFIED = 3  # exit code of this script for an engine of unknown precision
 
 
 # --- building ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Configuration of the builder: options and optimization profiles of a plan, told to TensorRT."""
+"""Configuration of the builder: options and optimization profiles of a plan, set in TensorRT."""
 
 from __future__ import annotations
 

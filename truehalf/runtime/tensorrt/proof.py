@@ -18,7 +18,7 @@ SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in t
 # One of the file's types has next to none of these and one of FP32 next to nothing else, so that any bound between
 # tells them apart; two to one leaves room for kernels that hide the casts at both ends of a short run of FP16 nodes.
 LOST_NODES_MAX = 2 / 3
-NODES_MIN = 0.5  # of the FP16 nodes that must be named, told and kept: fewer are no sample of the rest
+NODES_MIN = 0.5  # of the FP16 nodes that must be named, of known type, and kept: fewer are no sample of the rest
 
 
 def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ NO_LAYERS: dict[str, Any] = {  # `engine_facts` of an engine that cannot be read
 
 
 def _inspected(trt: Any, engine: Any) -> tuple[str, str | None]:
-    """The inspector's JSON, and why it had no execution context: types of dynamic shapes are not told without one."""
+    """The inspector's JSON, and why it had no execution context: types of dynamic shapes are not known without one."""
     inspector = engine.create_engine_inspector()
     if inspector is None:
         raise RuntimeError(f"TensorRT {trt.__version__} gives no engine inspector")
@@ -142,13 +142,13 @@ def _computes(row: Mapping[str, Any]) -> bool:
 
 
 def _hides(row: Mapping[str, Any]) -> bool:
-    """Whether a layer is a piece of the network that was compiled as a whole, whose inside no type is told of."""
+    """Whether a layer is a piece of the network that was compiled as a whole, whose inside has no known types."""
     return "ForeignNode[" in row["name"] or str(row["type"]).lower() in ("foreignnode", "myelin")
 
 
 _FLOATING = ("Half", "Float", "BFloat16", "FP8", "FP4")
-# Types are told as "Half", "kHALF", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)", "N/A due to dynamic
-# shapes".
+# Types are written as "Half", "kHALF", "Half(64,1:8,...)", "Row major linear FP16 format (kLINEAR)", "N/A due to
+# dynamic shapes".
 _TYPES = (
     (r"half|fp16|float16", "Half"),
     (r"bf16|bfloat16", "BFloat16"),
@@ -192,7 +192,7 @@ def _type(text: Any) -> str | None:
 
 
 class _Nodes(NamedTuple):
-    """FP16 nodes of the file that layers name: how many, and of which it is told whether they kept their type."""
+    """FP16 nodes of the file that layers name: how many, and of which it is known whether they kept their type."""
 
     seen: int
     kept: int
@@ -204,7 +204,7 @@ def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | 
 
     A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has floats
     of other types alone, and no cast to FP16 and back can be inside: it fuses FP16 nodes only, and was not compiled as
-    a whole. Of the others nothing is told.
+    a whole. Of the others nothing is known.
     """
     names = frozenset(graph.get("fp16_node_names") or ())
     seen: set[str] = set()
@@ -226,7 +226,7 @@ def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | 
 
 
 def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
-    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where nobody can say.
+    """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where it is unknown.
 
     fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
     kept and lost (`_nodes_seen`) among the s that layers name: it fails where k + l >= s / 2 and l > 2 / 3 (k + l).
@@ -247,11 +247,11 @@ def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str,
         if half or facts["half_layers_fraction"] is None or hidden or _mostly_untyped(facts):
             return None
         return f"fp16 was declared and none of the engine's {layers} layers computes a Half output"
-    told = nodes.kept + len(nodes.lost)
-    if told < NODES_MIN * nodes.seen or len(nodes.lost) <= LOST_NODES_MAX * told:
+    known = nodes.kept + len(nodes.lost)
+    if known < NODES_MIN * nodes.seen or len(nodes.lost) <= LOST_NODES_MAX * known:
         return None
     return (
-        f"fp16 was declared and {len(nodes.lost)} of the {told} FP16 nodes of the file that can be told lie in layers "
+        f"fp16 was declared and {len(nodes.lost)} of the {known} FP16 nodes of known type lie in layers "
         f"without Half; expected at most {LOST_NODES_MAX:.0%}; such as {', '.join(nodes.lost[:5])}"
     )
 
@@ -261,7 +261,7 @@ def _mostly_untyped(facts: Mapping[str, Any]) -> bool:
 
 
 def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
-    """Why nobody can say what precision the engine's layers have, or None where their types are told."""
+    """Why it is unknown what precision the engine's layers have, or None where their types are known."""
     if facts["layers"] is None:
         return facts["inspection_fault"] or "the engine was not read"
     untyped = facts["untyped_layers"]
@@ -278,7 +278,7 @@ def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
 
 
 def precision_doubt(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
-    """Why types that are told do not show that the engine is fp16, where they do not show the opposite, or None.
+    """Why known types do not show that the engine is fp16, where they do not show the opposite, or None.
 
     With k of the s FP16 nodes that layers name kept (`precision_fault`), fp16 is shown where k >= s / 2. Where the
     inspector names no nodes, with e the share of Half among the layers that compute floats, and g that of FP16 among

@@ -271,7 +271,7 @@ class Engine:
         if isinstance(buffer, self._torch.Tensor):
             return np.asarray(buffer.cpu().numpy())
         if buffer.shape is None or buffer.memory is None:
-            raise self._refused(f"output {name!r}: TensorRT told no shape for it")
+            raise self._refused(f"output {name!r}: TensorRT gave no shape for it")
         dtype = np.dtype(_TYPES[self._dtypes[name]])
         used = buffer.memory[: math.prod(buffer.shape) * dtype.itemsize]
         content = used.to("cpu", copy=True).numpy()  # the next run writes there again

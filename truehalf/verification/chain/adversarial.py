@@ -1,6 +1,6 @@
 """Images at the rim of the input range: a file must stay finite on them and find what the FP32 model finds.
 
-They are no part of average precision or of the gates: nobody photographs them, and everybody meets a lens cap, a lamp
+They are no part of average precision or of the gates: no data set has them, and every camera meets a lens cap, a lamp
 or a broken sensor once.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from truehalf.config.schema import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.verification.chain.hops import Hop, OpenFile, max_abs, measure, run_file
 from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
 
@@ -37,29 +37,29 @@ def measure_adversarial(
         outputs = run_file(opened[0], path, reference.samples, options.batch)
     except StageError as error:
         return {"state": FAILED, "reason": f"the file does not run: {error}"}
-    hop = measure(reference, outputs, options)
+    stage = measure(reference, outputs, options)
     facts = {
         "samples": len(reference.names),
-        "nonfinite": hop.facts["nonfinite"],
-        "max_abs_error": max_abs(hop.facts["confident_tensors"] or hop.facts["tensors"]),
+        "nonfinite": stage.facts["nonfinite"],
+        "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
     }
-    return facts | judged(reference, hop, options)
+    return facts | judged(reference, stage, options)
 
 
-def judged(reference: Reference, hop: Hop, options: VerifyConfig) -> dict[str, Any]:
+def judged(reference: Reference, stage: StageResult, options: VerifyConfig) -> dict[str, Any]:
     """{state, reason, ...} of a file measured on adversarial samples."""
-    if hop.facts["nonfinite"] > options.gates.nonfinite_max:
-        bad = [name for i, name in enumerate(reference.names) if not _finite(hop.outputs, i)]
-        reason = f"{hop.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
+    if stage.facts["nonfinite"] > options.gates.nonfinite_max:
+        bad = [name for i, name in enumerate(reference.names) if not _finite(stage.outputs, i)]
+        reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
         return {"state": FAILED, "reason": reason}
     plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
-        plain = same_plain(reference.outputs, hop.outputs, reference.spec, options.gates)
+        plain = same_plain(reference.outputs, stage.outputs, reference.spec, options.gates)
         if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
             return plain
     if reference.unusable:
         return {"state": NOT_VERIFIED, "reason": f"all outputs are finite, and {reference.unusable}"}
-    same = same_detections(hop.matchings, options.gates)
+    same = same_detections(stage.matchings, options.gates)
     return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
 
 

@@ -7,8 +7,8 @@ on sample i in the run that the reference was compared with, for each size n:
     mixed     different samples, n in a run      row k  finds what  B(i_k)  holds
     copies    one sample, n times in a run       row k  finds what  B(i_0)  holds
 
-within the limits of the gates; other outputs are what B puts out, within theirs. Sums inside a node may be added up in
-another order at another batch, and FP16 then rounds some values to the other side; so "the same" is no equality of
+within the limits of the gates; other outputs are what B outputs, within theirs. Sums inside a node may be accumulated
+in another order at another batch, and FP16 then rounds some values to the other side; so "the same" is no equality of
 bits.
 """
 
@@ -26,8 +26,8 @@ from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import too_large
-from truehalf.verification.chain.hops import Hop, OpenFile, fixed_batch, run_file
 from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import OpenFile, StageResult, fixed_batch, run_file
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import match
@@ -35,11 +35,11 @@ from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_
 
 
 def measure_batches(
-    opened: OpenFile, path: Path, reference: Reference, hop: Hop, sizes: Sequence[int], options: VerifyConfig
+    opened: OpenFile, path: Path, reference: Reference, stage: StageResult, sizes: Sequence[int], options: VerifyConfig
 ) -> dict[str, Any]:
-    """Run the file at `path` with each number of samples and hold it against its own outputs, those of `hop`.
+    """Run the file at `path` with each number of samples and compare it with its own outputs, those of `stage`.
 
-    The samples are those with the most detections among the ones that `hop` has seen.
+    The samples are those with the most detections among the ones that `stage` has seen.
 
     Returns:
         state: "verified" when every size is, "failed" when one fails, else "not verified", with reason; sizes: for each
@@ -48,14 +48,14 @@ def measure_batches(
     """
     model = load_model(path)
     fixed = fixed_batch(model, path)
-    busiest = _busiest(reference, len(hop.found), options.score_threshold)
+    busiest = _busiest(reference, len(stage.found), options.score_threshold)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[dict[str, Any]] = []
     for size in sizes:
         if large := too_large(model, reference.samples[0], size, options.memory_gb):
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
         else:
-            rows.append(_measure(opened, path, reference, hop, samples, size, fixed, options))
+            rows.append(_measure(opened, path, reference, stage, samples, size, fixed, options))
     states = [row["state"] for row in rows]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     by_reason: dict[str, list[int]] = {}
@@ -70,7 +70,7 @@ def _measure(
     opened: OpenFile,
     path: Path,
     reference: Reference,
-    hop: Hop,
+    stage: StageResult,
     samples: Sequence[int],
     size: int,
     fixed: int | None,
@@ -85,10 +85,10 @@ def _measure(
     except StageError as error:
         run = {"samples": _names(reference, rows[:size])}
         return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"} | run
-    facts = {"batch": size} | _facts(outputs, hop, rows)
+    facts = {"batch": size} | _facts(outputs, stage, rows)
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
-        differs = [_nonfinite(outputs, k) != _nonfinite(hop.outputs, i) for k, i in enumerate(rows)]
+        differs = [_nonfinite(outputs, k) != _nonfinite(stage.outputs, i) for k, i in enumerate(rows)]
         return facts | {"state": FAILED, "reason": reason, "samples": _first_run(reference, rows, size, differs)}
     if facts["nonfinite_before"]:
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
@@ -96,7 +96,7 @@ def _measure(
     detector = task_of(reference.spec) == DETECTIONS
     plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
-        before = {name: value[rows] for name, value in hop.outputs.items()}
+        before = {name: value[rows] for name, value in stage.outputs.items()}
         plain = same_plain(before, outputs, reference.spec, options.gates)
         if plain["state"] == FAILED:
             errors = errors_by_sample(before, outputs, reference.spec)
@@ -107,7 +107,7 @@ def _measure(
         return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
     found = detections_of(outputs, reference.spec)
     pairs = zip(rows, found, strict=True)
-    matchings = [match(hop.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
+    matchings = [match(stage.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
     same = same_detections(matchings, options.gates)
     if same["state"] == VERIFIED and not same["reference"]:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
@@ -138,8 +138,8 @@ def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:
     return sorted(range(count), key=lambda i: -found[i])
 
 
-def _facts(outputs: Outputs, hop: Hop, rows: Sequence[int]) -> dict[str, Any]:
-    before = {name: hop.outputs[name][list(rows)] for name in outputs}
+def _facts(outputs: Outputs, stage: StageResult, rows: Sequence[int]) -> dict[str, Any]:
+    before = {name: stage.outputs[name][list(rows)] for name in outputs}
     return {
         "nonfinite": sum(int((~np.isfinite(value)).sum()) for value in outputs.values()),
         "nonfinite_before": sum(int((~np.isfinite(value)).sum()) for value in before.values()),

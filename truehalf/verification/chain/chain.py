@@ -1,6 +1,6 @@
-"""The FP32 torch model against every file of a chain, hop by hop, on samples that no other stage has seen.
+"""The FP32 torch model against every file of a chain, stage by stage, on samples that no other stage has seen.
 
-    hop            file                          evaluation                                   samples
+    stage            file                          evaluation                                   samples
     trace, slim    FP32                          ONNX Runtime CPU                             the first SUBSET
     fp16           before cast clean-up          emulated-fp16 (or as asked) where it         the first SUBSET
     cast_cleanup   the final file, what ships    holds FP16                                   all
@@ -35,9 +35,11 @@ from truehalf.output_files import write_text
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
-from truehalf.verification.chain.hops import (
+from truehalf.verification.chain.judge import gates_of, judge, precision_drop
+from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import (
     FP32_CPU,
-    Hop,
+    StageResult,
     cpu_provider_claims,
     fixed_batch,
     headline,
@@ -46,8 +48,6 @@ from truehalf.verification.chain.hops import (
     open_file,
     sample_facts,
 )
-from truehalf.verification.chain.judge import gates_of, judge, precision_drop
-from truehalf.verification.chain.reference import Reference
 from truehalf.verification.checks import NAMED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
@@ -60,9 +60,9 @@ from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Conversion
 from truehalf.verification.reaction import reached_outputs
 
-HOPS = ("trace", "slim", "fp16", "cast_cleanup")
-FINAL = HOPS[-1]
-SUBSET = 64  # samples for the hops before the final file
+MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
+FINAL = MEASURED_STAGES[-1]
+SUBSET = 64  # samples for the stages before the final file
 _PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
 PAGE = "verify.html"
 NO_ENGINE = "this stage judges the ONNX file"
@@ -80,10 +80,10 @@ _SAID = {
 
 @dataclass(frozen=True)
 class Making:
-    """How the files of a chain were made, and what else they are held against.
+    """How the files of a chain were made, and what else they are compared with.
 
     Attributes:
-        models: graph facts by hop, for the plot of node counts; may be empty.
+        models: graph facts by stage, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
@@ -114,13 +114,13 @@ def verify(
 
     Args:
         reference: see truehalf.verification.chain.reference.freeze.
-        files: ONNX file by hop, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
+        files: ONNX file by stage, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
         out: folder for verdict.json, details.json, verify.html and plots/.
         options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
         made: what is known of how the files were made.
 
     Returns:
-        The report: verdict, flat metrics of the final file, the hops in short, what was not verified. What is looked
+        The report: verdict, flat metrics of the final file, the stages in short, what was not verified. What is looked
         for once the verdict stands (the place, pins, the error of every node) may end with an error: that takes no
         verdict away, and is said among what was not verified.
     """
@@ -133,25 +133,25 @@ def verify(
         str(value.name) for value in fp32.graph.outputs if value.dtype and not value.dtype.is_floating_point()
     ]
 
-    def measured(path: Path, count: int, sizes: Sequence[int]) -> Hop:
+    def measured(path: Path, count: int, sizes: Sequence[int]) -> StageResult:
         opened = open_file(path, options.evaluation.value)
-        hop = measure_file(path, reference, count, options, opened)
+        stage = measure_file(path, reference, count, options, opened)
         facts = {
             "adversarial": measure_adversarial(opened, path, made.adversarial, options),
-            "batches": measure_batches(opened, path, reference, hop, sizes, options),
+            "batches": measure_batches(opened, path, reference, stage, sizes, options),
             "reached": {"reference": reached_outputs(fp32), "file": reached_outputs(load_model(path))},
             "not_floats": not_floats,
         }
-        return replace(hop, facts=hop.facts | facts)
+        return replace(stage, facts=stage.facts | facts)
 
     def verify_again(path: Path) -> dict[str, Any]:
         return judge(reference, measured(path, total, made.batch_sizes), options)
 
-    def gates_of_hop(part: Reference, hop: Hop) -> list[dict[str, Any]]:
-        return gates_of(part, hop, options)
+    def gates_of_stage(part: Reference, stage: StageResult) -> list[dict[str, Any]]:
+        return gates_of(part, stage, options)
 
-    hops = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
-    final = hops[FINAL] = measured(files[FINAL], total, made.batch_sizes)
+    stages = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
+    final = stages[FINAL] = measured(files[FINAL], total, made.batch_sizes)
     verdict = gates.left_open(judge(reference, final, options), made.left_open)
     verdict["not_verified"] = not_verified(verdict["checks"], final, total)
     verdict["not_verified"] += [f"a sample that was left out: {what}" for what in made.left_out]
@@ -160,7 +160,7 @@ def verify(
         failing = _tried(
             _PLACE,
             unknown,
-            lambda: failing_of(files[FINAL], reference, final, verdict, made.adversarial, options, gates_of_hop),
+            lambda: failing_of(files[FINAL], reference, final, verdict, made.adversarial, options, gates_of_stage),
         )
         if failing is not None:
             verdict["place"] = _tried(
@@ -174,12 +174,12 @@ def verify(
     profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
     details = {
-        "hops": {name: hop.facts for name, hop in hops.items()},
+        "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
         "images": draw(out / "plots", reference, final, made.models, options),
         "samples": sample_facts(reference, final),
     }
-    report = report_of(verdict, hops, claims) | {"left_out": list(made.left_out)}
+    report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
     write_json(out / "details.json", details | {"profile": profile or []})
     write_data(out / "plots", final.facts["histograms"], profile or [])
@@ -209,7 +209,7 @@ def _tried(what: str, unknown: list[str], search: Callable[[], T]) -> T | None:
         return None
 
 
-def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyConfig) -> str:
+def _why_none(profile: list[dict[str, Any]] | None, final: StageResult, options: VerifyConfig) -> str:
     """Why there is no error of every node; empty where there is, and for a file without FP16."""
     if final.facts["evaluation"] == FP32_CPU or profile is not None:
         return ""
@@ -218,7 +218,7 @@ def _why_none(profile: list[dict[str, Any]] | None, final: Hop, options: VerifyC
     )
 
 
-def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) -> list[str]:
+def not_verified(checks: Sequence[Mapping[str, Any]], final: StageResult, total: int) -> list[str]:
     """What this verification says nothing about, and why: checks of `total` samples, and of the evaluation itself."""
     items = [f"{_SAID.get(c['check'], '')}{c['reason']}" for c in checks if c["state"] == NOT_VERIFIED]
     if cpu_nodes := final.facts["cpu_nodes"]:
@@ -233,12 +233,12 @@ def not_verified(checks: Sequence[Mapping[str, Any]], final: Hop, total: int) ->
     items.append(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
     items.append(f"the TensorRT engine: {NO_ENGINE}")
     if total > SUBSET:
-        hops = ", ".join(HOPS[:-1])
-        items.append(f"{hops}: measured on the first {SUBSET} of {total} samples")
+        stages = ", ".join(MEASURED_STAGES[:-1])
+        items.append(f"{stages}: measured on the first {SUBSET} of {total} samples")
     return list(dict.fromkeys(items))
 
 
-def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> list[dict[str, Any]]:
+def profile_of(files: Mapping[str, Path], reference: Reference, final: StageResult) -> list[dict[str, Any]]:
     """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16."""
     if final.facts["evaluation"] == FP32_CPU:
         return []
@@ -249,7 +249,9 @@ def profile_of(files: Mapping[str, Path], reference: Reference, final: Hop) -> l
     return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
 
 
-def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, Any], options: VerifyConfig) -> list[Any]:
+def draw(
+    folder: Path, reference: Reference, final: StageResult, models: Mapping[str, Any], options: VerifyConfig
+) -> list[Any]:
     """Write the plots into `folder`; return {file, sample, ...} of each sample image, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
     if models:
@@ -258,7 +260,7 @@ def draw(folder: Path, reference: Reference, final: Hop, models: Mapping[str, An
         return []
     score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
     box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
-    plots.error_distribution(score_errors, "score error of detections found again", folder / "score_error.svg")
+    plots.error_distribution(score_errors, "score error of matched detections", folder / "score_error.svg")
     plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
     rows = sample_facts(reference, final)
     images = []
@@ -288,9 +290,9 @@ def _confident(found: Detections, threshold: float) -> Detections:
     return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
-def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) -> dict[str, Any]:
-    """The content of reports/verify.json: flat metrics of the final file, and the hops in short."""
-    facts = hops[FINAL].facts
+def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], claims: Any) -> dict[str, Any]:
+    """The content of reports/verify.json: flat metrics of the final file, and the stages in short."""
+    facts = stages[FINAL].facts
     detections = facts["detections"] or facts["classification"] or {}
     spreads = {
         f"{name}_{level}": (detections.get(name) or {}).get(level)
@@ -317,7 +319,7 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],
         "inf": facts["inf"],
-        "hops": {name: _short(hops[name].facts) if name in hops else NO_FILE for name in HOPS}
+        "stages": {name: _short(stages[name].facts) if name in stages else NO_FILE for name in MEASURED_STAGES}
         | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
         "checks": verdict["checks"],
         "cpu_provider_claims": claims,
@@ -326,12 +328,12 @@ def report_of(verdict: Mapping[str, Any], hops: Mapping[str, Hop], claims: Any) 
 
 
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A hop in a line."""
+    """A stage in a line."""
     run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
     return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
 
 
 def _state(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A hop's batches or adversarial samples in short."""
+    """A stage's batches or adversarial samples in short."""
     short = {"state": facts["state"], "reason": facts["reason"]}
     return short | ({"sizes": {str(row["batch"]): row["state"] for row in facts["sizes"]}} if "sizes" in facts else {})

@@ -9,8 +9,8 @@ from typing import Any
 from truehalf.config.schema import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification import gates
-from truehalf.verification.chain.hops import Hop
 from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import checks_of, failures, unmet
 from truehalf.verification.localize.worst import (
     displaced_detections,
@@ -28,7 +28,7 @@ from truehalf.verification.metrics.precision import AP50_MIN
 from truehalf.verification.reaction import Observed, Reactions, reactions
 
 
-def judge(reference: Reference, final: Hop, options: VerifyConfig) -> dict[str, Any]:
+def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> dict[str, Any]:
     """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
     evaluated = gates_of(reference, final, options)
     named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
@@ -61,7 +61,7 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     return reactions(seen)
 
 
-def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[dict[str, Any]]:
+def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) -> list[dict[str, Any]]:
     """The gates of a file, see truehalf.verification.gates.evaluate."""
     values = values_of(reference, final.facts)
     why = final.facts["reasons"]
@@ -94,7 +94,7 @@ def gates_of(reference: Reference, final: Hop, options: VerifyConfig) -> list[di
 
 
 def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float | None]:
-    """What the gates are held against; None what was not measured. Gates of other tasks than the model's are absent."""
+    """The measures that gates judge; None what was not measured. Gates of other tasks than the model's are absent."""
     task = task_of(reference.spec)
     values: dict[str, float | None] = {}
     if task == DETECTIONS:

@@ -32,7 +32,7 @@ Outputs = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Reference:
-    """What every file is held against; lists go by sample.
+    """What every file is compared with; lists go by sample.
 
     Attributes:
         samples: the verification samples.

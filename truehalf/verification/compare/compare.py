@@ -35,8 +35,8 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
 from truehalf.verification import gates
 from truehalf.verification.compare.comparison import Comparison
+from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
-from truehalf.verification.compare.two_files import TwoFiles
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
@@ -140,7 +140,7 @@ def compare(
             ONNX Runtime cannot load or run; each with everything that is wrong.
     """
     _check_options(evaluation, tolerance, batch, score_threshold, iou_threshold, locate)
-    files = TwoFiles(Path(reference), Path(candidate), evaluation)
+    files = ModelPair(Path(reference), Path(candidate), evaluation)
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
     feeds = given_samples(inputs, files.reference, entry, preprocessing, skip_corrupt)
@@ -180,7 +180,7 @@ def compare(
         left_out=images.left_out if images is not None else {},
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
-    said = [*judged.unknown, *judged.unjudged, *infinite, *zero, *filter(None, [reacted.open])]
+    said = [*judged.unknown, *judged.not_checked, *infinite, *zero, *filter(None, [reacted.open])]
     said += overflowing if report.passed else []
     said += outside_range(feeds, entry) if images is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
@@ -188,7 +188,7 @@ def compare(
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
-            behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; mend the inputs first"
+            behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
             said.append(coded("not-searched", behind))
         else:
             report, why_not = _located(report, files, feed, declared)
@@ -222,7 +222,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
+def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:
     """The I/O spec in force, checked against the outputs; empty where there is none."""
     import yaml
 
@@ -252,14 +252,14 @@ def _spec_of(files: TwoFiles, spec: Mapping[str, Any] | Path | str | None) -> Ma
     return _with_shapes(content, files)
 
 
-def _with_shapes(spec: Mapping[str, Any], files: TwoFiles) -> Mapping[str, Any]:
+def _with_shapes(spec: Mapping[str, Any], files: ModelPair) -> Mapping[str, Any]:
     """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
     stated = {str(v.name): list(v.shape) for v in files.reference.graph.outputs if v.shape is not None}
     outputs = [{"shape": stated.get(each["name"]), **each} for each in spec.get("outputs", [])]
     return {**spec, "outputs": outputs} if outputs else spec
 
 
-def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:
+def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
     values = [value for value in files.reference.graph.inputs if value.shape is not None]
     return {str(v.name): [side if isinstance(side, int) else None for side in v.shape or ()] for v in values}
 
@@ -268,7 +268,7 @@ def _input_shapes(files: TwoFiles) -> dict[str, list[int | None]]:
 
 
 def _located(
-    report: Report, files: TwoFiles, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]
+    report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]
 ) -> tuple[Report, list[str]]:
     from truehalf.verification.localize.locate import find_suspects, first_bad_node
 

@@ -14,8 +14,8 @@ from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
 from truehalf.verification.chain.reference import UNTRAINED
-from truehalf.verification.compare.two_files import Run
-from truehalf.verification.declared_boxes import doubted
+from truehalf.verification.compare.model_pair import Run
+from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
 from truehalf.verification.metrics.classification import classification_metrics
@@ -44,7 +44,7 @@ class Judged:
     classification: dict[str, Any] | None = None
     failures: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    unjudged: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
 
 
@@ -199,7 +199,7 @@ class Comparison:
                 said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
                 unknown.append(coded("not-finite", said))
             elif errors.paired and not failures and not self._untrained:
-                self._judge_values(name, errors, unknown, result.unjudged)
+                self._judge_values(name, errors, unknown, result.not_checked)
                 unknown += [self._hidden[name]] if name in self._hidden else []
         good = False if failures else None if unknown else True
         for name, errors in taking_part.items():
@@ -230,7 +230,7 @@ class Comparison:
     def _declared_shapes(self) -> list[Any]:
         return [each.get("shape") or () for each in self._spec["outputs"] if each.get("kind") is not None]
 
-    def _judge_values(self, name: str, errors: OutputErrors, unknown: list[str], unjudged: list[str]) -> None:
+    def _judge_values(self, name: str, errors: OutputErrors, unknown: list[str], not_checked: list[str]) -> None:
         """Say what is beyond the tensor rule in queries that detect what they should: of many of them, the verdict
         needs to know; of a few, rounding may have kept others.
         """
@@ -244,13 +244,13 @@ class Comparison:
             unknown.append(coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
         elif _beyond_limit(errors):
             said = f"{measured}; no gate judges that (locate='always' looks for the node)"
-            unjudged.append(coded("queries-beyond", said))
+            not_checked.append(coded("queries-beyond", said))
 
     def _misread(self) -> str | None:
         """Why the reference's boxes are not what the I/O spec declares."""
         if any(not np.isfinite(run.reference[name]).all() for run in self._runs for name in self._of_task):
             return None  # said as such
-        return doubted([(run.reference, run.size) for run in self._runs], self._spec, self._thresholds[0])
+        return box_format_problem([(run.reference, run.size) for run in self._runs], self._spec, self._thresholds[0])
 
     def _of_trained(self, errors: OutputErrors, good: bool | None) -> OutputErrors:
         """The errors of an output that takes part in detections: it passes when they do."""

@@ -11,9 +11,9 @@ from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
 from truehalf.config.schema import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
-from truehalf.verification.chain.hops import FP32_CPU
+from truehalf.verification.chain.stage_results import FP32_CPU
 from truehalf.verification.checks import sums_not_rounded
-from truehalf.verification.compare.two_files import Run, TwoFiles
+from truehalf.verification.compare.model_pair import ModelPair, Run
 
 if TYPE_CHECKING:
     from truehalf.verification.compare.compare import Report
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _NAMED = 10  # nodes of a sentence
 _ACCUMULATION = coded(
     "sums-not-rounded",
-    "kernels that add up in FP16: emulation rounds what each node puts out and adds up in FP32 inside a node, as "
-    "tensor cores do",
+    "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
+    "as tensor cores do",
 )
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
@@ -34,7 +34,7 @@ _NO_LABELS = coded(
 )
 
 
-def not_compared(report: Report, files: TwoFiles, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
+def not_compared(report: Report, files: ModelPair, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
     """What the comparison says nothing about, and why."""
     if report.task == TENSORS:
         yield _NO_KINDS
@@ -80,7 +80,7 @@ def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str,
 
 
 def beyond_float16(largest: Mapping[str, float]) -> Iterator[str]:
-    """A sentence for each input that float16 does not hold (see TwoFiles.inputs_beyond_float16)."""
+    """A sentence for each input that float16 does not hold (see ModelPair.inputs_beyond_float16)."""
     for name, value in largest.items():
         yield (
             f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {FP16_MAX:g}, and the candidate takes "
@@ -97,9 +97,9 @@ def empty_comparisons(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
             continue
         finite = [value[np.isfinite(value)] for value in values]
         if not any(value.size for value in finite):
-            said = f"output {name!r}: the reference puts out nothing finite on these inputs"
+            said = f"output {name!r}: the reference outputs nothing finite on these inputs"
             infinite.append(coded("nothing-compared", said))
         elif not any(value.any() for value in finite):
-            said = f"output {name!r}: the reference puts out nothing but 0 on these inputs"
+            said = f"output {name!r}: the reference outputs nothing but 0 on these inputs"
             zero.append(coded("nothing-compared", said))
     return infinite, zero

@@ -3,7 +3,7 @@
     by name       the same name, where names mean the same in both files: four of five shared ones have one operator
     by suffix     the candidate's name without what converters hang on (_cast_to_fp16, _output_cast0, _fp16, ...)
     by structure  the same operator on aligned inputs, or the same operator or name before aligned readers; what
-                  several nodes fit is told apart by the weights, then by the order of the file
+                  several nodes fit is distinguished by the weights, then by the order of the file
 
 Casts and Identities say nothing: operators, inputs and readers are compared without them. Tensors of the main graph
 only.

@@ -17,13 +17,15 @@ from typing import Any
 from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.verification.chain import adversarial
-from truehalf.verification.chain.hops import FP32_CPU, Hop, measure, open_file, run_file, sample_facts
 from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, measure, open_file, run_file, sample_facts
 from truehalf.verification.checks import FAILED
 from truehalf.verification.localize.locate import find_suspects, locate
 from truehalf.verification.metrics.tensors import query_outputs
 
-Judge = Callable[[Reference, Hop], list[dict[str, Any]]]  # gates, as truehalf.verification.gates.evaluate returns them
+Judge = Callable[
+    [Reference, StageResult], list[dict[str, Any]]
+]  # gates, as truehalf.verification.gates.evaluate returns them
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Failing:
     """
 
     reference: Reference
-    final: Hop
+    final: StageResult
     judge: Judge
     together: bool = False
 
@@ -46,7 +48,7 @@ class Failing:
 def failing_of(
     path: Path,
     reference: Reference,
-    final: Hop,
+    final: StageResult,
     verdict: Mapping[str, Any],
     images: Reference | str,
     options: VerifyConfig,
@@ -57,7 +59,7 @@ def failing_of(
     Args:
         verdict: {gates, checks} of the file.
         images: the reference on the adversarial samples.
-        judge: the gates of a hop.
+        judge: the gates of a stage.
 
     Raises:
         StageError: when the file does not run on what it fails on.
@@ -72,29 +74,29 @@ def failing_of(
     return None
 
 
-def _images(path: Path, images: Reference, final: Hop, options: VerifyConfig) -> Failing:
+def _images(path: Path, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
     outputs = run_file(open_file(path, options.evaluation.value)[0], path, images.samples, options.batch)
     rows = sample_facts(images, measure(images, outputs, options))
     bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]]
     part = images.subset(bad)
 
-    def judge(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
-        found = adversarial.judged(reference, hop, options)
+    def judge(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+        found = adversarial.judged(reference, stage, options)
         return [{"gate": "adversarial", "passed": found["state"] != FAILED, "reason": found["reason"]}]
 
     return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
 
 
-def _batch(path: Path, reference: Reference, final: Hop, options: VerifyConfig, judge: Judge) -> Failing:
+def _batch(path: Path, reference: Reference, final: StageResult, options: VerifyConfig, judge: Judge) -> Failing:
     row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
     part = reference.subset([reference.names.index(name) for name in row["samples"]])
     outputs = run_file(open_file(path, options.evaluation.value)[0], path, part.samples, row["batch"])
     return Failing(part, _measured(part, outputs, final, options), judge, together=True)
 
 
-def _measured(part: Reference, outputs: Outputs, final: Hop, options: VerifyConfig) -> Hop:
-    hop = measure(part, outputs, options)
-    return replace(hop, facts={"evaluation": final.facts["evaluation"]} | hop.facts)
+def _measured(part: Reference, outputs: Outputs, final: StageResult, options: VerifyConfig) -> StageResult:
+    stage = measure(part, outputs, options)
+    return replace(stage, facts={"evaluation": final.facts["evaluation"]} | stage.facts)
 
 
 def place_of(

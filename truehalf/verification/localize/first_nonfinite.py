@@ -77,8 +77,8 @@ def first_nonfinite(
     mixed = split_sums(whole) if pessimistic else whole
     emulated = emulate(mixed)
     batches = [feeds] if isinstance(feeds, Mapping) else list(feeds)
-    halves = [str(value.name) for value in mixed.graph.inputs if value.dtype == ir.DataType.FLOAT16]
-    batches = [_widened(batch, halves) for batch in batches]
+    fp16_inputs = [str(value.name) for value in mixed.graph.inputs if value.dtype == ir.DataType.FLOAT16]
+    batches = [_widened(batch, fp16_inputs) for batch in batches]
     looks = _looks(emulated, batches, [name for name in float_tensors(emulated) if name in _names(mixed)])
     if not any(look.nonfinite for look in looks):
         return []
@@ -252,5 +252,5 @@ def _widened(feeds: Mapping[str, np.ndarray], rounded: Iterable[str]) -> dict[st
     """float16 arrays as float32; those in `rounded` through float16 first."""
     names = set(rounded)
     with np.errstate(over="ignore"):
-        halves = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
-    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in halves.items()}
+        typed = {name: array.astype(np.float16) if name in names else array for name, array in feeds.items()}
+    return {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in typed.items()}

@@ -1,7 +1,7 @@
 """Errors that every node of a candidate makes by itself, and how far each moves the outputs.
 
 Only the nodes with the largest error of their own (growth) are asked for their effect. Growth alone would put a dead
-signal that rounds to nothing before a wrong weight: what nobody reads at that scale has no effect. A network may hold
+signal that rounds to nothing before a wrong weight: what nothing reads at that scale has no effect. A network may hold
 hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect.
 """
 

@@ -22,8 +22,8 @@ import numpy as np
 from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_file import load_model
-from truehalf.verification.chain.hops import FP32_CPU, Hop, fixed_batch, sample_facts
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, fixed_batch, sample_facts
 from truehalf.verification.localize.both_files import BothFiles, loaded
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.growth import WRONG, Growths, NodeError
@@ -153,7 +153,7 @@ def locate(
     path: Path,
     fp32_path: Path,
     reference: Reference,
-    final: Hop,
+    final: StageResult,
     decisions: Iterable[Mapping[str, Any]] | None = None,
     *,
     pinned: Sequence[str] = (),

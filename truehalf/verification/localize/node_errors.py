@@ -91,7 +91,7 @@ class Comparer:
         return [_exact(*(values[name].astype(np.float64) for name in names[i])) for i in masked]
 
     def _opened(self, masked: set[int]) -> ReportingSession:
-        """The session that puts out the tensors of these pairs; opened again only where feeds ask for further ones."""
+        """The session that outputs the tensors of these pairs; opened again only where feeds ask for further ones."""
         known, session = self._whole
         if session is None or not masked <= known:
             known = known | masked

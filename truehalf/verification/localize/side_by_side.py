@@ -8,7 +8,7 @@ For every reference tensor t that is aligned with a tensor c of the candidate, t
 
 so alone/c - t is the error that this node makes, and own/c - t what it makes and inherits. What a node reads of the
 reference is rounded where the candidate holds it in float16, and cut to +-65504: that a tensor overflows is the fault
-of who writes it. Weights are the candidate's own, one for both of its copies. Nodes between two aligned tensors (casts,
+of its producer. Weights are the candidate's own, one for both of its copies. Nodes between two aligned tensors (casts,
 moves, the parts of an operator that the other file fuses) go along with the one that writes the aligned tensor.
 """
 
@@ -70,7 +70,7 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
             inferred, or the two cannot be brought to one opset.
     """
     reference, candidate = _alike(reference, candidate)
-    halves = {str(value.name) for value in _values(candidate) if value.dtype == _HALF}
+    fp16_names = {str(value.name) for value in _values(candidate) if value.dtype == _HALF}
     emulated = emulate(candidate)
     own, alone = emulated, emulated.clone()
     prefixes = _free_prefix(reference, "own"), _free_prefix(reference, "alone")
@@ -85,7 +85,7 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
             continue
         if not isinstance(ours.type, ir.TensorType):  # sequences hold tensors that have nodes of their own
             continue
-        merge.cut(theirs, ours, name in halves)
+        merge.cut(theirs, ours, name in fp16_names)
         pairs.append((ours, renamed[0][name], theirs, name))
     outputs = {name: merge.output(renamed[0][name], f"{prefixes[0]}.output/{name}") for name in results}
     merge.finish(pairs, list(outputs.values()))

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from truehalf.io_spec.outputs import class_name
-from truehalf.verification.chain.hops import Hop
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.metrics.detections import Detections, Matching
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs
 
 
 def worst_samples(rows: Sequence[Mapping[str, Any]], count: int) -> list[int]:
-    """Positions of the samples that differ most, by rows of truehalf.verification.chain.hops.sample_facts; samples in
-    which neither the reference nor the file finds anything come last.
+    """Positions of the samples that differ most, by rows of truehalf.verification.chain.stage_results.sample_facts;
+    samples in which neither the reference nor the file finds anything come last.
     """
 
     def badness(i: int) -> tuple[float, ...]:
@@ -28,31 +28,31 @@ def worst_samples(rows: Sequence[Mapping[str, Any]], count: int) -> list[int]:
     return sorted(range(len(rows)), key=badness, reverse=True)[:count]
 
 
-def missed_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
-    """Reference detections that were not found again, the most confident first: {sample, output, error}."""
+def missed_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    """Reference detections that were not matched, the most confident first: {sample, output, error}."""
     items = []
-    for sample, ref, cand, matching in _matched_samples(reference, hop):
+    for sample, ref, cand, matching in _matched_samples(reference, stage):
         errors = {r: f"label became {_name(reference, cand, c)}" for r, c in matching.relabelled}
-        errors |= {r: f"moved by {_shift(ref, cand, r, c):.1f} px" for r, c in matching.moved}
-        errors |= dict.fromkeys(matching.gone, "gone")
+        errors |= {r: f"displaced by {_shift(ref, cand, r, c):.1f} px" for r, c in matching.displaced}
+        errors |= dict.fromkeys(matching.absent, "absent")
         items += [(float(ref.scores[r]), _item(sample, reference, ref, r, error)) for r, error in errors.items()]
     return _worst_first(items)
 
 
-def flipped_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def flipped_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Reference detections that became another class, the most confident first."""
     items = []
-    for sample, ref, cand, matching in _matched_samples(reference, hop):
+    for sample, ref, cand, matching in _matched_samples(reference, stage):
         for r, c in matching.relabelled:
             item = _item(sample, reference, ref, r, f"label became {_name(reference, cand, c)}")
             items.append((float(ref.scores[r]), item))
     return _worst_first(items)
 
 
-def extra_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def extra_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Detections that the reference does not have, the most confident first."""
     items = []
-    for sample, _, cand, matching in _matched_samples(reference, hop):
+    for sample, _, cand, matching in _matched_samples(reference, stage):
         items += [
             (float(cand.scores[c]), _item(sample, reference, cand, c, "not in the FP32 reference"))
             for c in matching.extra
@@ -60,43 +60,43 @@ def extra_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     return _worst_first(items)
 
 
-def displaced_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
-    """Detections that were found again, the largest box error first."""
+def displaced_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    """Matched detections, the largest box error first."""
     items = []
-    for sample, ref, _, matching in _matched_samples(reference, hop):
+    for sample, ref, _, matching in _matched_samples(reference, stage):
         for (r, _), error in zip(matching.pairs, matching.box_error_px, strict=True):
             items.append((float(error), _item(sample, reference, ref, int(r), f"box differs by {error:.2f} px")))
     return _worst_first(items)
 
 
-def rescored_detections(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
-    """Detections that were found again, the largest score error first."""
+def rescored_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    """Matched detections, the largest score error first."""
     items = []
-    for sample, ref, cand, matching in _matched_samples(reference, hop):
+    for sample, ref, cand, matching in _matched_samples(reference, stage):
         for (r, c), error in zip(matching.pairs, np.abs(matching.score_error), strict=True):
             item = _item(sample, reference, ref, int(r), f"score became {cand.scores[c]:.3f}")
             items.append((float(error), item))
     return _worst_first(items)
 
 
-def other_ranks(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def other_ranks(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Samples by the largest difference of scores of one rank."""
     items = []
-    for sample, _, _, matching in _matched_samples(reference, hop):
+    for sample, _, _, matching in _matched_samples(reference, stage):
         error = float(matching.rank_error.max(initial=0.0))
         said = f"scores of one rank differ by up to {error:.3f}"
         items.append((error, {"sample": sample, "output": "scores, best first", "error": said}))
     return _worst_first(items)
 
 
-def flipped_classes(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def flipped_classes(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Samples whose best class is another, the one with the widest margin in the reference first."""
     items = []
     for output in reference.spec["outputs"]:
         if output.get("kind") != "classes":
             continue
         name = output["name"]
-        for sample, r, c in zip(reference.names, reference.outputs[name], hop.outputs[name], strict=False):
+        for sample, r, c in zip(reference.names, reference.outputs[name], stage.outputs[name], strict=False):
             best, other = int(r.argmax()), int(c.argmax())
             if best != other:
                 error = f"{_class(reference, best)} became {_class(reference, other)}"
@@ -104,22 +104,22 @@ def flipped_classes(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     return _worst_first(items)
 
 
-def worst_tensors(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def worst_tensors(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Samples by the largest tensor error, see truehalf.verification.metrics.plain_outputs."""
     items = []
     for name in plain_outputs(reference.spec):
         alone = {**reference.spec, "outputs": [{"name": name}]}
-        errors = errors_by_sample(reference.outputs, {name: hop.outputs[name]}, alone)
+        errors = errors_by_sample(reference.outputs, {name: stage.outputs[name]}, alone)
         for sample, error in zip(reference.names, errors, strict=False):
             said = f"differs by {error:.2g} of the output's largest value"
             items.append((float(error), {"sample": sample, "output": name, "error": said}))
     return _worst_first(items)
 
 
-def nonfinite_outputs(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
+def nonfinite_outputs(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Outputs with NaN or Inf, the fullest first."""
     items = []
-    for name, values in hop.outputs.items():
+    for name, values in stage.outputs.items():
         for sample, value in zip(reference.samples, values, strict=False):
             nan, inf = int(np.isnan(value).sum()), int(np.isinf(value).sum())
             if nan + inf:
@@ -128,8 +128,10 @@ def nonfinite_outputs(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
     return _worst_first(items)
 
 
-def _matched_samples(reference: Reference, hop: Hop) -> Iterator[tuple[str, Detections, Detections, Matching]]:
-    return zip(reference.names, reference.found, hop.found, hop.matchings, strict=False)
+def _matched_samples(
+    reference: Reference, stage: StageResult
+) -> Iterator[tuple[str, Detections, Detections, Matching]]:
+    return zip(reference.names, reference.found, stage.found, stage.matchings, strict=False)
 
 
 def _item(sample: str, reference: Reference, found: Detections, index: int, error: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from truehalf.verification.compare.two_files import Run
+from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.metrics.detections import Matching
 
 

@@ -104,8 +104,8 @@ def low_self_ap_drop(
     """What is lost of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
 
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
-    less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is held against them: the reference
-    itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever puts out are
+    less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is compared with them: the reference
+    itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever outputs are
     none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of an image that fills
     all places (as many detections as any, FULL at least), those within SCORE_ERROR of its own least score are neither
     right nor wrong,

@@ -13,7 +13,7 @@ from truehalf.verification.metrics.detections import Detections, class_scores, d
 
 
 def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> list[Detections]:
-    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries, or puts out.
+    """Detections per sample, boxes in pixels of the model's input; as many as the model has queries, or outputs.
 
     Args:
         outputs: by name, [samples, ...].

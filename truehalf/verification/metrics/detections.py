@@ -4,14 +4,14 @@ DETR outputs come in the order of their scores, so a rounding error moves whole 
 nothing. What is compared is which objects were found. For score threshold t and overlap threshold u, two detections of
 the same class with IoU >= u are the same one when both scores are >= t, or differ by at most 0.05:
 
-    found again: a reference detection with score >= t and a candidate that is the same one
+    matched: a reference detection with score >= t and a candidate that is the same one
     missed:      a reference detection with score >= t and no partner
     extra:       a candidate with score >= t and no partner among the reference detections, of whatever score
 
 Pairs are one to one, as many as possible, and among those the best in overlap and score. The slack keeps 0.501 against
-0.499 from being a miss and an extra; a detection that falls further below t is lost for whoever uses the threshold.
+0.499 from being a miss and an extra; a detection that falls further below t is lost to every use of the threshold.
 
-    rank change: two reference detections that were found again, the one scored higher there strictly lower now
+    rank change: two reference detections that were matched, the one scored higher there strictly lower now
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ class Detections:
 
 @dataclass(frozen=True)
 class Matching:
-    """How the detections of one image were found again; numbers are positions in the two `Detections`.
+    """How the detections of one image were matched; numbers are positions in the two `Detections`.
 
     Attributes:
         reference, candidate: detections with a score at or above the threshold.
-        pairs: int64 [m, 2], (reference, candidate) of each reference detection that was found again.
+        pairs: int64 [m, 2], (reference, candidate) of each reference detection that was matched.
         iou: float64 [m] of the pairs.
         box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
         extent_px: the largest corner coordinate of the reference's boxes, in pixels.
         score_error: float64 [m], candidate minus reference.
         relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
-        moved: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
-        gone: missed, and nothing of the kind was left above the threshold.
+        displaced: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
+        absent: missed, and nothing of the kind was left above the threshold.
         extra: candidates without partner.
         rank_error: float64, of scores by rank, see truehalf.verification.metrics.score_errors.
         rank_changes: two of `pairs` of which the reference scores one higher and the candidate the other.
@@ -71,14 +71,14 @@ class Matching:
     score_error: np.ndarray
     rank_error: np.ndarray
     relabelled: list[tuple[int, int]] = field(default_factory=list)
-    moved: list[tuple[int, int]] = field(default_factory=list)
-    gone: list[int] = field(default_factory=list)
+    displaced: list[tuple[int, int]] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
     extra: list[int] = field(default_factory=list)
     rank_changes: int = 0
 
     @property
     def missed(self) -> int:
-        return len(self.relabelled) + len(self.moved) + len(self.gone)
+        return len(self.relabelled) + len(self.displaced) + len(self.absent)
 
 
 def decode(
@@ -206,8 +206,8 @@ def match(
 ) -> Matching:
     """Find the detections of one image again (the rule stands at the top of this module).
 
-    A detection that is missed is `relabelled`, `moved` or `gone`, so a swapped label counts once as missed, and the
-    candidate that carries the wrong label once as extra.
+    A detection that is missed is `relabelled`, `displaced` or `absent`, so a swapped label counts once as missed, and
+    the candidate that carries the wrong label once as extra.
     """
     floor = score_threshold - SCORE_SLACK
     pool_r = np.flatnonzero(reference.scores >= floor)
@@ -229,8 +229,8 @@ def match(
     still_r, still_c = free_r.copy(), free_c.copy()
     for r, c in relabelled:
         still_r[r], still_c[c] = False, False
-    moved = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0) & (iou < iou_threshold))
-    for r, _ in moved:
+    displaced = _assign(likeness, still_r[:, None] & still_c[None, :] & same & (iou > 0) & (iou < iou_threshold))
+    for r, _ in displaced:
         still_r[r] = False
 
     kept = np.array([pair for pair in found if counts_r[pair[0]]], np.int64).reshape(-1, 2)
@@ -246,8 +246,8 @@ def match(
         score_error=score_error[kept[:, 0], kept[:, 1]],
         rank_error=rank_errors(reference.scores, candidate.scores),
         relabelled=[(int(pool_r[r]), int(pool_c[c])) for r, c in relabelled],
-        moved=[(int(pool_r[r]), int(pool_c[c])) for r, c in moved],
-        gone=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
+        displaced=[(int(pool_r[r]), int(pool_c[c])) for r, c in displaced],
+        absent=[int(pool_r[r]) for r in np.flatnonzero(still_r)],
         extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
         rank_changes=_reversed_pairs(reference.scores[pairs[:, 0]], candidate.scores[pairs[:, 1]]),
     )
@@ -274,14 +274,16 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
 
     Returns:
         images; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
-        moved and gone together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
+        displaced and absent together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
         iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
         score_error (absolute) and rank_error (all but the largest one); score_error_share and rank_error_share
         (truehalf.verification.metrics.score_errors); rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
     count = {name: sum(getattr(m, name) for m in matchings) for name in ("reference", "candidate", "missed")}
-    lists = {name: sum(len(getattr(m, name)) for m in matchings) for name in ("relabelled", "moved", "gone", "extra")}
+    lists = {
+        name: sum(len(getattr(m, name)) for m in matchings) for name in ("relabelled", "displaced", "absent", "extra")
+    }
     matched = count["reference"] - count["missed"]
     iou = _joined([m.iou for m in matchings])
     box_error_px, extent_px = (
@@ -297,8 +299,8 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "matched": matched,
         "missed": count["missed"],
         "label_flips": lists["relabelled"],
-        "moved": lists["moved"],
-        "gone": lists["gone"],
+        "displaced": lists["displaced"],
+        "absent": lists["absent"],
         "extra": lists["extra"],
         "matched_fraction": matched / count["reference"] if count["reference"] else None,
         "extra_fraction": lists["extra"] / max(count["candidate"], 1) if count["reference"] else None,

@@ -2,7 +2,7 @@
 
 tensor rule    no NaN or Inf where the reference is finite, integers and bools equal, and
                max |o - r| <= tolerance * max |r|                       r: reference, o: candidate; max over all runs
-NaN            equals nothing, not even a NaN: where the reference itself holds one, nothing can be held against it,
+NaN            equals nothing, not even a NaN: where the reference itself holds one, nothing can be compared with it,
                and the output is not verified
 Inf            equals an Inf of its sign, as in a mask; everything else is infinitely far from it
 """
@@ -160,7 +160,7 @@ def _judged_floats(
         where = "a finite value or another Inf where the reference is Inf" if np.isinf(error) else _beyond(error, limit)
         return limit, False, f"{where} (tolerance {tolerance:g} of max |reference| {largest:.4g})"
     if nan := measured["nan_reference"]:
-        said = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be held against them"
+        said = f"the reference itself holds {nan} NaN of {a.size} values: nothing can be compared with them"
         return limit, None, coded("not-finite", said)
     return limit, True, ""
 

@@ -11,7 +11,7 @@ from truehalf.verification.metrics.average_precision import average_precision, l
 from truehalf.verification.metrics.detections import Detections
 
 AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
-NO_DETECTOR = "the model puts out no boxes with scores and classes"
+NO_DETECTOR = "the model outputs no boxes with scores and classes"
 
 
 def precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[str, float | None], str | None]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from truehalf.verification.compare.two_files import Run
+from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.metrics.output_errors import OutputErrors
 
 MOST_ROWS = 2000  # of which all pairs are held in memory

@@ -1,7 +1,7 @@
 """What the largest values of an output hide: parts of a far smaller scale, and wrong.
 
 The tensor rule judges an output by its own largest value. So a map with one channel of 500 and 63 of 1 passes whatever
-those hold. Each part of an output is therefore held against its own scale, too. Parts are
+those hold. Each part of an output is therefore compared with its own scale, too. Parts are
 
     slices      of every axis, and of axis 0 with every other: a channel, a row, a channel of one sample
     clusters    all values of about one magnitude, wherever they stand: a decade of |r| that holds as many values as the
@@ -177,13 +177,13 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
         if np.prod([r.shape[axis] for axis in axes]) < fewest:
             continue
         largest, error = r.max(axis=axes), d.max(axis=axes)
-        doubted = (largest <= far) & (error > max(WRONG, output.tolerance) * largest) & (error > _STEPS)
-        if not doubted.any():
+        suspicious = (largest <= far) & (error > max(WRONG, output.tolerance) * largest) & (error > _STEPS)
+        if not suspicious.any():
             continue
         usual = _usual(r, largest, axes, output.nothing, far)
-        doubted &= (largest > output.nothing) | (error > WRONG * usual[0])
-        places = np.argwhere(doubted)
-        by_error = np.argsort(-(error[doubted] / np.maximum(largest[doubted], output.nothing)), kind="stable")
+        suspicious &= (largest > output.nothing) | (error > WRONG * usual[0])
+        places = np.argwhere(suspicious)
+        by_error = np.argsort(-(error[suspicious] / np.maximum(largest[suspicious], output.nothing)), kind="stable")
         for where in places[by_error[:_MOST]]:
             index: list[int | slice] = [slice(None)] * r.ndim
             for axis, i in zip(group, where, strict=True):

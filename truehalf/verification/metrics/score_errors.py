@@ -1,11 +1,11 @@
-"""How far scores are off: of detections that were found again, and of the ranks of an image.
+"""How far scores are off: of matched detections, and of the ranks of an image.
 
-score error   of a detection that was found again: candidate minus reference
+score error   of a matched detection: candidate minus reference
     (truehalf.verification.metrics.detections.Matching)
 rank error    |o_(i) - r_(i)|, the i-th best score of an image on both sides, 0 where a side has none; over the ranks
               at which one of the two is RANK_FLOOR or more
 
-Ranks need no pairs, so they see what matching at a score threshold does not: detections below it that are gone,
+Ranks need no pairs, so they see what matching at a score threshold does not: detections below it that are missing,
 invented, or scored otherwise, of any class and place. They do not see that rows change places.
 
 A p99 bounds the tail; a share, of the errors beyond SCORE_ERROR, the bulk: a p50 of 0.0004 that becomes 0.03 is no

@@ -64,17 +64,17 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters |= {"number": number, "percent": percent, "count": count}
-    hops = [{"name": name} | hop for name, hop in report["hops"].items()]
+    stages = [{"name": name} | stage for name, stage in report["stages"].items()]
     return environment.get_template(_TEMPLATE).render(
         verdict=verdict,
         sentence=_SENTENCES[verdict["verdict"]],
         report=report,
         evaluation=_EVALUATIONS.get(report["evaluation"], report["evaluation"]),
-        hops=hops,
+        stages=stages,
         detects=detects(verdict["gates"]),
-        classifies=any(hop.get("top1_agreement") is not None for hop in hops),
-        outputs=sorted({name for hop in hops for name in hop.get("max_abs_error", {})}),
-        histograms=_histograms(details["hops"]),
+        classifies=any(stage.get("top1_agreement") is not None for stage in stages),
+        outputs=sorted({name for stage in stages for name in stage.get("max_abs_error", {})}),
+        histograms=_histograms(details["stages"]),
         growth=_growth(profile, pinned),
         no_profile=no_profile,
         suspects=(verdict.get("place") or {}).get("suspects", []),
@@ -122,12 +122,12 @@ def _error(value: Any) -> float:
     return math.inf if value is None else float(value)
 
 
-def _histograms(hops: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _histograms(stages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One per output: the final file as bars, the FP32 file before conversion as an outline."""
     from markupsafe import Markup
 
-    final = hops["cast_cleanup"]["histograms"]
-    before = hops.get("slim", {}).get("histograms", {})
+    final = stages["cast_cleanup"]["histograms"]
+    before = stages.get("slim", {}).get("histograms", {})
     found = []
     for name, data in final.items():
         series = [("final file", ORANGE, data)] + ([("FP32 file", BLUE, before[name])] if name in before else [])

@@ -50,7 +50,7 @@ def error_distribution(values: np.ndarray, label: str, file: Path) -> None:
         if len(positive):
             _histogram(axes, values, positive)
         else:
-            text = f"all {len(values)} errors are exactly 0" if len(values) else "no detection was found again"
+            text = f"all {len(values)} errors are exactly 0" if len(values) else "no detection was matched"
             axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
             axes.set(xticks=[], yticks=[])
         axes.set_xlabel(label)
@@ -86,10 +86,10 @@ def _histogram(axes: Axes, values: np.ndarray, positive: np.ndarray) -> None:
 
 
 def node_counts(models: Mapping[str, Mapping[str, Any]], file: Path) -> None:
-    """Bars: nodes of each hop by precision, Casts apart.
+    """Bars: nodes of each stage by precision, Casts apart.
 
     Args:
-        models: hop name -> {nodes, casts, float_nodes, fp16_nodes} as `truehalf.ir.facts.model_facts` counts them.
+        models: stage name -> {nodes, casts, float_nodes, fp16_nodes} as `truehalf.ir.facts.model_facts` counts them.
         file: SVG to write.
     """
     with _drawing(5.6, 0.9 + 0.5 * max(len(models), 1)) as (figure, axes):

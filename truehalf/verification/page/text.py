@@ -72,8 +72,9 @@ def _table(report: Report, width: int) -> Iterator[str]:
 
 def _detections(found: dict[str, Any]) -> Iterator[str]:
     yield (
-        f"detections  {found['reference']} in the reference, {found['matched']} found again, {found['missed']} missed "
-        f"({found['label_flips']} label flips, {found['moved']} moved, {found['gone']} gone), {found['extra']} extra"
+        f"detections  {found['reference']} in the reference, {found['matched']} matched, {found['missed']} missed "
+        f"({found['label_flips']} label flips, {found['displaced']} displaced, {found['absent']} absent), "
+        f"{found['extra']} extra"
     )
     if found["box_error_px"] is not None:
         box, score = found["box_error_px"], found["score_error"]

@@ -1,4 +1,4 @@
-"""What each node would cost more in FP32 than in FP16, by the cost model of truehalf.conversion.place, casts left
+"""What each node would cost more in FP32 than in FP16, by the cost model of truehalf.conversion.partition, casts left
 aside.
 """
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from truehalf.conversion.place import problem
+from truehalf.conversion.partition import problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.sizes import concrete_shapes
 
 _FREE = Decision(Verdict.free, "none", "")
@@ -26,7 +26,7 @@ def fp32_costs(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None
         input_shapes: by graph input, the shape at which costs are compared.
     """
     ready = model.clone()
-    make_ready(ready)
+    prepare(ready)
     found = ports(ready, list(all_nodes(ready)))
     free = dict.fromkeys(found.owners.values(), _FREE)
     costs = problem(found, free, concrete_shapes(ready, input_shapes)).fp32

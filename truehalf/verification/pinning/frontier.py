@@ -11,7 +11,7 @@ from typing import Any
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples, stacked
 from truehalf.files import read_json
-from truehalf.verification.chain.hops import filled, fixed_batch
+from truehalf.verification.chain.stage_results import filled, fixed_batch
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.ranking import Part, ranked

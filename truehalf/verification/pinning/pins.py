@@ -20,8 +20,8 @@ from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.verification import gates
-from truehalf.verification.chain.hops import filled, fixed_batch, measure, sample_facts
 from truehalf.verification.chain.reference import Outputs
+from truehalf.verification.chain.stage_results import filled, fixed_batch, measure, sample_facts
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.tensors import total_error
@@ -110,7 +110,7 @@ def suggested_pins(
 _NONE = "No pins help: on {where} the gates do not hold with every node in FP32, either."
 _HOLDS = "No further pin is needed for {where} alone: what fails does not show there."
 _HOLDS_ELSEWHERE = (
-    "No pins were found: the search rounds what each node puts out, and so {{where}} hold the gates; the file failed "
+    "No pins were found: the search rounds what each node outputs, and so {{where}} hold the gates; the file failed "
     "by evaluation {evaluation}."
 )
 _USED_UP = "Whether any pin helps {where} is open: the {runs} runs of verify.suggest_runs are used up."

@@ -6,7 +6,7 @@
 
 The model is parted along its modules: what has the largest error times cost is parted again, until there are as many
 parts as are asked for. Parts that overflow alone are infinitely wrong, and stand first. To keep the first k parts FP32,
-for every k, is a walk from the cheapest file to the most exact one: greedy, as for a knapsack, where errors add up.
+for every k, is a walk from the cheapest file to the most exact one: greedy, as for a knapsack, where errors accumulate.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Conversion:
             StageError: as the stages.
         """
         from truehalf.conversion.casts import clean
-        from truehalf.conversion.halve import halve
-        from truehalf.ir.ready import make_ready
+        from truehalf.conversion.convert import convert_to_fp16
+        from truehalf.ir.ready import prepare
 
         p = self.precision
         p = replace(
@@ -63,7 +63,7 @@ class Conversion:
             scope_block_list=[*p.scope_block_list, *scopes],
         )
         model = self.source(fp32_path)
-        make_ready(model)
-        halve(model, self.ranges, p, self.input_shapes)
+        prepare(model)
+        convert_to_fp16(model, self.ranges, p, self.input_shapes)
         clean(model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
         save_model(model, out_path)

@@ -1,6 +1,6 @@
 """FP32 graph -> FP32 graph in which one bool input says of each node whether it computes in FP16 or in FP32.
 
-With r(x) = Cast(Cast(x, FLOAT16), FLOAT), h(w) a weight as truehalf.conversion.convert stores it in float16 (clamped to
+With r(x) = Cast(Cast(x, FLOAT16), FLOAT), h(w) a weight as truehalf.conversion.rewrite stores it in float16 (clamped to
 65504), and a bit b(i) for each node i, true where the node computes in FP32:
 
     tensor v of node p, read by node c     c reads Where(b(p) and b(c), v, r(v))
@@ -36,7 +36,7 @@ from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structu
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
 from truehalf.ir.normalize import Names
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import scope_of
 
 _WHERE_OPSET = 9
@@ -86,7 +86,7 @@ def switchboard(
         StageError: when the graph has a cycle, its opset is below 9, or nothing in it can run in FP16.
     """
     ready = model.clone()
-    make_ready(ready)
+    prepare(ready)
     opset = ready.graph.opset_imports.setdefault("", 17)
     if opset < _WHERE_OPSET:
         raise StageError(

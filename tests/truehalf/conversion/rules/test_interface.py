@@ -10,8 +10,8 @@ import pytest
 from tests.measuring.converted import only
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
-from truehalf.conversion.halve import halve
-from truehalf.ir.ready import make_ready
+from truehalf.conversion.convert import convert_to_fp16
+from truehalf.ir.ready import prepare
 
 TEXT = (
     HEAD
@@ -44,23 +44,23 @@ def assert_warned(warnings: list[str], expected: list[Facts]) -> None:
 @pytest.mark.parametrize("rules", ["default", "autocast"])
 def test_what_becomes_float16_and_is_beyond_it(keep: bool | list[str], expected: list[Facts], rules: str) -> None:
     model = ir.from_onnx_text(TEXT)
-    make_ready(model)
-    halved = halve(model, {"tensors": TENSORS}, only(rules=rules, safety_factor=2.0, keep_io_types=keep))
-    assert_warned(halved.decisions.warnings, expected)
+    prepare(model)
+    result = convert_to_fp16(model, {"tensors": TENSORS}, only(rules=rules, safety_factor=2.0, keep_io_types=keep))
+    assert_warned(result.decisions.warnings, expected)
 
 
 def test_without_ranges_only_constants_are_known() -> None:
     model = ir.from_onnx_text(TEXT)
-    make_ready(model)
-    assert_warned(halve(model, None, only(keep_io_types=False)).decisions.warnings, [W])
+    prepare(model)
+    assert_warned(convert_to_fp16(model, None, only(keep_io_types=False)).decisions.warnings, [W])
 
 
 def test_an_input_that_decides_a_shape() -> None:
     text = HEAD + "(float[1] t, float[4] x) => (float[n] y) { a = Mul(t, t) i = Cast<to = 7>(a) y = Tile(x, i) }"
     for kept, warned in ((False, 1), (True, 0), (["x"], 1), (["t"], 0)):
         model = ir.from_onnx_text(text)
-        make_ready(model)
-        warnings = halve(model, None, only(keep_io_types=kept)).decisions.warnings
+        prepare(model)
+        warnings = convert_to_fp16(model, None, only(keep_io_types=kept)).decisions.warnings
         assert len(warnings) == warned
         for warning in warnings:
             expect(warning, None, "input", "'t'", "float16", "keep_io_types")

@@ -17,8 +17,8 @@ from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.verification.chain.batches import measure_batches
-from truehalf.verification.chain.hops import Hop, measure
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.metrics.decoded import detections_of
 
 OPTIONS = validate(composed()).verify
@@ -72,9 +72,9 @@ def held(path: Path, run: Callable[[np.ndarray], Rows], *sizes: int, before: Row
     samples = [Sample(f"s/{i}", feeds, None, None) for i, feeds in enumerate(FEEDS)]
     names = [sample.name for sample in samples]
     reference = Reference(samples, names, names, outputs, SPEC, detections_of(outputs, SPEC), None, None)
-    hop: Hop = measure(reference, before or outputs, OPTIONS)
+    stage: StageResult = measure(reference, before or outputs, OPTIONS)
     session: Any = Double(run)
-    return measure_batches((session, "fp32-cpu"), path, reference, hop, sizes, OPTIONS)
+    return measure_batches((session, "fp32-cpu"), path, reference, stage, sizes, OPTIONS)
 
 
 def test_a_file_that_finds_the_same_is_verified(path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.truehalf.verification.small_detector import (
 from truehalf.codes import codes_in
 from truehalf.errors import StageError
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.chain import chain, hops
+from truehalf.verification.chain import chain, stage_results
 from truehalf.verification.chain.reference import freeze
 
 
@@ -39,15 +39,15 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     assert report["matched"] == report["reference"] == 36 and report["extra"] == 0
     assert report["ap50_fp32"] == pytest.approx(1.0) and report["ap50_95_drop"] == pytest.approx(0.0)
     assert 1e-4 < report["max_abs_error"]["logits"] < 0.02, "FP16 rounding must show, and stay small"
-    assert list(report["hops"]) == ["trace", "slim", "fp16", "cast_cleanup", "engine"]
-    measured = list(report["hops"].values())[:4]
-    assert [hop["evaluation"] for hop in measured] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
-    assert report["hops"]["engine"]["state"] == "not verified" and report["hops"]["engine"]["reason"]
-    assert report["hops"]["slim"]["max_abs_error"]["logits"] < 1e-5
+    assert list(report["stages"]) == ["trace", "slim", "fp16", "cast_cleanup", "engine"]
+    measured = list(report["stages"].values())[:4]
+    assert [stage["evaluation"] for stage in measured] == ["fp32-cpu"] * 2 + ["emulated-fp16"] * 2
+    assert report["stages"]["engine"]["state"] == "not verified" and report["stages"]["engine"]["reason"]
+    assert report["stages"]["slim"]["max_abs_error"]["logits"] < 1e-5
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert written >= {"verdict.json", "details.json", "score_error.svg", "box_error.svg", "sample_1.png"}
     details = json.loads((tmp_path / "out" / "details.json").read_text())
-    assert len(details["samples"]) == 12 and details["pictures"][0]["file"] == "plots/sample_1.png"
+    assert len(details["samples"]) == 12 and details["images"][0]["file"] == "plots/sample_1.png"
 
 
 def test_what_was_not_verified_is_said_even_when_all_gates_pass(tmp_path):
@@ -87,7 +87,7 @@ def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
 def test_permuted_queries_pass(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, queries=[2, 0, 3, 1]))
     assert report["verdict"] == "passed" and report["max_abs_error"]["logits"] < 0.02
-    details = json.loads((tmp_path / "out" / "details.json").read_text())["hops"]["cast_cleanup"]
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["stages"]["cast_cleanup"]
     assert details["raw_tensors"]["logits"]["max_abs"] > 5 and details["moved_queries"] == 1.0
 
 
@@ -115,7 +115,7 @@ def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatc
                 raise error
             super().__init__(path, *args)
 
-    monkeypatch.setattr(hops, "Session", RefusesFinal)
+    monkeypatch.setattr(stage_results, "Session", RefusesFinal)
     report = verified(tmp_path, final)
     assert report["cpu_provider_claims"] == {"error": str(error)}
     assert report["verdict"] == "passed" and report["samples"] == 12
@@ -125,10 +125,10 @@ def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatc
 def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
     samples = labelled()
     reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
-    hop = hops.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
-    hop = replace(hop, facts=hop.facts | {"batches": {"sizes": []}})
-    assert not any("(Mul)" in item for item in chain.not_verified([], hop, 12))
-    placed = replace(hop, facts=hop.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
+    stage = stage_results.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
+    stage = replace(stage, facts=stage.facts | {"batches": {"sizes": []}})
+    assert not any("(Mul)" in item for item in chain.not_verified([], stage, 12))
+    placed = replace(stage, facts=stage.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
     (said,) = [item for item in chain.not_verified([], placed, 12) if "(Mul)" in item]
     expect(said, None, "CPU", "12 nodes", *(f"n{i} (Mul)" for i in range(10)), 2)
     assert "n10" not in said
@@ -210,10 +210,10 @@ def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
     assert "nothing-compared" in codes_in("\n".join(report["reasons"]))
 
 
-def test_earlier_hops_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
+def test_earlier_stages_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):
     monkeypatch.setattr(chain, "SUBSET", 4)
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
-    assert [report["hops"][name]["samples"] for name in chain.HOPS] == [4, 4, 4, 12]
+    assert [report["stages"][name]["samples"] for name in chain.MEASURED_STAGES] == [4, 4, 4, 12]
     (said,) = [item for item in report["not_verified"] if item.startswith("trace, slim, fp16:")]
     expect(said, None, 4, 12)
 

@@ -55,10 +55,10 @@ def test_a_good_file_is_verified_at_every_batch_and_on_adversarial_pictures(tmp_
         **dict.fromkeys(("detections", "average_precision", "batch", "adversarial", "reaction"), "verified"),
         "accumulation": "not verified",
     }
-    for name in chain.HOPS:
+    for name in chain.MEASURED_STAGES:
         sizes = ["1", "8"] if name == chain.FINAL else ["1"]  # 8 is asked of the file that ships
-        assert report["hops"][name]["batches"]["sizes"] == dict.fromkeys(sizes, "verified")
-        assert report["hops"][name]["adversarial"]["state"] == "verified"
+        assert report["stages"][name]["batches"]["sizes"] == dict.fromkeys(sizes, "verified")
+        assert report["stages"][name]["adversarial"]["state"] == "verified"
     (said,) = [item for item in report["not_verified"] if "batch" in item]
     expect(said, None, "1, 5, 8")
 
@@ -102,9 +102,9 @@ def test_an_adversarial_picture_with_other_detections_fails(tmp_path):
     module = Detector()
     other = saturated(Detector(np.where(LOGITS > 0, -LOGITS, LOGITS)))
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), module=module, adversarial=other)
-    row = report["hops"][chain.FINAL]["adversarial"]
+    row = report["stages"][chain.FINAL]["adversarial"]
     assert state(report, "adversarial")["state"] == row["state"] == "failed"
-    details = json.loads((tmp_path / "out" / "details.json").read_text())["hops"][chain.FINAL]["adversarial"]
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["stages"][chain.FINAL]["adversarial"]
     assert details["reference"] == 0 < details["extra"]
     expect(next(reason for reason in report["reasons"] if "adversarial" in reason), None, details["extra"])
 

@@ -16,9 +16,9 @@ from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.adversarial import judged
-from truehalf.verification.chain.hops import measure
 from truehalf.verification.chain.judge import reactions_of
 from truehalf.verification.chain.reference import freeze
+from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.metrics.plain_outputs import same_plain
 
 SPEC: dict[str, Any] = {

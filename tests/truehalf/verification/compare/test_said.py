@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tests.messages import expect
+from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, outside_range
-from truehalf.verification.compare.two_files import Run
 
 
 def runs(**reference: Any) -> list[Run]:

@@ -13,8 +13,8 @@ from tests.conftest import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.hops import measure
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.localize import failing
 from truehalf.verification.localize.failing import Failing, failing_of
 from truehalf.verification.metrics.decoded import detections_of
@@ -51,13 +51,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: d
     verdict = {"gates": [{"gate": "g", "passed": gate}], "checks": checks}
     monkeypatch.setattr(failing, "open_file", lambda *_: (None, "emulated-fp16"))
     monkeypatch.setattr(failing, "run_file", lambda *_: now)
-    return failing_of(Path("m.onnx"), frozen, final, verdict, pictures, OPTIONS, lambda *_: [{"gate": "of the hop"}])
+    return failing_of(Path("m.onnx"), frozen, final, verdict, pictures, OPTIONS, lambda *_: [{"gate": "of the stage"}])
 
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
     assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
-    assert found.judge(found.reference, found.final) == [{"gate": "of the hop"}]
+    assert found.judge(found.reference, found.final) == [{"gate": "of the stage"}]
 
 
 def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.data.samples import Sample
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
-from truehalf.verification.chain.hops import Hop
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.metrics.detections import Detections, match
@@ -273,7 +273,10 @@ def located(
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
     place = locate(
-        paths[1], paths[0], frozen, Hop({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)])
+        paths[1],
+        paths[0],
+        frozen,
+        StageResult({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)]),
     )
     assert place is not None
     return place

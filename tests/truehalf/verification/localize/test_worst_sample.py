@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.truehalf.verification.detected import REFERENCE, edited
-from truehalf.verification.compare.two_files import Run
+from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.metrics.detections import match
 

@@ -45,13 +45,13 @@ def test_equal_outputs_match_fully():
 
 def test_one_swapped_label_is_a_miss_an_extra_and_a_flip():
     result = summarize([match(REFERENCE, edited(1, label=4))])
-    assert (result["missed"], result["label_flips"], result["extra"], result["gone"]) == (1, 1, 1, 0)
+    assert (result["missed"], result["label_flips"], result["extra"], result["absent"]) == (1, 1, 1, 0)
     assert result["matched_fraction"] == pytest.approx(2 / 3)
 
 
 def test_small_box_shifted_by_two_pixels_is_missed_as_moved():
     found = match(REFERENCE, edited(1, shift=2.0))  # 30 px wide: IoU (28 * 28) / (2 * 900 - 784) = 0.77
-    assert found.moved == [(1, 1)] and found.missed == 1 and found.extra == [1]
+    assert found.displaced == [(1, 1)] and found.missed == 1 and found.extra == [1]
 
 
 def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
@@ -64,7 +64,7 @@ def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
 def test_a_lost_detection_is_gone():
     kept = Detections(REFERENCE.boxes[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
     found = match(REFERENCE, kept)
-    assert found.gone == [0] and found.missed == 1 and not found.extra
+    assert found.absent == [0] and found.missed == 1 and not found.extra
 
 
 def test_duplicated_detections_are_extra():
@@ -86,15 +86,15 @@ def test_scores_on_either_side_of_the_threshold_are_no_miss_and_no_extra():
 
 
 def test_a_score_far_below_the_threshold_is_a_miss():
-    assert match(REFERENCE, edited(0, score=0.35)).gone == [0]
+    assert match(REFERENCE, edited(0, score=0.35)).absent == [0]
 
 
 def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_an_extra():
     high, low = edited(0, score=0.95), edited(0, score=0.46)
-    assert match(high, low).gone == [0]
+    assert match(high, low).absent == [0]
     assert match(low, high).extra == [0]
     assert match(edited(0, score=0.53), edited(0, score=0.49)).missed == 0
-    assert match(edited(0, score=0.56), edited(0, score=0.49)).gone == [0]
+    assert match(edited(0, score=0.56), edited(0, score=0.49)).absent == [0]
 
 
 def test_candidate_in_an_empty_picture_is_extra():
@@ -104,7 +104,7 @@ def test_candidate_in_an_empty_picture_is_extra():
 
 def test_empty_picture_among_others_changes_no_fraction():
     result = summarize([match(REFERENCE, REFERENCE), match(detections(), detections())])
-    assert result["pictures"] == 2 and result["matched_fraction"] == 1.0
+    assert result["images"] == 2 and result["matched_fraction"] == 1.0
 
 
 def test_nothing_in_the_reference_means_nothing_was_compared():
@@ -147,7 +147,7 @@ def test_outputs_of_equal_sums_fail():
 def test_all_nan_outputs_find_nothing():
     logits, boxes = raw_outputs()
     result = compared((logits, boxes), (np.full_like(logits, np.nan), np.full_like(boxes, np.nan)))
-    assert result["matched_fraction"] == 0.0 and result["gone"] == result["reference"] > 0
+    assert result["matched_fraction"] == 0.0 and result["absent"] == result["reference"] > 0
 
 
 def test_nan_boxes_alone_find_nothing():

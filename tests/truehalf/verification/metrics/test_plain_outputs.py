@@ -127,8 +127,8 @@ def test_a_good_classifier_passes_and_has_the_gates_of_one(tmp_path: Path) -> No
     }
     assert not any("detections" in item or "precision" in item for item in report["not_verified"])
     page = (tmp_path / "out" / "verify.html").read_text()
-    hops = report["hops"].values()
-    assert page.count("100 %") == sum(hop.get("top1_agreement") == 1 for hop in hops) == 4, (
+    stages = report["stages"].values()
+    assert page.count("100 %") == sum(stage.get("top1_agreement") == 1 for stage in stages) == 4, (
         "the best class, in each line"
     )
     assert "AP50-95" not in page and "matched_fraction" not in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from truehalf.verification.compare.two_files import Arrays, Run
+from truehalf.verification.compare.model_pair import Arrays, Run
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.row_order import MOST_ROWS, in_another_order
 

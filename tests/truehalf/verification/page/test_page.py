@@ -17,17 +17,17 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
 STATE = {"state": "verified", "reason": "", "sizes": {"1": "verified", "8": "failed"}}
-HOP = {"evaluation": "emulated-fp16", "provider": "CPU", "samples": 60, "ap50_95": 0.8, "ap50_95_fp32": 0.801}
-HOP |= {"matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}, "batches": STATE}
-HOP |= {"adversarial": {"state": "not verified", "reason": "random"}}
+STAGE = {"evaluation": "emulated-fp16", "provider": "CPU", "samples": 60, "ap50_95": 0.8, "ap50_95_fp32": 0.801}
+STAGE |= {"matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits": 0.05}, "batches": STATE}
+STAGE |= {"adversarial": {"state": "not verified", "reason": "random"}}
 REPORT = {
     "samples": 60,
     "evaluation": "emulated-fp16",
-    "hops": {"slim": HOP, "cast_cleanup": HOP, "engine": {"state": "not verified", "reason": "no <GPU> here"}},
+    "stages": {"slim": STAGE, "cast_cleanup": STAGE, "engine": {"state": "not verified", "reason": "no <GPU> here"}},
     "left_out": ["pictures/7.png cannot be read"],
 }
 GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
-GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "gone"}]}
+GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]}
 SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
 VERDICT = {
     "verdict": "failed",
@@ -41,8 +41,8 @@ HISTOGRAM = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3]
 PICTURE = {"file": "sample_1.png", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1, "extra": 0}
 PICTURE |= {"label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
 DETAILS = {
-    "hops": {"slim": {"histograms": {"logits": HISTOGRAM}}, "cast_cleanup": {"histograms": {"logits": HISTOGRAM}}},
-    "pictures": [PICTURE],
+    "stages": {"slim": {"histograms": {"logits": HISTOGRAM}}, "cast_cleanup": {"histograms": {"logits": HISTOGRAM}}},
+    "images": [PICTURE],
 }
 PROFILE = [
     {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "growth": 1e-3, "error": 1e-3},
@@ -105,8 +105,8 @@ def test_a_whole_verification_is_shown(shown) -> None:
     assert not Page(html).open
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"], *REPORT["left_out"])
     _, gates, suspects, growth, errors, pictures, islands = sections(html)
-    expect(text, None, "99.50 %", REPORT["hops"]["engine"]["reason"])
-    expect(gates, None, "s/7", "class 3", "gone", VERDICT["checks"][0]["reason"])
+    expect(text, None, "99.50 %", REPORT["stages"]["engine"]["reason"])
+    expect(gates, None, "s/7", "class 3", "absent", VERDICT["checks"][0]["reason"])
     expect(suspects, None, *SUSPECT.values())
     assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", growth), "of 3 nodes one has no error, and one is not finite"
     assert re.search(r"\b40\b\D*\b1\b", errors), "of 40 values one is equal"
@@ -121,7 +121,7 @@ def test_it_loads_nothing_and_runs_nothing(shown) -> None:
     assert "script" not in page.tags and "url(" not in html and "@import" not in html and "http" not in html
 
 
-def test_every_hop_has_its_line_the_engine_too(shown) -> None:
+def test_every_stage_has_its_line_the_engine_too(shown) -> None:
     rows = re.findall(r"<tr[^>]*>\s*<th>([a-z_]+)", shown())
     assert rows[1:4] == ["slim", "cast_cleanup", "engine"]
 
@@ -150,14 +150,14 @@ def test_a_profile_that_was_not_measured_says_why(shown) -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
-    nothing = dict.fromkeys(HOP, None) | {"evaluation": "emulated-fp16", "samples": 4, "max_abs_error": {}}
+    nothing = dict.fromkeys(STAGE, None) | {"evaluation": "emulated-fp16", "samples": 4, "max_abs_error": {}}
     nothing |= {"batches": {"state": "not verified", "reason": "x", "sizes": {}}}
     nothing |= {"adversarial": {"state": "not verified", "reason": "x"}, "nonfinite": 0}
     empty = {"elements": 0, "zero": 0, "nonfinite": 0, "edges": [], "counts": []}
-    details = {"hops": {"cast_cleanup": {"histograms": {"logits": empty}}}, "pictures": []}
+    details = {"stages": {"cast_cleanup": {"histograms": {"logits": empty}}}, "images": []}
     open_gate = GATE | {"value": None, "passed": None, "reason": "it was not verified: random weights"}
     verdict = VERDICT | {"verdict": "not verified", "gates": [open_gate], "checks": [], "place": None}
-    html = shown(report=REPORT | {"hops": {"cast_cleanup": nothing}}, verdict=verdict, details=details)
+    html = shown(report=REPORT | {"stages": {"cast_cleanup": nothing}}, verdict=verdict, details=details)
     assert "passed" not in words(html) and words(html).count("not verified") >= 4 and "–" in words(html)
 
 

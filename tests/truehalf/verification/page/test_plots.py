@@ -45,7 +45,7 @@ def test_equal_input_gives_equal_files(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_node_counts_name_each_hop_and_its_total(tmp_path):
+def test_node_counts_name_each_stage_and_its_total(tmp_path):
     plots.node_counts({"slim": FACTS | {"fp16_nodes": 0}, "fp16": FACTS}, tmp_path / "nodes.svg")
     text = texts(tmp_path / "nodes.svg")
     assert all(word in text for word in ("slim", "fp16", "120", "FP16", "Cast"))

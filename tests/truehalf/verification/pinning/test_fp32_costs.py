@@ -3,7 +3,7 @@
 import onnx.parser
 import onnx_ir as ir
 
-from truehalf.conversion.place import BYTES_PER_FLOP
+from truehalf.conversion.partition import BYTES_PER_FLOP
 from truehalf.ir.normalize import normalize
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 

@@ -25,10 +25,10 @@ from tests.messages import raises
 from tests.tiers import examples
 from tests.truehalf.random_graphs import FEEDS, models
 from truehalf.config.precision import Precision
-from truehalf.conversion.halve import halve
+from truehalf.conversion.convert import convert_to_fp16
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.runtime.ort.session import Session
@@ -48,10 +48,10 @@ def parsed(text: str) -> onnx.ModelProto:
 def emulated(proto: onnx.ModelProto, feeds: Arrays, rules: Precision, **options: Any) -> tuple[Arrays, list[str]]:
     """Outputs of the converted model, and the nodes that it keeps in FP32."""
     model = ir.from_proto(proto)
-    make_ready(model)
+    prepare(model)
     ranges = options.pop("ranges", None)
-    halved = halve(model, ranges, replace(rules, **{"placement": "eager"} | options))
-    kept = [str(node.name) for node in halved.decisions.nodes if node not in halved.fp16]
+    result = convert_to_fp16(model, ranges, replace(rules, **{"placement": "eager"} | options))
+    kept = [str(node.name) for node in result.decisions.nodes if node not in result.fp16]
     return EmulatedSession(model, **SAME_KERNELS).run(feeds), kept
 
 
@@ -165,7 +165,7 @@ def test_fp16_nodes_of_the_model_itself_round() -> None:
 def test_random_models(proto: onnx.ModelProto, chosen: set[int], keep: bool) -> None:
     """Pins are nodes of the main graph, each with all that is in its bodies."""
     model = ir.from_proto(proto)
-    make_ready(model)
+    prepare(model)
     pins: list[str] = []
     for position, node in enumerate(model.graph):
         if position in chosen:

@@ -23,7 +23,7 @@ FOLDER = Path("/tmp")
 
 
 @contextlib.contextmanager
-def alone_on(device: str) -> Iterator[None]:
+def device_lock(device: str) -> Iterator[None]:
     """Hold a device's lock; wait, and say so, while another process has it.
 
     Args:

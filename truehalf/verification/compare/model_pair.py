@@ -1,8 +1,8 @@
-"""Two ONNX files on the same inputs: their interfaces held against each other, and both run.
+"""Two ONNX files on the same inputs: their interfaces compared with each other, and both run.
 
 The reference runs on ONNX Runtime's CPU provider in FP32, or emulated where it holds FP16 itself; the candidate by the
-evaluation asked for (truehalf.verification.chain.hops.open_file), and where FP16 arithmetic decides its shapes on the
-CPU provider, too (truehalf.verification.float16_shapes). Where axis 0 counts samples, feeds are run in groups of
+evaluation asked for (truehalf.verification.chain.stage_results.open_file), and where FP16 arithmetic decides its shapes
+on the CPU provider, too (truehalf.verification.float16_shapes). Where axis 0 counts samples, feeds are run in groups of
 `batch`, and a file with a fixed batch gets groups of its own size, the last one filled up with its last sample.
 """
 
@@ -21,7 +21,7 @@ from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
-from truehalf.verification.chain.hops import OpenFile, fixed_batch, open_file
+from truehalf.verification.chain.stage_results import OpenFile, fixed_batch, open_file
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
 from truehalf.verification.reaction import digest
 
@@ -54,7 +54,7 @@ class Run:
     inputs: Sequence[str] = ()
 
 
-class TwoFiles:
+class ModelPair:
     """A reference and a candidate of one interface, opened.
 
     Attributes:

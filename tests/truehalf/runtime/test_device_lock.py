@@ -13,14 +13,13 @@ from tests.messages import expect
 from tests.other_users import as_user, needs_root, shared_folder
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
-from truehalf.runtime import alone
-from truehalf.runtime.alone import CPU, alone_on
+from truehalf.runtime.device_lock import CPU, device_lock
 
 # Holds a device until its input ends; prints when it has it.
-IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import alone"
+IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import device_lock"
 MEASURE = """
-alone.FOLDER = Path(sys.argv[2])
-with alone.alone_on(sys.argv[1]):
+device_lock.FOLDER = Path(sys.argv[2])
+with device_lock.device_lock(sys.argv[1]):
     print("measures", flush=True)
     sys.stdin.read()
 """
@@ -58,25 +57,25 @@ def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "FOLDER", tmp_path)
-    with alone_on(CPU):
+    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
+    with device_lock(CPU):
         assert measuring("cuda", tmp_path).communicate(timeout=HANG_S)[0] == "measures\n"
 
 
 def test_a_killed_process_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(alone, "FOLDER", tmp_path)
+    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
     process = measuring(CPU, tmp_path)
     assert says(process) == "measures"
     process.kill()
     process.wait()
-    with alone_on(CPU):
+    with device_lock(CPU):
         assert codes_in(capsys.readouterr().err) == []
 
 
 def test_the_lock_is_in_tmp_whatever_the_job_is_told(tmp_path: Path) -> None:
-    code = "from truehalf.runtime import alone; print(alone.FOLDER)"
+    code = "from truehalf.runtime import device_lock; print(device_lock.FOLDER)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"TMPDIR": str(tmp_path)}, capture_output=True, text=True
     )

@@ -204,7 +204,7 @@ class _Network:
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
         unit = max(1, ceil((limit + 1) / _LIMIT))
-        infinite = ceil((limit + 1) / unit) + (len(self.capacities) if unit > 1 else 0)  # roundings add up
+        infinite = ceil((limit + 1) / unit) + (len(self.capacities) if unit > 1 else 0)  # roundings accumulate
         scaled = [infinite if c is None else min(infinite, max(1, round(c / unit))) for c in self.capacities]
         shape = (self.size, self.size)
         network = csr_array((np.array(scaled, np.int64), (self.tails, self.heads)), shape=shape)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.measuring.converted import only
 from tests.tiers import examples
-from truehalf.conversion import place
+from truehalf.conversion import partition
 from truehalf.conversion.decide import decide
-from truehalf.conversion.place import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
+from truehalf.conversion.partition import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
 from truehalf.conversion.ports import FP16, FP32, End, ports
-from truehalf.ir.ready import make_ready
+from truehalf.ir.ready import prepare
 from truehalf.ir.sizes import concrete_shapes
 
 NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
@@ -102,10 +102,10 @@ def test_arithmetic_counts_beside_traffic() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[64,64] x, float[64,64] w) => (float[64,64] y)
         { [m] y = MatMul(x, w) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    make_ready(model)
+    prepare(model)
     decisions = decide(model, None, only())
     (owner,) = (found := ports(model, list(decisions.nodes))).owners
-    assert place.problem(found, decisions.nodes, concrete_shapes(model)).fp32 == {owner: 3 * 4096 * 2 + 26214}
+    assert partition.problem(found, decisions.nodes, concrete_shapes(model)).fp32 == {owner: 3 * 4096 * 2 + 26214}
 
 
 def test_a_cast_is_paid_once_however_many_read_it() -> None:

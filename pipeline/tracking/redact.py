@@ -12,7 +12,7 @@ _SECRETS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _OF_QUERY = re.compile(r"([?&;#][^\s?&;#=]+=)[^\s&;#]+")
 
 
-def without_password(text: str) -> str:
+def redact_credentials(text: str) -> str:
     """The text with stars for what stands before the @ of an address, and for every value of its query.
 
     A password may itself hold @, /, ? and #, and libraries tell of half an address: in each word all up to its last @
@@ -27,12 +27,12 @@ def first_line(error: BaseException) -> str:
     Of a server that does not answer, requests tells how urllib3 came to that; the cause alone stays.
     """
     line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    if len(line) > _READ:  # a page of HTML; half an address could not be told from a word, so a word is the end
+    if len(line) > _READ:  # a page of HTML; half an address looks like a word, so a word is the end
         line = line[:_READ].rpartition(" ")[0]
     for name in _SECRETS:
         if value := os.environ.get(name):
             line = line.replace(value, "***")
-    return _RETRIES.sub(r": \1", without_password(line))[:300]
+    return _RETRIES.sub(r": \1", redact_credentials(line))[:300]
 
 
 def _without_user(word: re.Match[str]) -> str:

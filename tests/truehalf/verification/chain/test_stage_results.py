@@ -15,8 +15,8 @@ from tests.messages import raises
 from tests.truehalf.verification.small_detector import FP16, FP32, write
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.hops import fixed_batch, holds_fp16, measure
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage_results import fixed_batch, holds_fp16, measure
 from truehalf.verification.metrics.decoded import detections_of
 
 

@@ -43,7 +43,7 @@ OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
 
 @dataclass(frozen=True)
-class Hop:
+class StageResult:
     """One file, measured.
 
     Attributes:
@@ -74,7 +74,7 @@ def open_file(path: Path, evaluation: str) -> OpenFile:
 
 def holds_fp16(model: ir.Model) -> bool:
     """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
-    node is told to make; in subgraphs and functions, too.
+    node is asked to make; in subgraphs and functions, too.
     """
     import onnx_ir as ir
 
@@ -148,7 +148,7 @@ def filled(group: Sequence[Sample], size: int) -> list[Sample]:
 
 def measure_file(
     path: Path, reference: Reference, count: int, options: VerifyConfig, opened: OpenFile | None = None
-) -> Hop:
+) -> StageResult:
     """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it.
 
     Args:
@@ -164,7 +164,7 @@ def measure_file(
     """
     session, evaluation = opened or open_file(path, options.evaluation.value)
     outputs = run_file(session, path, reference.samples[:count], options.batch)
-    hop = measure(reference, outputs, options)
+    stage = measure(reference, outputs, options)
     emulated = isinstance(session, EmulatedSession)
     run = {
         "evaluation": evaluation,
@@ -174,7 +174,7 @@ def measure_file(
         "not_split": getattr(session, "not_split", {}),
         "shapes_unknown": _check_unrounded_shapes(path, reference, count, options) if emulated else None,
     }
-    return replace(hop, facts=run | hop.facts)
+    return replace(stage, facts=run | stage.facts)
 
 
 def _check_unrounded_shapes(path: Path, reference: Reference, count: int, options: VerifyConfig) -> str | None:
@@ -190,7 +190,7 @@ def _check_unrounded_shapes(path: Path, reference: Reference, count: int, option
     return None
 
 
-def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Hop:
+def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> StageResult:
     """Hold outputs on the first samples of the reference, as many as there are rows, against it.
 
     `facts` gets: samples; nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
@@ -255,7 +255,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> Ho
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }
-    return Hop(facts, outputs, found, matchings)
+    return StageResult(facts, outputs, found, matchings)
 
 
 def _confident_errors(
@@ -270,13 +270,13 @@ def _confident_errors(
 
 
 def cpu_provider_claims(
-    path: Path, reference: Reference, hop: Hop, count: int, options: VerifyConfig
+    path: Path, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
 ) -> dict[str, Any] | None:
-    """What ONNX Runtime's CPU provider says of an FP16 file, beside `hop` of the same file, both on the first `count`
+    """What ONNX Runtime's CPU provider says of an FP16 file, beside `stage` of the same file, both on the first `count`
     samples; None for a file without FP16. For information alone: overflow in FP16 does not show there. So a file that
     the CPU provider cannot load or run is no failure: then {error}, its message.
     """
-    if hop.facts["evaluation"] == FP32_CPU:
+    if stage.facts["evaluation"] == FP32_CPU:
         return None
     try:
         session = Session(path)
@@ -284,17 +284,17 @@ def cpu_provider_claims(
     except StageError as error:
         return {"error": str(error)}
     claimed = measure(reference, outputs, options)
-    honest = measure(reference, {name: value[:count] for name, value in hop.outputs.items()}, options)
+    honest = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options)
     return {
         "samples": count,
         "provider": session.provider,
         "claimed": headline(claimed.facts),
-        hop.facts["evaluation"]: headline(honest.facts),
+        stage.facts["evaluation"]: headline(honest.facts),
     }
 
 
 def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a hop that fit in a line."""
+    """The numbers of a stage that fit in a line."""
     return {
         "ap50": facts["ap50"],
         "ap50_95": facts["ap50_95"],
@@ -314,9 +314,9 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
     return {name: error["max_abs"] for name, error in (errors or {}).items()}
 
 
-def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
-    """Metrics per sample of a hop, in the order of the samples."""
-    errors = errors_by_sample(reference.outputs, hop.outputs, reference.spec)
+def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    """Metrics per sample of a stage, in the order of the samples."""
+    errors = errors_by_sample(reference.outputs, stage.outputs, reference.spec)
     return [
         {
             "sample": name,
@@ -329,7 +329,7 @@ def sample_facts(reference: Reference, hop: Hop) -> list[dict[str, Any]]:
             "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
             "rank_error_max": float(matching.rank_error.max(initial=0.0)),
             "tensor_error": float(errors[i]),
-            "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in hop.outputs.values()),
+            "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in stage.outputs.values()),
         }
-        for i, (name, matching) in enumerate(zip(reference.names, hop.matchings, strict=False))
+        for i, (name, matching) in enumerate(zip(reference.names, stage.matchings, strict=False))
     ]

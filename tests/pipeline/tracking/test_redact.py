@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.tracking.masked import first_line, without_password
+from pipeline.tracking.redact import first_line, redact_credentials
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from pipeline.tracking.masked import first_line, without_password
     ],
 )
 def test_what_is_shown_of_addresses(text: str, shown: str) -> None:
-    assert without_password(text) == shown
+    assert redact_credentials(text) == shown
 
 
 def test_an_error_is_a_line() -> None:

@@ -1,0 +1,206 @@
+"""An assignment made into a graph: owners in FP16 read and write float16, and a Cast stands at each border.
+
+    x: t, read by some who want t' != t      ->  one Cast(x, t') beside x's producer, shared by all of them
+    w: constant, read as t only              ->  w stored as t
+    w: constant, read as both                ->  w and w_fp16 stored
+    graph output y that must be t, is t'     ->  y := Cast(y_<t'>, t)
+
+Bodies of If, Loop and Scan are converted like the main graph; what they capture is cast where it is made, outside.
+truehalf.conversion.ports says which node decides the precision of each end of a tensor. Shapes, order and names of
+graph inputs and outputs do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
+from truehalf.conversion.rounding import Losses, half
+from truehalf.ir.normalize import Names
+
+_CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
+_SUFFIX = {FP32: "fp32", FP16: "fp16"}
+
+
+@dataclass
+class WeightCounts:
+    """Float constants: tensors stored as float16, as float32, as both; what rounding elements to float16 lost."""
+
+    tensors_fp16: int = 0
+    tensors_fp32: int = 0
+    tensors_both: int = 0
+    masks_clamped: int = 0
+    elements: Losses = field(default_factory=Losses)
+
+
+@dataclass
+class ConversionReport:
+    """What a conversion did. The elements of large weights are counted when the model is saved, as they are written."""
+
+    casts_to_fp16: int = 0
+    casts_to_fp32: int = 0
+    weights: WeightCounts = field(default_factory=WeightCounts)
+
+    def as_dict(self) -> dict[str, Any]:
+        weights = self.weights
+        return {
+            "casts_to_fp16": self.casts_to_fp16,
+            "casts_to_fp32": self.casts_to_fp32,
+            "weights": {
+                "tensors_fp16": weights.tensors_fp16,
+                "tensors_fp32": weights.tensors_fp32,
+                "tensors_both": weights.tensors_both,
+                "masks_clamped": weights.masks_clamped,
+                **{f"elements_{name}": count for name, count in weights.elements.as_dict().items()},
+            },
+        }
+
+
+def rewrite(
+    model: ir.Model,
+    ports: Ports,
+    assignment: Mapping[Owner, ir.DataType],
+    clamps: Mapping[ir.Value, float] | None = None,
+) -> ConversionReport:
+    """Convert a model in place.
+
+    Args:
+        model: as truehalf.ir.ready leaves it.
+        ports: its owners and tensors.
+        assignment: FLOAT or FLOAT16 by owner; owners that are not in it stay FP32.
+        clamps: mask constants (initializers), and what their elements below it become.
+    """
+    conversion = _Conversion(model, ports, assignment, clamps or {})
+    conversion.run()
+    return conversion.report
+
+
+class _Conversion:
+    def __init__(
+        self, model: ir.Model, ports: Ports, assignment: Mapping[Owner, ir.DataType], clamps: Mapping[ir.Value, float]
+    ) -> None:
+        self.model, self.ports, self.assignment, self.clamps = model, ports, assignment, clamps
+        self.names = Names(model)
+        self.report = ConversionReport()
+
+    def run(self) -> None:
+        for node, slots in self.ports.slots.items():
+            if slots.outputs and self.assignment.get(node) == FP16:
+                self._restate(node)
+        for value, floor in self.clamps.items():
+            self._clamp(value, floor)
+        for tensor in self.ports.tensors:
+            if tensor.constant:
+                self._store(tensor)
+            elif self.ports.resolve(tensor.producer, self.assignment) == FP16:
+                self._retype(tensor.value)
+        for tensor in self.ports.tensors:
+            if not tensor.constant:
+                self._bridge(tensor)
+
+    def _restate(self, node: ir.Node) -> None:
+        """Make a node that states the type it writes state float16."""
+        if node.op_type == "Cast" and node.domain == "":
+            node.attributes["to"] = ir.AttrInt64("to", FP16.value)
+        elif node.op_type == "ConstantOfShape" and node.domain == "":
+            given = node.attributes.get("value")
+            fill = given.as_tensor() if given else ir.tensor([0.0], dtype=FP32)
+            node.attributes["value"] = ir.AttrTensor("value", self._half(fill, None))
+
+    def _retype(self, value: ir.Value) -> None:
+        value.dtype = FP16
+        if value.const_value is not None:  # an input's default, which the caller may override
+            value.const_value = self._half(value.const_value, value.name)
+
+    # --- constants ----------------------------------------------------------------------------------------------------
+
+    def _store(self, tensor: Tensor) -> None:
+        """Keep a constant in the types it is read in; the type of the graph output, where it is one, keeps the name."""
+        value = tensor.value
+        wanted = {want for use in tensor.uses if (want := self._wanted(use)) is not None}
+        output = next((self._wanted(use) for use in tensor.uses if use.reader is self.model.graph), None)
+        named = output or (FP16 if wanted == {FP16} else FP32)
+        exact, other = value.const_value, FP32 if named == FP16 else FP16
+        assert exact is not None
+        if named == FP16:
+            value.const_value, value.dtype = self._half(exact, value.name), FP16
+        if other in wanted:
+            twin = self._twin(tensor, exact, other)
+            for use in tensor.uses:
+                if self._wanted(use) == other:
+                    use.read(twin)
+        stored = wanted | {named}
+        self.report.weights.tensors_both += len(stored) == 2
+        self.report.weights.tensors_fp16 += stored == {FP16}
+        self.report.weights.tensors_fp32 += stored == {FP32}
+
+    def _twin(self, tensor: Tensor, exact: ir.TensorProtocol, dtype: ir.DataType) -> ir.Value:
+        value = tensor.value
+        name = self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}")
+        stored = self._half(exact, name) if dtype == FP16 else _named(exact, name)
+        twin = ir.Value(name=name, type=ir.TensorType(dtype), shape=value.shape, const_value=stored)
+        tensor.graph.register_initializer(twin)
+        return twin
+
+    def _half(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
+        return half(tensor, name=name, losses=self.report.weights.elements)
+
+    def _clamp(self, value: ir.Value, floor: float) -> None:
+        """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only behind an FP32 node."""
+        assert value.const_value is not None
+        exact = value.const_value.numpy()
+        value.const_value = ir.tensor(np.maximum(exact, np.float32(floor)), name=value.name)
+        self.report.weights.masks_clamped += 1
+
+    # --- borders ------------------------------------------------------------------------------------------------------
+
+    def _wanted(self, use: Use) -> ir.DataType | None:
+        return self.ports.resolve(use.end, self.assignment)
+
+    def _bridge(self, tensor: Tensor) -> None:
+        """Cast a tensor once if somebody wants it in its other type."""
+        value = tensor.value
+        other = FP16 if value.dtype == FP32 else FP32
+        uses = [use for use in tensor.uses if self._wanted(use) == other]
+        if not uses:
+            return
+        cast = self._cast(tensor, other)
+        for use in uses:
+            use.read(cast)
+        if any(use.reader is self.model.graph for use in uses):
+            value.name, cast.name = self.names.fresh(f"{value.name}_{_SUFFIX[value.dtype or FP32]}"), value.name
+
+    def _cast(self, tensor: Tensor, dtype: ir.DataType) -> ir.Value:
+        """A new Cast right after the producer, or before the first node for a graph input or a constant."""
+        value, graph = tensor.value, tensor.graph
+        name = self.names.fresh(f"{value.name}_to_{_SUFFIX[dtype]}")
+        result = ir.Value(name=self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}"))
+        result.type, result.shape = ir.TensorType(dtype), value.shape
+        self.model.graph.opset_imports.setdefault("", _CAST_OPSET)
+        cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype.value)], outputs=[result], name=name)
+        producer = value.producer()
+        if producer is not None:
+            graph.insert_after(producer, cast)
+        elif len(graph):
+            graph.insert_before(graph[0], cast)
+        else:
+            graph.append(cast)
+        self.report.casts_to_fp16 += dtype == FP16
+        self.report.casts_to_fp32 += dtype == FP32
+        return result
+
+
+def _named(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """The same tensor under another name, read only when it is needed."""
+    return ir.LazyTensor(
+        lambda: ir.tensor(tensor.numpy(), name=name), dtype=tensor.dtype, shape=_shape(tensor), name=name
+    )
+
+
+def _shape(tensor: ir.TensorProtocol) -> ir.Shape:
+    return ir.Shape(tensor.shape.numpy())
