@@ -4,7 +4,7 @@ import re
 
 from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.summary import print_summary
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 
 UNVERIFIED = {"status": "done", "seconds": 1.0, "parity": {"status": "not verified", "reason": "random weights"}}

@@ -11,7 +11,8 @@ import onnx.parser
 
 from stages.calibrate import run
 from stages.frame import Stage
-from tests.conftest import SPEC, write_params
+from tests.configurations import write_params
+from tests.conftest import SPEC
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.report import calibration_report
 from truehalf.data.given import SampleFeeds, fixed_batch

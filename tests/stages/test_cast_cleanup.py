@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.conftest import in_workspace, write_params
+from tests.configurations import write_params
+from tests.conftest import in_workspace
 from tests.messages import raises
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.files import read_json

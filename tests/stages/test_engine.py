@@ -19,7 +19,8 @@ import yaml
 
 from pipeline.engine import engine_stage
 from stages.frame import load_params
-from tests.conftest import ROOT, SPEC, composed, in_workspace
+from tests.configurations import composed
+from tests.conftest import ROOT, SPEC, in_workspace
 from tests.messages import expect, raises
 from tests.truehalf.runtime.test_device_lock import measuring, says
 from tests.waiting import HANG_S

@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.conftest import in_workspace, write_params
+from tests.configurations import write_params
+from tests.conftest import in_workspace
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved

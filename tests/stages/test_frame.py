@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from stages.frame import Stage, run_stage
-from tests.conftest import ROOT, write_params
+from tests.configurations import write_params
+from tests.conftest import ROOT
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.params import params_digest

@@ -15,7 +15,8 @@ import pytest
 
 from stages.frame import Stage
 from stages.slim import run
-from tests.conftest import SPEC, write_params
+from tests.configurations import write_params
+from tests.conftest import SPEC
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of

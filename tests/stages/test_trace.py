@@ -14,7 +14,7 @@ import yaml
 
 from stages.frame import Stage
 from stages.trace import run
-from tests.conftest import write_params
+from tests.configurations import write_params
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors

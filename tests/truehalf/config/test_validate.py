@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.workspace import CONF
-from tests.conftest import composed
+from tests.configurations import composed
+from tests.measuring.shipped import CONF
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.precision import OF_CONVERT_ALONE

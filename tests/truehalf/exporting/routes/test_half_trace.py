@@ -17,7 +17,8 @@ import yaml
 
 from stages.fp16 import run
 from stages.frame import Stage
-from tests.conftest import ROOT, write_params
+from tests.configurations import write_params
+from tests.conftest import ROOT
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from truehalf.emulation.sessions import EmulatedSession

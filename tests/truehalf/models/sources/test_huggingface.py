@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models.refusing import in_order, refuses

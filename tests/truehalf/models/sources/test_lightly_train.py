@@ -18,7 +18,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
@@ -132,7 +133,7 @@ def test_a_package_that_cannot_be_imported_is_no_missing_one(tmp_path: Path, mon
 
 def test_it_is_imported_only_when_a_model_is_opened() -> None:
     code = (
-        "import sys; from truehalf.models.configuration import validated; from tests.conftest import composed; "
+        "import sys; from truehalf.models.configuration import validated; from tests.configurations import composed; "
         "validated(composed('model=lightly_train', 'data.folder=a', 'model.checkpoint=a.pt')); "
         "assert not {'lightly_train', 'torch', 'torchvision'} & set(sys.modules)"
     )

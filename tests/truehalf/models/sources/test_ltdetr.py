@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config

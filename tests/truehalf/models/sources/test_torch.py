@@ -13,7 +13,7 @@ import torch
 
 from stages.frame import Stage
 from stages.trace import run
-from tests.conftest import composed, write_params
+from tests.configurations import composed, write_params
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import refuses
 from truehalf.config.schema import Config

@@ -13,7 +13,7 @@ from urllib.error import URLError
 import pytest
 import torch
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
