@@ -27,7 +27,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @functools.cache
 def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    told = dict(each.lstrip("+").split("=", 1) for each in overrides)
+    told = dict(each.split("=", 1) for each in overrides)
     values = _file("config")
     choices = _choices(values.pop("defaults"))
     del values["hydra"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.library_alone import BLOCKED
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for room in ("pipeline", "stages", "truehalf") for path in (ROOT / room).rglob("*.py"))
 STAGE_MODULES = {
@@ -87,7 +89,7 @@ def test_import_rules(path: Path) -> None:
     tops = {top(one) for one in imported}
     ours = {one for one in imported if one.startswith("truehalf.")}
     if name.startswith("truehalf."):
-        assert not tops & {"stages", "pipeline", "hydra", "dvc", "mlflow"}
+        assert not tops & set(BLOCKED)
         room = name.split(".")[1]
         if path.parent.name != "truehalf" or path.stem != "__init__":
             assert {one for one in ours if floor(one) > floor(name)} == set(), "up"
@@ -139,10 +141,22 @@ def test_the_library_stands_alone() -> None:
     names = [module_name(path) for path in MODULES if path.stem not in ("__init__", "__main__")]
     code = f"""
 import sys, importlib
-for other in ("stages", "pipeline", "hydra", "dvc", "mlflow"):
+for other in {BLOCKED!r}:
     sys.modules[other] = None
 for name in {[name for name in names if name.startswith("truehalf.")]!r}:
     importlib.import_module(name)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_tests_of_the_library_and_their_helpers_stand_alone() -> None:
+    """With what is of tests/ that they import, one helper after the other."""
+    left = {ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "truehalf").rglob("*.py")}
+    found: dict[Path, set[str]] = {}
+    while left:
+        path = left.pop()
+        found[path] = imports_of(path)
+        helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in found[path] if top(name) == "tests"}
+        left |= {helper for helper in helpers if helper.exists()} - found.keys()
+    assert {module_name(path) for path, names in found.items() if {top(name) for name in names} & set(BLOCKED)} == set()

@@ -1,22 +1,16 @@
-"""What the stage makes of samples, and its report."""
+"""The report of a calibration, and samples for a batch that the file fixes."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.parser
 
-from stages.calibrate import run
-from stages.frame import Stage
-from tests.configurations import write_params
-from tests.conftest import SPEC
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.report import calibration_report
 from truehalf.data.given import SampleFeeds, fixed_batch
-from truehalf.data.noise import WARNING
 from truehalf.data.samples import Sample
 from truehalf.ir.model_file import load_model
 
@@ -46,16 +40,3 @@ def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -
     first, second = content["largest"][:2]
     assert first == {"tensor": "b", "node": "millionfold", "sample": "s1", "absmax": 2e6}
     assert (second["node"], second["absmax"]) == ("thousandfold", 2000)
-
-
-def test_calibration_on_noise_says_so(tmp_path: Path) -> None:
-    """And only then: real samples are no reason to warn."""
-    (tmp_path / "artifacts/slim").mkdir(parents=True)
-    (tmp_path / "artifacts/trace").mkdir()
-    write(tmp_path / "artifacts/slim/model.onnx", "g (float[N,3,128,128] images) => (float[M] y) { y = Abs(images) }")
-    (tmp_path / "artifacts/trace/io_spec.json").write_text(json.dumps(SPEC))
-    said = {}
-    for source in ("random", "digits"):
-        write_params(tmp_path, f"data={source}", "data.calibration_samples=2")
-        said[source] = run(Stage("calibrate", tmp_path)).get("warnings")
-    assert said == {"random": [WARNING], "digits": None}

@@ -1,21 +1,17 @@
-"""The door, the command line and the stage of the cast clean-up."""
+"""The cast clean-up of a file, of ours and of other tools."""
 
 from __future__ import annotations
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.configurations import write_params
-from tests.conftest import in_workspace
 from tests.messages import raises
 from truehalf.conversion.casts_of_file import clean_casts
-from truehalf.files import read_json
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 PAIR = HEAD + "(float[2] x) => (float[2] y) { a = Cast<to = 10>(x) b = Cast<to = 1>(a) y = Relu(b) }"
@@ -179,29 +175,6 @@ def test_files_that_are_no_models(tmp_path: Path, content: bytes | None, code: s
         (tmp_path / "in.onnx").write_bytes(content)
     with raises(code, "in.onnx"):
         clean_casts(tmp_path / "in.onnx", tmp_path / "out.onnx")
-
-
-@pytest.mark.parametrize(("precision", "status", "after"), [("fp16", "done", 0), ("fp32", "skipped", 2)])
-def test_the_stage(tmp_path: Path, precision: str, status: str, after: int) -> None:
-    write_params(tmp_path, f"precision={precision}")
-    (tmp_path / "artifacts/fp16").mkdir(parents=True)
-    source = saved(tmp_path).rename(tmp_path / "artifacts/fp16/model.onnx")
-    done = in_workspace(tmp_path, sys.executable, "-m", "stages.cast_cleanup")
-    assert done.returncode == 0, done.stderr
-    report = read_json(tmp_path / "reports/cast_cleanup.json")
-    assert (report["stage"], report["status"], report["casts_after"]) == ("cast_cleanup", status, after)
-    same = (tmp_path / "artifacts/cast_cleanup/model.onnx").read_bytes() == source.read_bytes()
-    assert same is (precision == "fp32")
-
-
-def test_strict_clean_up_of_the_configuration_keeps_roundings(tmp_path: Path) -> None:
-    write_params(tmp_path, "precision.strict_clean_up=true")
-    (tmp_path / "artifacts/fp16").mkdir(parents=True)
-    saved(tmp_path).rename(tmp_path / "artifacts/fp16/model.onnx")
-    done = in_workspace(tmp_path, sys.executable, "-m", "stages.cast_cleanup")
-    assert done.returncode == 0, done.stderr
-    report = read_json(tmp_path / "reports/cast_cleanup.json")
-    assert (report["strict"], report["casts_after"]) == (True, 2)
 
 
 def test_functions_are_left_as_they_are(tmp_path: Path) -> None:

@@ -1,26 +1,22 @@
-"""The door, the command line and the stage of the FP16 conversion."""
+"""The FP16 conversion of a file."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.configurations import write_params
-from tests.conftest import in_workspace
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
-from tests.small_models import FLOAT, FLOAT16, TEXT, measured, node_types, saved
+from tests.small_models import FLOAT, TEXT, measured, node_types, saved
 from truehalf.config.precision import FP16_MAX
-from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
 
-def test_a_door_without_options_does_what_the_chain_does(tmp_path: Path) -> None:
+def test_a_call_without_options_does_what_the_chain_does(tmp_path: Path) -> None:
     """data_max 512 and init_max 65504 from conf/precision/fp16.yaml, inputs and outputs float32."""
     text = TEXT.replace("0.5, 3.0", "0.5, 70000.0")
     report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", ranges=measured(b=513.0, a=512.0))
@@ -203,39 +199,6 @@ def test_a_cycle_is_named_and_nothing_is_written(tmp_path: Path) -> None:
         to_fp16(saved(tmp_path, text, ["adder", "relu"]), tmp_path / "out.onnx")
     assert any(name in str(caught.value) for name in ("'adder'", "'relu'"))
     assert not (tmp_path / "out.onnx").exists()
-
-
-def workspace(folder: Path, *overrides: str) -> Path:
-    write_params(folder, *overrides)
-    (folder / "artifacts/slim").mkdir(parents=True)
-    pictures = TEXT.replace('float["n", 2]', 'float["n", 3, "h", "w"]')  # the rank that engine.profiles state
-    saved(folder, pictures).rename(folder / "artifacts/slim/model.onnx")
-    write_json(folder / "artifacts/calibrate/ranges.json", measured(a=1.0, b=600.0, logits=1.0))
-    write_json(folder / "artifacts/trace/io_spec.json", {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]})
-    return folder
-
-
-def test_the_stage_converts_with_the_pins_of_model_and_decoder(tmp_path: Path) -> None:
-    folder = workspace(tmp_path, "decoder.fp32_pins.op_block_list=[MatMul]", "precision.op_include_list=[Relu,Softmax]")
-    done = in_workspace(folder, sys.executable, "-m", "stages.fp16")
-    assert done.returncode == 0, done.stderr
-    report = read_json(folder / "reports/fp16.json")
-    assert (report["stage"], report["status"]) == ("fp16", "done")
-    assert report["verdicts"] == {"op_block_list": 1, "op_include_list": 2}
-    assert [row["precision"] for row in read_json(folder / "artifacts/fp16/decisions.json")] == ["fp32", "fp16", "fp16"]
-    assert node_types(folder / "artifacts/fp16/model.onnx")["/head/Softmax"] == FLOAT16
-
-
-def test_the_stage_passes_fp32_on(tmp_path: Path) -> None:
-    folder = workspace(tmp_path, "precision=fp32")
-    done = in_workspace(folder, sys.executable, "-m", "stages.fp16")
-    assert done.returncode == 0, done.stderr
-    report = read_json(folder / "reports/fp16.json")
-    assert report["status"] == "skipped"
-    expect(report["reason"], None, "precision=fp32")
-    source, copy = folder / "artifacts/slim/model.onnx", folder / "artifacts/fp16/model.onnx"
-    assert copy.read_bytes() == source.read_bytes()
-    assert read_json(folder / "artifacts/fp16/decisions.json") == []
 
 
 def test_the_limit_that_conf_states_is_float16s() -> None:

@@ -1,11 +1,10 @@
-"""The engine stage and its doors: refusals, plans, and ONNX Runtime's CPU provider from end to end."""
+"""Building an engine: refusals, plans, and ONNX Runtime's CPU provider from end to end."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,46 +14,18 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-import yaml
 
-from pipeline.engine import engine_stage
-from stages.frame import load_params
-from tests.configurations import composed
-from tests.conftest import ROOT, SPEC, in_workspace
 from tests.messages import expect, raises
+from tests.truehalf.engines.conftest import FEW, NO_GPU, PROFILES
 from tests.truehalf.runtime.test_device_lock import measuring, says
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
 from truehalf.engines.build import NO_EVIDENCE, build_engine, execute_plan
 from truehalf.engines.carry_out import CPU_FP16
-from truehalf.engines.evidence import evidence_of
-from truehalf.engines.plan import check_keys
 from truehalf.engines.precision import check_precision
 from truehalf.errors import StageError
 from truehalf.linting.plugin_ops import ASSUMED
 from truehalf.runtime.machine import probe
-from truehalf.verification.chain.reference import freeze
-
-NO_GPU: dict[str, Any] = {
-    "gpus": None,
-    "tensorrt": None,
-    "onnxruntime_providers": ["CPUExecutionProvider"],
-    "onnxruntime_providers_built": ["CUDAExecutionProvider", "CPUExecutionProvider"],
-}
-PROFILES = [{"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
-FEW = {"warm_up": 1, "runs": 10, "rounds": 2}
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> dict[str, Path]:
-    paths = {}
-    for name, dtype in (("fp32", "float"), ("fp16", "float16")):
-        signature = f"g ({dtype}[N,3,8,8] images) => ({dtype}[N,3,8,8] y)"
-        text = f'<ir_version: 8, opset_import: ["" : 17]> {signature} {{ y = Relu(images) }}'
-        paths[name] = tmp_path / f"{name}.onnx"
-        onnx.save(onnx.parser.parse_model(text), paths[name])
-    return paths
-
 
 # --- plans and refusals
 
@@ -208,7 +179,6 @@ def test_findings_of_the_file_that_is_built_end_it_where_told(
     if status == "failed":
         expect(report["reason"], "lint-fails", "lint.fail_on", fail_on, "unique (1):", "/head/Unique")
         assert report["reasons"] == [report["reason"]]
-        assert engine_stage({"engine": report})["state"] == "failed", "no engine, and not for want of a GPU"
     assert execute_plan(tmp_path / "out/plan.json")["status"] == status, "and so does the plan elsewhere"
 
 
@@ -279,7 +249,7 @@ def test_an_optimised_file_that_does_not_run_is_kept_and_failed(
     (reason,) = report["reasons"]
     expect(reason, None, "RuntimeError: no kernel")
     assert report["parity"]["state"] == "failed" and report["parity"]["reason"] in reason
-    assert engine_stage({"engine": report})["state"] == "failed" and report["engine_mb"] > 0
+    assert report["engine_mb"] > 0
 
 
 def test_where_no_file_was_written_there_is_nothing_to_keep(
@@ -416,310 +386,6 @@ def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, 
     with raises("file-missing"):
         build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
     assert not (tmp_path / "out/model.optimized.onnx").exists()
-
-
-# --- plans carried out elsewhere
-
-
-def carried(models: dict[str, Path], folder: Path, **options: Any) -> Path:
-    """A plan for the CPU provider beside its model, in a folder of their own."""
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(models["fp32"].read_bytes())
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW} | options
-    names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.optimized.onnx")
-    build_engine(models["fp32"], folder, profiles=PROFILES, declared="fp32", probe=NO_GPU, plan_names=names, **options)
-    (folder / "model.optimized.onnx").unlink(missing_ok=True)
-    return folder / "plan.json"
-
-
-def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_path: Path) -> None:
-    plan = carried(models, tmp_path / "carried")
-    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", str(plan), "--out", "built")
-    assert done.returncode == 0, done.stderr
-    printed, written = json.loads(done.stdout), json.loads((tmp_path / "built/engine.json").read_text())
-    assert printed["status"] == "built" and "layer_table" not in printed and written["layer_table"]
-    assert written["stage"] == "engine" and written["plan"]["onnx"] == "artifacts/cast_cleanup/model.onnx"
-    assert (tmp_path / "built/model.optimized.onnx").exists()
-    assert written["parity"]["state"] == "not verified"
-    assert any(item.endswith(written["parity"]["reason"]) for item in written["not_verified"])
-
-
-def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("truehalf.engines.build.probe_machine", lambda plugins: NO_GPU)
-    report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
-    assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
-    demanded = execute_plan(carried(models, tmp_path / "demanded", provider="cuda", when_unavailable="fail"))
-    assert demanded["status"] == "failed"
-    expect(demanded["reason"], None, "engine.when_unavailable=fail", "NVIDIA")
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "facts"),
-    [
-        ({"format": 99}, "wrong-plan", ["format:", 1, 99]),
-        ({"declared": "fp64"}, "wrong-plan", ["declared:", "fp16", "fp32", "'fp64'"]),
-        ({"backend": "foo"}, "wrong-plan", ["tensorrt", "onnxruntime", "'foo'"]),
-        ({"provider": "foo"}, "unknown-choice", ["provider:", "cuda", "tensorrt", "cpu", "'foo'"]),
-        ({"plugins": None}, "wrong-plan", ["plugins:"]),
-        ({"shape_inputs": None}, "wrong-plan", ["shape_inputs:"]),
-        ({"shape_inputs": ["images"]}, "wrong-plan", ["shape_inputs:", [], ["images"]]),
-        ({"profiles": []}, "needs-value", ["engine.profiles:", "images"]),
-        ({"profiles": ["x"]}, "wrong-type", ["profiles[0]:", "'x'"]),
-        (
-            {"profiles": [{"images": {"min": [9, 3], "opt": [1, 3], "max": [1, 3]}}]},
-            "wrong-shape",
-            ["engine.profiles[0].images.min:", 4, "[N, 3, 8, 8]", [9, 3]],
-        ),
-        ({"latency": {"warm_up": 0, "runs": 0, "rounds": 2}}, "out-of-range", ["latency.runs:", 10, 0]),
-        ({"lint": {"ignore": ["no such"], "fail_on": "never"}}, "bad-syntax", ["lint.ignore", "'no such'"]),
-        (
-            {"lint": {"ignore": [], "fail_on": "always"}},
-            "unknown-choice",
-            ["lint.fail_on:", "never", "error", "warning", "'always'"],
-        ),
-        ({"when_unavailable": "cry"}, "unknown-choice", ["when_unavailable:", "plan, fail", "'cry'"]),
-        ({"environment": {"A": 1}}, "wrong-type", ["environment.A:", 1]),
-        ({"engine": ".."}, "bad-syntax", ["engine:", "'..'"]),
-    ],
-)
-def test_a_wrong_plan_is_refused_wherever_it_is(
-    changes: dict[str, Any], code: str, facts: list[object], models: dict[str, Path], tmp_path: Path
-) -> None:
-    """None: left out. No machine is looked at: a plan must not be carried to a GPU to be found wrong."""
-    plan = carried(models, tmp_path / "carried", provider="cuda")
-    content = json.loads(plan.read_text()) | changes
-    plan.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-    with raises("wrong-plan") as caught:
-        execute_plan(plan)
-    assert str(caught.value).startswith(f"{plan}: ")
-    expect(str(caught.value).removeprefix(f"{plan}: "), code, *facts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "key", "code", "facts"),
-    [
-        ({"builder": {"memory_pools_gb": [1]}}, "builder.memory_pools_gb", "wrong-type", [[1]]),
-        ({"builder": {"memory_pools_gb": {"foo": "x"}}}, "builder.memory_pools_gb.foo", "wrong-type", ["'x'"]),
-        ({"builder": {"memory_pools_gb": {"foo": 1}}}, "builder.memory_pools_gb.foo", "unknown-key", ["workspace"]),
-        ({"builder": {"profiling_verbosity": 5}}, "builder.profiling_verbosity", "unknown-choice", ["detailed", 5]),
-        ({"builder": {"tf32": "yes"}}, "builder.tf32", "wrong-type", ["'yes'"]),
-        (
-            {"builder": {"builder_optimization_level": 99}},
-            "builder.builder_optimization_level",
-            "out-of-range",
-            [0, 5, 99],
-        ),
-        (
-            {"builder": {"hardware_compatibility": "foo"}},
-            "builder.hardware_compatibility",
-            "unknown-choice",
-            ["none", "'foo'"],
-        ),
-        (
-            {"builder": {"tiling_optimization_level": "x"}},
-            "builder.tiling_optimization_level",
-            "unknown-choice",
-            ["none", "'x'"],
-        ),
-        ({"builder": {"fp16": True}}, "builder.fp16", "unknown-key", ["tf32"]),
-        ({"onnx_data": [5]}, "onnx_data[0]", "bad-syntax", [5]),
-        ({"onnx_data": ["../secret"]}, "onnx_data[0]", "bad-syntax", ["'../secret'"]),
-        ({"graph": {"float_nodes": "x"}}, "graph.float_nodes", "wrong-type", ["'x'"]),
-        ({"graph": {"fp16_node_names": ["a", 1]}}, "graph.fp16_node_names", None, [["a", 1]]),
-        ({"plugin_ops": [5]}, "plugin_ops[0]", "wrong-type", [5]),
-        ({"latency": {"runs": 1}}, "latency.runs", "out-of-range", [10, 1]),
-        ({"latency": {"rounds": 1}}, "latency.rounds", "out-of-range", [2, 1]),
-        ({"shape_inputs": [1]}, "shape_inputs", "wrong-type", [[1]]),
-        ({"plugins": [{"path": 1, "sha256": "x"}]}, "plugins[0].path", "wrong-type", [1]),
-        ({"engine": ""}, "engine", "bad-syntax", ["''"]),
-        ({"engine": "../out.engine"}, "engine", "bad-syntax", ["'../out.engine'"]),
-        ({"engine": "/abs/model.engine"}, "engine", "bad-syntax", ["'/abs/model.engine'"]),
-        ({"engine": "C:\\model.engine"}, "engine", "bad-syntax", [repr("C:\\model.engine")]),
-        ({"engine": "artifacts/engine/"}, "engine", "bad-syntax", ["'artifacts/engine/'"]),
-        ({"engine": "plan.json"}, "engine", "would-overwrite", ["'plan.json'"]),
-    ],
-    ids=str,
-)
-def test_values_of_a_plan_for_tensorrt_are_checked_without_a_gpu(
-    changes: dict[str, Any],
-    key: str,
-    code: str | None,
-    facts: list[object],
-    models: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text())
-    for name, change in changes.items():
-        content[name] = content[name] | change if isinstance(change, dict) else change
-    (tmp_path / "plan.json").write_text(json.dumps(content))
-    with raises("wrong-plan", tmp_path / "plan.json") as caught:
-        execute_plan(tmp_path / "plan.json")
-    (fault,) = str(caught.value).splitlines()[1:]
-    assert fault.startswith(f"  {key}: ")
-    expect(fault, code, *facts)
-
-
-def test_every_fault_of_a_plan_is_said_at_once(models: dict[str, Path], tmp_path: Path) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text()) | {"declared": "fp64", "engine": "..", "onnx_data": [5]}
-    content["builder"] |= {"tf32": "yes", "profiling_verbosity": 5}
-    del content["builder"]["refit"]
-    content["latency"]["runs"] = 1
-    (tmp_path / "plan.json").write_text(json.dumps(content))
-    with raises("wrong-plan") as caught:
-        execute_plan(tmp_path / "plan.json")
-    named = [line.strip().split(":")[0] for line in str(caught.value).splitlines()[1:]]
-    assert sorted(named) == sorted(
-        ["declared", "builder.refit", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
-    ), "bounds are looked at when the types are right"
-
-
-def test_a_plan_of_before_the_names_of_its_fp16_nodes_is_still_one(models: dict[str, Path], tmp_path: Path) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text())
-    del content["graph"]["fp16_node_names"]
-    check_keys(content)
-
-
-def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
-    for folder in ("here", "there"):
-        (tmp_path / folder / "weights").mkdir(parents=True)
-    where = {"save_as_external_data": True, "location": "weights/w.bin", "size_threshold": 0}
-    onnx.save(onnx.ModelProto.FromString(proto.SerializeToString()), tmp_path / "here/model.onnx", **where)
-    shutil.copytree(tmp_path / "here", tmp_path / "there", dirs_exist_ok=True)
-    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    here, there = tmp_path / "here/model.onnx", tmp_path / "there"
-    names = ("artifacts/model.onnx", "model.optimized.onnx")
-    build_engine(here, there, declared="fp32", profiles=profiles, probe=NO_GPU, plan_names=names, **options)
-    assert json.loads((there / "plan.json").read_text())["onnx_data"] == ["weights/w.bin"]
-    assert execute_plan(there / "plan.json")["status"] == "built"
-    (there / "weights/w.bin").write_bytes(np.zeros(16, np.float32).tobytes())
-    with raises("wrong-file", there / "model.onnx"):
-        execute_plan(there / "plan.json")
-
-
-def test_another_model_or_no_plan_is_refused(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the project itself has artifacts once it has run
-    plan = carried(models, tmp_path / "carried")
-    (plan.parent / "model.onnx").write_bytes(models["fp16"].read_bytes())
-    with raises("wrong-file", plan.parent / "model.onnx"):
-        execute_plan(plan)
-    (plan.parent / "model.onnx").unlink()
-    with raises("file-missing", "artifacts/cast_cleanup/model.onnx", plan.parent / "model.onnx"):
-        execute_plan(plan)
-    plan.write_text("{}")
-    with raises("wrong-plan", plan, "tensorrt", "onnxruntime"):
-        execute_plan(plan)
-    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", "absent.json")
-    assert done.returncode == 2 and done.stderr.startswith("truehalf engine: ")
-    expect(done.stderr, "file-missing", "absent.json")
-
-
-# --- the stage
-
-
-@pytest.fixture(scope="module")
-def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace as verify leaves it, of the embedded FP32 detector, with six samples."""
-    from tests.embedded import embedded
-    from truehalf.data.samples import adversarial_samples, verification_samples
-    from truehalf.models.configuration import validated
-    from truehalf.models.source import open_model, spec_of
-    from truehalf.verification.chain.reference import write_reference
-
-    root = tmp_path_factory.mktemp("detector")
-    overrides = ["precision=fp32", "data.verification_samples=6", "engine=onnxruntime", "engine.provider=cpu"]
-    values = composed(*overrides)
-    values["engine"]["latency"] = FEW
-    one, four = [1, 3, 128, 128], [4, 3, 128, 128]
-    values["engine"]["profiles"] = [{"images": {"min": one, "opt": one, "max": four}}]
-    (root / "params.yaml").write_text(yaml.safe_dump(values))
-    config = validated(values)
-    for folder in ("artifacts/cast_cleanup", "artifacts/trace", "artifacts/reference", "artifacts/verify", "reports"):
-        (root / folder).mkdir(parents=True)
-    embedded(root / "artifacts/cast_cleanup/model.onnx")
-    model = open_model(config, ROOT)
-    example = {"images": np.zeros((2, 3, 128, 128), np.float32)}
-    spec, network = spec_of(model, example, config.trace.dynamic_axes), model.module
-    (root / "artifacts/trace/io_spec.json").write_text(json.dumps(spec))
-    samples, adversarial = verification_samples(config, ROOT, SPEC), adversarial_samples(config, SPEC)
-    reference = freeze(network, samples, spec, 6)
-    write_reference(root / "artifacts/reference", reference, freeze(network, adversarial, spec, 3))
-    (root / "artifacts/verify/verdict.json").write_text('{"verdict": "passed"}')
-    (root / "reports/probe.json").write_text(json.dumps(probe()))
-    return root
-
-
-def stage(root: Path) -> dict[str, Any]:
-    done = in_workspace(root, "python", "-m", "stages.engine")
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads((root / "reports/engine.json").read_text()))
-
-
-@pytest.mark.slow
-def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detector: Path) -> None:
-    report = stage(detector)
-    assert report["status"] == "built" and report["not_verified"] == [], report.get("reason")
-    parity = report["parity"]
-    assert (parity["state"], parity["evaluation"], parity["samples"]) == ("verified", "onnxruntime-cpu", 6)
-    assert [(row["batch"], row["state"]) for row in parity["points"]] == [(1, "verified"), (4, "verified")]
-    assert parity["matched_fraction"] == 1.0 and parity["adversarial"]["state"] == "verified"
-    assert max(parity["max_abs_error"].values()) < 1e-3
-    assert len(report["latency"]) == 2 and report["engine"] == "artifacts/engine/model.optimized.onnx"
-    assert (detector / report["engine"]).exists() and report["nodes_by_provider"].keys() == {"CPUExecutionProvider"}
-    assert str(detector) not in json.dumps(report), "a report holds no path of the machine"
-
-
-@pytest.mark.slow
-def test_a_plan_of_the_workspace_is_held_against_its_reference(detector: Path) -> None:
-    stage(detector)
-    done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json", "--out", "x")
-    assert done.returncode == 0 and json.loads(done.stdout)["parity"]["state"] == "verified", done.stderr
-
-
-@pytest.mark.slow
-def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) -> None:
-    """The reference of other weights: the engine finds what they do not."""
-    with np.load(detector / "artifacts/reference/reference.npz") as stored:
-        kept = dict(stored)
-    wrong = kept | {"boxes": kept["boxes"] * np.float32(0.5)}
-    file = detector / "artifacts/reference/reference.npz"
-    try:
-        np.savez(file, **wrong)
-        report = stage(detector)
-        assert report["status"] == "failed" and report["parity"]["state"] == "failed"
-        expect(report["reasons"][0], None, "profile 0", "min", "opt")
-        assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
-        done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json")
-        assert done.returncode == 1 and json.loads(done.stdout)["status"] == "failed"
-    finally:
-        np.savez(file, **kept)
-
-
-def test_a_model_that_failed_verify_gets_no_engine(detector: Path) -> None:
-    verdict = detector / "artifacts/verify/verdict.json"
-    try:
-        verdict.write_text('{"verdict": "failed"}')
-        report = stage(detector)
-        assert report["status"] == "refused" and "engine.build_unverified=true" in report["reason"]
-        assert [file.name for file in (detector / "artifacts/engine").iterdir()] == ["REFUSED"]
-    finally:
-        verdict.write_text('{"verdict": "passed"}')
-
-
-def test_the_evidence_is_that_of_verify(detector: Path) -> None:
-    evidence = evidence_of(load_params(detector), detector)
-    assert len(evidence.reference.names) == 6 and evidence.reference.truth
-    assert not isinstance(evidence.adversarial, str) and len(evidence.adversarial.names) == 3
 
 
 @pytest.mark.gpu

@@ -13,10 +13,6 @@ import onnx.parser
 import onnxslim
 import pytest
 
-from stages.frame import Stage
-from stages.slim import run
-from tests.configurations import write_params
-from tests.conftest import SPEC
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
@@ -371,40 +367,6 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
     assert len(set(names)) == len(names)
 
 
-def test_stage_passes_the_file_on_without_simplify_and_repair(tmp_path: Path) -> None:
-    write_params(tmp_path, "precision=fp32", "simplify=false", "repair=none")
-    folder = tmp_path / "artifacts" / "trace"
-    folder.mkdir(parents=True)
-    source = write(folder / "model.onnx")
-    (folder / "model.onnx.data").write_bytes(b"weights")
-    stage = Stage("slim", tmp_path)
-    report = run(stage)
-    assert report["status"] == "skipped"
-    expect(report["reason"], None, "simplify=false", "repair=none")
-    assert (stage.out() / "model.onnx").read_bytes() == source.read_bytes()
-    assert (stage.out() / "model.onnx.data").read_bytes() == b"weights"
-    assert report["model"]["nodes"] == 7
-
-
-def test_stage_repairs_without_simplify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxslim, "slim", None)  # not called
-    monkeypatch.setattr("stages.slim.calibration_samples", lambda *_: [])
-    monkeypatch.setattr("stages.slim.check_feeds", lambda *_: sampled_feeds())
-    write_params(tmp_path, "precision=fp32", "simplify=false")
-    folder = tmp_path / "artifacts" / "trace"
-    folder.mkdir(parents=True)
-    write_sampled(folder / "model.onnx")
-    (folder / "io_spec.json").write_text('{"inputs": []}')
-    stage = Stage("slim", tmp_path)
-    report = run(stage)
-    assert (report["simplified"], report.get("status")) == (False, None)
-    assert report["repair"]["counts"]["grid_sample_gather"] == 1
-    assert (report["ops_before"]["GridSample"], report["ops_after"]["GridSample"]) == (2, 1)
-    assert report["parity"]["status"] == "verified"
-    names = [node.name for node in load_model(stage.out() / "model.onnx").graph]
-    assert {"/net/block.0/GridSample_other", "/net/block.0/Add_y"} <= {*names}
-
-
 def test_wrong_repair_is_named_without_onnxslim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(model: Any) -> Done:
         next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
@@ -422,16 +384,3 @@ def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> N
     report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=(), simplify=False)
     assert report["ops_after"] == report["ops_before"]
     assert report["parity"]["max_abs"] == {"y": 0.0}
-
-
-@pytest.mark.slow
-def test_stage_slims_what_trace_wrote(tmp_path: Path) -> None:
-    write_params(tmp_path, "model.checkpoint=null", "data.calibration_samples=2")
-    folder = tmp_path / "artifacts" / "trace"
-    spec = detectors.spec()
-    spec |= SPEC
-    pictures = {"images": np.repeat(np.repeat(detectors.pictures(0, 1)["images"], 2, axis=2), 2, axis=3)}
-    trace(detectors.detector("dfine"), pictures, folder / "model.onnx", spec=spec)
-    report = run(Stage("slim", tmp_path))
-    assert report["parity"]["status"] == "verified"
-    assert report["parity"]["batch_sizes"] == [1, 3]

@@ -92,7 +92,7 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ),
         ([*RANDOM, "model.image_size=[224,null]"], "model.image_size", "needs-value", ["[null, null]", "[224, None]"]),
         (
-            [*RANDOM, "++trace.dynamic_axes.images={0:b,3:w}"],
+            [*RANDOM, "trace.dynamic_axes.images={0: b, 3: w}"],
             *("trace.dynamic_axes.images", "axis-fixed", ["axis 3", "axis 0"]),
         ),
         (
@@ -103,7 +103,7 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
             [*RANDOM, "model.drop_outputs=[aux]"],
             *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
         ),
-        ([*RANDOM, "+model.options.key=ema"], "model.options.key", "unknown-key", ["name, random"]),
+        ([*RANDOM, "model.options.key=ema"], "model.options.key", "unknown-key", ["name, random"]),
     ],
 )
 def test_what_it_does_not_take(overrides: list[str], key: str, code: str, facts: list[str]) -> None:
