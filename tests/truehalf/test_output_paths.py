@@ -12,9 +12,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.compare.compare import main as compare_runs
-from stages.frontier import rank
-from tests.conftest import write_params
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.truehalf.test_output_files import REFUSED, made
@@ -68,11 +65,6 @@ def _alone(folder: Path, out: Path) -> None:
     )
 
 
-def _frontier(folder: Path, out: Path, checkpoint: Path) -> None:
-    write_params(folder)
-    rank(out=out, checkpoint=checkpoint, count=1, samples=1)
-
-
 DOORS: dict[str, Callable[..., None]] = {
     "fp16": lambda folder, out: _fp16(folder, out, folder / "d.json"),
     "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
@@ -83,8 +75,6 @@ DOORS: dict[str, Callable[..., None]] = {
     "verify": _verify,
     "engine": _engine,
     "build_engine.py": _alone,
-    "frontier": lambda folder, out: _frontier(folder, out, folder / "c.json"),
-    "checkpoint": lambda folder, out: _frontier(folder, folder / "o.json", out),
 }
 
 
@@ -130,8 +120,6 @@ READ = {  # door -> what it reads, in the folder
     "verify": ["in.onnx", "w.bin", "other.onnx", "v.bin", "samples/0.npz"],
     "engine": ["in.onnx", "w.bin", "plugin.so", "plan.json", "engine.json"],
     "build_engine.py": ["in.onnx", "plugin.so", "engine.json"],
-    "frontier": ["c.json"],
-    "checkpoint": ["o.json"],
 }
 WAYS: Mapping[str, Callable[[Path], Path]] = {
     "itself": lambda path: path,
@@ -171,13 +159,3 @@ def test_links_are_followed(folder: Path) -> None:
     assert (folder / "o.onnx").is_symlink() and (folder / "d.json").is_symlink()
     onnx.checker.check_model(folder / "real-o.onnx", full_check=True)
     assert json.loads((folder / "real-d.json").read_text())
-
-
-def test_pages_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    for option in ("--out", "--json"):
-        monkeypatch.setattr("sys.argv", ["compare", option, str(tmp_path / "pipe")])
-        refused("file-unwritable", compare_runs, capsys, tmp_path / "pipe")
-    monkeypatch.setattr("sys.argv", ["compare", "--out", "a", "--json", f"../{tmp_path.name}/a"])
-    refused("would-overwrite", compare_runs, capsys, "--json")

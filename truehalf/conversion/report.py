@@ -187,3 +187,20 @@ def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:
     from truehalf.ir.facts import model_facts
 
     return model_facts(model) | {"size_mb": model_size_mb(path)}
+
+
+def skipped_report(path: Path) -> dict[str, Any]:
+    """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
+    from truehalf.conversion.partition import Cost
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.normalize import infer_types
+
+    model = load_model(path)
+    infer_types(model)
+    return {
+        "status": "skipped",
+        "reason": "precision=fp32: the file is passed on as it is",
+        "fp16_arithmetic": 0.0,
+        "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
+        "model": facts_of(model, path),
+    }

@@ -10,7 +10,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from tests.truehalf.verification.small_detector import FP16, FP32, write
 from truehalf.config.validate import validate
