@@ -330,6 +330,7 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A stage in a line."""
     run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
+    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
     return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
 
 
