@@ -46,6 +46,10 @@ _SHARED = coded(
     "too-few-samples",
     "there is one sample alone, and the conversion was calibrated on it: that it passes proves nothing of others",
 )
+_NOTHING = coded(
+    "wrong-file",
+    "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node",
+)
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 
 
@@ -89,6 +93,8 @@ def _convert(given: dict[str, Any]) -> int:
     if shared is not None and not given["no_verify"]:
         report = compare(model, out, shared[0].only(shared[1].verification))
     verdict, reasons = _verdict(report, share, given["no_verify"], ranges is not None)
+    if verdict == "passed" and not result.report["cast_cleanup"]["model"]["fp16_nodes"]:
+        verdict, reasons = "not verified", [_NOTHING]
     save_json(given["json_path"], _content(model, out, result, report, share, precision) | {"verdict": verdict})
     lines = [f"{verdict}: {out}" + (f": {reasons[0]}" if reasons and report is None else "")]
     if not given["quiet"]:
