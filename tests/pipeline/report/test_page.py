@@ -121,7 +121,7 @@ def test_a_whole_run_is_shown(folder):
         *("0.765", "matched_fraction is 0.5", "ltdetr_nano · dfine · fp16"),
     ):
         assert expected in text, expected
-    assert re.search(r"s/7\W+class 3\W+gone", text) and text.count("an axis of errors") == 3
+    assert re.search(r"s/7\W+class 3\W+absent", text) and text.count("an axis of errors") == 3
     html = render(folder)
     assert 'class="card verdict passed"' in html
     assert re.search(r"<summary>1\D+2\b", html), "nodes in FP32"
