@@ -15,6 +15,7 @@ from truehalf.cli.form import (
     NOT_VERIFIED,
     PASSED,
     Command,
+    check_files,
     guarded,
     image_options,
     option,
@@ -78,11 +79,11 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
-    from truehalf.output_paths import check_outputs
 
     precision, preprocessing = precision_of(given), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
-    check_outputs({"--out": out, "--json": given["json_path"]}, {"model.onnx": model, "--samples": samples})
+    read = {"model.onnx": model, "--samples": samples, "--ranges": ranges, "--preprocessing": preprocessing}
+    check_files({"--out": out, "--json": given["json_path"]}, read, model)
     shared = None if samples is None else _shared_out(given, preprocessing)
     share = None if shared is None else shared[1]
     seen = None if shared is None or ranges is not None else shared[0].only(shared[1].calibration)
