@@ -15,6 +15,7 @@ import pytest
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.truehalf.test_output_files import REFUSED, made
+from truehalf import api
 from truehalf.cli.app import run as truehalf
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.engines.plan import check_target
@@ -70,6 +71,9 @@ DOORS: dict[str, Callable[..., None]] = {
     "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
     "cast_cleanup": lambda folder, out: clean_casts(folder / "in.onnx", out),
     "slim": lambda folder, out: slim(folder / "in.onnx", out),
+    "api.convert": lambda folder, out: api.convert(folder / "in.onnx", out, samples=folder / "samples", slim=False),
+    "api.convert by ranges": lambda folder, out: api.convert(folder / "in.onnx", out, ranges=folder / "ranges.json"),
+    "api.repair": lambda folder, out: api.repair(folder / "in.onnx", out),
     "pass_on": _pass_on,
     "lint": _lint,
     "verify": _verify,
@@ -90,6 +94,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(folder / "samples" / "0.npz", x=np.ones((1, 4), np.float32))
     (folder / "plugin.so").write_text("")
     (folder / "plan.json").write_text("{}")
+    (folder / "ranges.json").write_text("{}")
     return folder
 
 
@@ -115,6 +120,9 @@ READ = {  # door -> what it reads, in the folder
     "decisions": ["in.onnx", "w.bin", "samples/0.npz", "o.onnx", "o.onnx.data"],
     "cast_cleanup": ["in.onnx", "w.bin"],
     "slim": ["in.onnx", "w.bin"],
+    "api.convert": ["in.onnx", "w.bin", "samples/0.npz"],
+    "api.convert by ranges": ["in.onnx", "w.bin", "ranges.json"],
+    "api.repair": ["in.onnx", "w.bin"],
     "pass_on": ["in.onnx", "w.bin", "io_spec.json"],
     "lint": ["in.onnx", "w.bin"],
     "verify": ["in.onnx", "w.bin", "other.onnx", "v.bin", "samples/0.npz"],

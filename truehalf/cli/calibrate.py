@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, image_options, option, preprocessing_of, show
+from truehalf.cli.form import Command, check_files, guarded, image_options, option, preprocessing_of, show
 
 _EXAMPLES = (
     "truehalf calibrate slim.onnx --samples images/ -o ranges.json",
@@ -30,10 +30,11 @@ def command(**given: Any) -> int:
 def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.api import calibrate
     from truehalf.files import write_json
-    from truehalf.output_paths import check_outputs
 
-    check_outputs({"--out": given["out"]}, {"model.onnx": given["model"], "--samples": given["samples"]})
-    ranges = calibrate(given["model"], given["samples"], preprocessing=preprocessing_of(given))
+    preprocessing = preprocessing_of(given)
+    read = {"model.onnx": given["model"], "--samples": given["samples"], "--preprocessing": preprocessing}
+    check_files({"--out": given["out"]}, read, given["model"])
+    ranges = calibrate(given["model"], given["samples"], preprocessing=preprocessing)
     write_json(given["out"], ranges)
     measured = [entry["absmax"] for entry in ranges["tensors"].values() if entry["absmax"] is not None]
     largest = f", largest |x| {max(measured):.4g}" if measured else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, save_json, show
+from truehalf.cli.form import Command, check_files, guarded, option, save_json, show
 
 _EXAMPLES = (
     "truehalf clean-casts any_tools_fp16.onnx -o clean.onnx",
@@ -29,6 +29,7 @@ def command(**given: Any) -> int:
 def _clean(model: Path, out: Path, strict: bool, fold_max_bytes: int | None, json_path: Path | None) -> int:
     from truehalf.api import clean_casts
 
+    check_files({"--out": out, "--json": json_path}, {"in.onnx": model}, model)
     report = clean_casts(model, out, strict=strict, fold_max_bytes=fold_max_bytes).report
     save_json(json_path, report)
     applied = ", ".join(f"{rule} {count}" for rule, count in report["rules"].items()) or "none"

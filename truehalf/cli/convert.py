@@ -15,6 +15,7 @@ from truehalf.cli.form import (
     NOT_VERIFIED,
     PASSED,
     Command,
+    check_files,
     guarded,
     image_options,
     option,
@@ -46,6 +47,10 @@ _SHARED = coded(
     "too-few-samples",
     "there is one sample alone, and the conversion was calibrated on it: that it passes proves nothing of others",
 )
+_NOTHING = coded(
+    "wrong-file",
+    "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node",
+)
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 
 
@@ -74,11 +79,11 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
-    from truehalf.output_paths import check_outputs
 
     precision, preprocessing = precision_of(given), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
-    check_outputs({"--out": out, "--json": given["json_path"]}, {"model.onnx": model, "--samples": samples})
+    read = {"model.onnx": model, "--samples": samples, "--ranges": ranges, "--preprocessing": preprocessing}
+    check_files({"--out": out, "--json": given["json_path"]}, read, model)
     shared = None if samples is None else _shared_out(given, preprocessing)
     share = None if shared is None else shared[1]
     seen = None if shared is None or ranges is not None else shared[0].only(shared[1].calibration)
@@ -89,6 +94,8 @@ def _convert(given: dict[str, Any]) -> int:
     if shared is not None and not given["no_verify"]:
         report = compare(model, out, shared[0].only(shared[1].verification))
     verdict, reasons = _verdict(report, share, given["no_verify"], ranges is not None)
+    if verdict == "passed" and not result.report["cast_cleanup"]["model"]["fp16_nodes"]:
+        verdict, reasons = "not verified", [_NOTHING]
     save_json(given["json_path"], _content(model, out, result, report, share, precision) | {"verdict": verdict})
     lines = [f"{verdict}: {out}" + (f": {reasons[0]}" if reasons and report is None else "")]
     if not given["quiet"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import NOT_VERIFIED, PASSED, Command, guarded, option, save_json, shape_of, show
+from truehalf.cli.form import NOT_VERIFIED, PASSED, Command, check_files, guarded, option, save_json, shape_of, show
 from truehalf.config.schema import Exporter
 from truehalf.errors import StageError
 
@@ -48,7 +48,10 @@ def _export(given: dict[str, Any]) -> int:
 
     from truehalf.api import export
     from truehalf.config.schema import TraceConfig
+    from truehalf.exporting.trace import SPEC_FILE
 
+    written = {"--out": given["out"], "the I/O spec": given["out"].with_name(SPEC_FILE), "--json": given["json_path"]}
+    check_files(written, {"--samples": given["samples"], "--checkpoint": given["checkpoint"]})
     options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
     options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
     module = given["module"]

@@ -105,6 +105,20 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
 
 
+def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Any], *models: Path | None) -> None:
+    """`check_outputs`, before the work.
+
+    Args:
+        models: those among `inputs` whose weights may lie in further files.
+    """
+    from truehalf.ir.model_file import load_model, source_weights
+    from truehalf.output_paths import check_outputs
+
+    there = any(path is not None and path.exists() for path in outputs.values())  # else none is that of weights
+    named = [model for model in models if model is not None and there]
+    check_outputs(outputs, inputs, [file for model in named for file in source_weights(load_model(model))])
+
+
 def save_json(path: Path | None, content: Mapping[str, Any]) -> None:
     """Write what --json asks for; numbers that JSON does not have become "nan", "inf", "-inf"."""
     if path is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, save_json, show
+from truehalf.cli.form import Command, check_files, guarded, option, save_json, show
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
     from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
     from truehalf.ir.normalize import infer_types
 
+    check_files({"--json": json_path}, {"model.onnx": model, "--result": result}, model)
     loaded, reasons = load_model(model), {}
     if result is not None:
         content = read_json(result)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, show
+from truehalf.cli.form import Command, check_files, guarded, option, show
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -42,16 +42,12 @@ def command(**given: Any) -> int:
 
 def _lint(given: dict[str, Any]) -> int:
     from truehalf.api import lint
-    from truehalf.ir.model_file import load_model, source_weights
     from truehalf.output_files import write_text
-    from truehalf.output_paths import check_outputs
 
     model, out = given["model"], given["out"]
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
-    if out is not None:
-        weights = source_weights(load_model(model)) if model is not None and out.exists() else ()
-        check_outputs({"--out": out}, {"the model": model}, weights)
+    check_files({"--out": out}, {"the model": model}, model)
     options = {name: given[name] for name in ("torch", "tensorrt", "ignore", "plugin_ops")}
     report = lint(model, **options)
     written = _formatted(report, given["form"], out)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, save_json, show
+from truehalf.cli.form import Command, check_files, guarded, option, save_json, show
 from truehalf.config.schema import REPAIR_PASSES
 
 _EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
@@ -28,6 +28,7 @@ def command(**given: Any) -> int:
 def _repair(model: Path, out: Path, only: tuple[str, ...], json_path: Path | None) -> int:
     from truehalf.api import repair
 
+    check_files({"--out": out, "--json": json_path}, {"in.onnx": model}, model)
     report = repair(model, out, passes=only or REPAIR_PASSES).report
     save_json(json_path, report)
     changed = {name: count for name, count in report["counts"].items() if count}

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, show
+from truehalf.cli.form import Command, check_files, guarded, option, show
 
 _EXAMPLES = ("truehalf report convert.json -o report.html", "truehalf report verify.json -o report.html")
 
@@ -23,10 +23,9 @@ def command(**given: Any) -> int:
 def _report(result: Path, out: Path) -> int:
     from truehalf.files import read_json
     from truehalf.output_files import write_text
-    from truehalf.output_paths import check_outputs
     from truehalf.verification.page.comparison import comparison_page
 
-    check_outputs({"--out": out}, {"result.json": result})
+    check_files({"--out": out}, {"result.json": result})
     write_text(out, comparison_page(read_json(result), str(result)))
     show(f"done: {out}")
     return 0

@@ -13,6 +13,7 @@ from truehalf.cli.form import (
     NOT_VERIFIED,
     PASSED,
     Command,
+    check_files,
     guarded,
     image_options,
     option,
@@ -56,17 +57,12 @@ def command(**given: Any) -> int:
 
 def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
-    from truehalf.ir.model_file import load_model, source_weights
-    from truehalf.output_paths import check_outputs
     from truehalf.verification.page.text import report_text
 
     preprocessing, json_path = preprocessing_of(given), given["json_path"]
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
-    if json_path is not None:
-        models = (reference, candidate) if json_path.exists() else ()
-        weights = [file for model in models for file in source_weights(load_model(model))]
-        read = {"fp32.onnx": reference, "fp16.onnx": candidate, "--samples": given["samples"], "--spec": spec}
-        check_outputs({"--json": json_path}, read, weights)
+    read = {"fp32.onnx": reference, "fp16.onnx": candidate, "--samples": given["samples"], "--spec": spec}
+    check_files({"--json": json_path}, read | {"--preprocessing": preprocessing}, reference, candidate)
     changed = ("batch", "score_threshold", "iou_threshold", "skip_corrupt")
     changes = {name: given[name] for name in changed if given[name] is not None}
     if given["evaluation"] is not None:

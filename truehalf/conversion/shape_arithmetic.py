@@ -5,7 +5,7 @@ depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a 
 no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
 
     sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
-             graph outputs of integers that are computed from sizes and constants alone
+             graph outputs of integers and bools that are computed from sizes and constants alone
     region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
              If, Loop and Scan. It ends at
                Shape and Size           they read no values
@@ -94,7 +94,7 @@ def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
             condition = node.attributes["body"].as_graph().outputs[0]
             _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
     for value in model.graph.outputs:
-        if value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and _is_size(value):
+        if value.dtype is not None and not value.dtype.is_floating_point() and _is_size(value, sources):
             _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
 
@@ -174,23 +174,29 @@ def _is_of_coordinates(node: ir.Node) -> bool:
     return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
 
 
-def _is_size(value: ir.Value) -> bool:
-    """Whether a value is computed from sizes, one at least, and constants alone."""
+def _is_size(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
+    """Whether a value is computed from sizes, one at least, and constants alone; what chooses a branch, or says how
+    often a loop runs, may be data.
+    """
     waiting, seen, sizes = [value], {value}, 0
     while waiting:
         value = waiting.pop()
-        node = value.producer()
-        if node is None:
+        node, read = value.producer(), sources.get(value, [])
+        if node is None and not read:
             if value.const_value is None:
                 return False
-        elif reads_no_values(node):
-            sizes += 1
-        elif bodies(node) or schema_of(node) is None:
+        elif node is not None and not bodies(node):
+            if reads_no_values(node):
+                sizes += 1
+                continue
+            if schema_of(node) is None:
+                return False
+            read = list(node.inputs)
+        elif not read:
             return False
-        else:
-            read = [each for each in node.inputs if each is not None and each not in seen]
-            seen |= set(read)
-            waiting += read
+        more = [each for each in read if each is not None and each not in seen]
+        seen |= set(more)
+        waiting += more
     return sizes > 0
 
 

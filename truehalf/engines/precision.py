@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.ir.arithmetic import MOVES
 from truehalf.ir.facts import all_nodes, model_facts
@@ -56,21 +57,29 @@ def fp16_node_names(path: Path | str) -> list[str]:
     return list(names)
 
 
+def nothing_in_fp16(model_path: Path | str, declared: str) -> str | None:
+    """Why a file that is declared FP16 is none: no float node of it is; None where one is."""
+    nodes, fp16 = float_facts(typed_model(model_path)).values()
+    if declared != "fp16" or fp16:
+        return None
+    return coded(
+        "wrong-file",
+        f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
+        "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
+        "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
+        "`dvc repro cast_cleanup`",
+    )
+
+
 def check_precision(model_path: Path | str, declared: str) -> None:
     """Refuse a file that cannot give the declared engine.
 
     Raises:
         StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
     """
+    if nothing := nothing_in_fp16(model_path, declared):
+        raise StageError("wrong-file", nothing)
     nodes, fp16 = float_facts(typed_model(model_path)).values()
-    if declared == "fp16" and not fp16:
-        raise StageError(
-            "wrong-file",
-            f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
-            "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
-            "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
-            "`dvc repro cast_cleanup`",
-        )
     if declared == "fp32" and fp16:
         raise StageError(
             "wrong-file",

@@ -75,6 +75,19 @@ def test_one_sample_proves_nothing_of_others(folder: Path, capsys: pytest.Captur
     assert text.startswith("not verified: ")
 
 
+@pytest.mark.parametrize("flags", [["--op-block-list", "Conv"], ["--node-block-list", "."], ["--data-max", "0.001"]])
+def test_a_file_of_which_nothing_is_fp16_is_not_verified(
+    flags: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--samples", "images", *SIZE, "--json", "r.json", *flags]
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3
+    text = capsys.readouterr().out
+    assert text.startswith("not verified: out.onnx") and "FLOAT16" not in types("out.onnx")
+    expect(text, "wrong-file")
+    content = json.loads((folder / "r.json").read_text())
+    assert content["verdict"] == "not verified" and content["comparison"]["verdict"] == "passed"
+
+
 def test_no_verify_and_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--samples", "images", *SIZE, "--no-verify", "--quiet"]
     assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3

@@ -89,7 +89,8 @@ class Making:
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
         left_out: what is wrong with each sample that was left out.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
-        left_open: why the traced file itself is not verified; a verdict that would be passed is then "not verified".
+        left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
+            verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
     """
 
@@ -330,6 +331,7 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A stage in a line."""
     run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
+    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
     return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
 
 

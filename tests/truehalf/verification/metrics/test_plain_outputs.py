@@ -89,7 +89,7 @@ def test_errors_are_shares_of_the_outputs_largest_value() -> None:
     after = {"y": np.array([[8.0, -10.0], [1.5, 2.0]]), "z": np.array([[0.0], [0.0]])}
     facts = measure_plain(before, after, TENSORS)
     assert facts["tensor_errors"] == {"y": pytest.approx(0.05), "z": 0.0} and facts["classification"] is None
-    assert errors_by_sample(before, after, TENSORS).tolist() == [0.0, pytest.approx(0.05)]
+    assert errors_by_sample(before, after, TENSORS, 2).tolist() == [0.0, pytest.approx(0.05)]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
