@@ -35,14 +35,15 @@ def command(plan: Path, out: Path | None, workspace: Path, quiet: bool) -> int:
 def _lines(report: Mapping[str, Any], file: Path) -> list[str]:
     """The state of the engine, its precision, outputs and latency, and what was not verified."""
     precision, parity = report["precision"], report.get("parity")
-    lines = [f"{report['status']}: {report.get('reason') or report.get('engine')}", f"report: {file}", ""]
+    built = file.parent / Path(report.get("engine", "")).name
+    lines = [f"{report['status']}: {report.get('reason') or built}", f"report: {file}", ""]
     share = precision["fp16_fraction"]
     of_nodes = "" if share is None else f", {100 * share:.1f} % of {precision['float_nodes']} float nodes FP16"
     lines.append(f"precision: {precision['declared']} declared{of_nodes}; layers: {precision['state']}")
     if parity is not None:
         lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
     for row in report.get("latency", []):
-        at = " ".join(str(row[key]) for key in ("profile", "point") if key in row)
-        lines.append(f"latency: profile {at}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms")
+        at = f"profile {row['profile']}, {' and '.join(row['points'])}, batch {row['samples']}"
+        lines.append(f"latency: {at}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms")
     missing = report["not_verified"]
     return lines + (["", "not verified:", *wrapped(missing)] if missing else [])

@@ -48,8 +48,9 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
 
     path = Path(path)
     if not path.is_file():
-        if path.is_dir():
-            raise StageError("wrong-file", f"{path}: a folder; expected an ONNX model")
+        if path.exists():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise StageError("wrong-file", f"{path}: {kind}; expected an ONNX model")
         raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
     try:
         return onnx.load(path, load_external_data=False)
@@ -69,14 +70,12 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     """
     import onnx_ir as ir
 
-    path = Path(path).absolute()
+    path = Path(path)
     for name in (name for graph in (proto.graph, *proto.functions) for name in _sparse(graph)):
-        raise StageError(
-            "not-supported",
-            f"{path}: tensor {name!r} is sparse, which is not read; expected a dense one: store it so",
-        )
+        raise StageError("not-supported", f"{path}: tensor {name!r} is sparse; expected dense tensors: store it as one")
     try:
         model = ir.from_proto(proto)
+        _check_content(model)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
     if not len(model.graph) and not model.graph.outputs:
@@ -86,6 +85,7 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
+    path = path.absolute()
     for tensor in _tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
             tensor.base_dir = path.parent
@@ -155,6 +155,29 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
         f"({path.stat().st_size} bytes): {reason}",
     )
+
+
+def _check_content(model: ir.Model) -> None:
+    """Raise ValueError where bytes of a model are broken that protobuf and onnx_ir read as they are."""
+    import onnx_ir as ir
+
+    for graph in model.graphs():
+        names = [graph.name, *(name for node in graph for name in (node.name, node.op_type, node.domain))]
+        names += [name for node in graph for name in node.attributes]
+        values = [*graph.inputs, *graph.outputs, *(value for node in graph for value in (*node.inputs, *node.outputs))]
+        names += [value.name for value in values if value is not None]
+        shapes = [value.shape for value in values if value is not None and value.shape is not None]
+        names += [side.value for shape in shapes for side in shape if not isinstance(side, int)]
+        for name in names:
+            if isinstance(name, bytes):  # protobuf's, for text that is no UTF-8
+                raise ValueError(f"the name {name!r} is no UTF-8")
+    for tensor in _tensors(model):
+        if isinstance(tensor, ir.TensorProtoTensor) and tensor.raw.HasField("raw_data"):
+            got = len(tensor.raw.raw_data)
+            if got != tensor.nbytes:
+                raise ValueError(
+                    f"tensor {tensor.name!r} holds {got} bytes, expected {tensor.nbytes} by type and shape"
+                )
 
 
 def _sparse(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
