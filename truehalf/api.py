@@ -80,6 +80,7 @@ def convert(
     from truehalf.ir.model_file import load_model, source_weights
     from truehalf.ir.model_forms import as_file, in_memory
     from truehalf.output_paths import check_outputs
+    from truehalf.progress import step
     from truehalf.slimming.slim import slim as slimmed
 
     precision = precision or Precision()
@@ -93,7 +94,8 @@ def convert(
             check_outputs({"out": out}, read, source_weights(load_model(source)))
         report: dict[str, Any] = {}
         if slim or (slim is None and ranges is None):
-            report["slim"] = slimmed(source, folder / "slim.onnx")
+            with step("slim"):
+                report["slim"] = slimmed(source, folder / "slim.onnx")
             source = folder / "slim.onnx"
         feeds = None if samples is None else calibration_feeds(samples, load_model(source), preprocessing)
         report["fp16"] = to_fp16(
@@ -294,7 +296,8 @@ def lint(
         try:
             findings += lint_model(as_ir(model), tensorrt, plugin_ops)
         except StageError as error:
-            raise StageError(error.code, f"{path}: {error}" if path else str(error)) from error
+            prefix = "" if path is None or str(error).startswith(path) else f"{path}: "
+            raise StageError(error.code, f"{prefix}{error}") from error
     if torch is not None:
         from truehalf.exporting.source_lint import lint_source
         from truehalf.user_code import found_in_code

@@ -71,10 +71,10 @@ def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detect
 
 
 @pytest.mark.slow
-def test_a_plan_of_the_workspace_is_held_against_its_reference(detector: Path) -> None:
+def test_a_plan_of_the_workspace_is_compared_with_its_reference(detector: Path) -> None:
     stage(detector)
     done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json", "--out", "x")
-    assert done.returncode == 0 and json.loads(done.stdout)["parity"]["state"] == "verified", done.stderr
+    assert done.returncode == 0 and "outputs: verified" in done.stdout, done.stderr
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) ->
         expect(report["reasons"][0], None, "profile 0", "min", "opt")
         assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
         done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json")
-        assert done.returncode == 1 and json.loads(done.stdout)["status"] == "failed"
+        assert done.returncode == 1 and done.stdout.startswith("failed: ")
     finally:
         np.savez(file, **kept)
 

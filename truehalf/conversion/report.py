@@ -67,7 +67,7 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
     """
     if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
         raise StageError(
-            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it'
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
     faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
     inner = content.get("inner", {})
@@ -83,7 +83,8 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
         more = len(faults) - _LISTED_FAULTS
         lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
         raise StageError(
-            "file-unreadable", "bad ranges; stages.calibrate writes good ones:\n" + "\n".join(f"  - {x}" for x in lines)
+            "file-unreadable",
+            "ranges: expected the JSON of `truehalf calibrate`, got\n" + "\n".join(f"  - {x}" for x in lines),
         )
     return content
 

@@ -34,8 +34,11 @@ def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_pat
     plan = carried(models, tmp_path / "carried")
     done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", str(plan), "--out", "built")
     assert done.returncode == 0, done.stderr
-    printed, written = json.loads(done.stdout), json.loads((tmp_path / "built/engine.json").read_text())
-    assert printed["status"] == "built" and "layer_table" not in printed and written["layer_table"]
+    written = json.loads((tmp_path / "built/engine.json").read_text())
+    assert done.stdout.startswith("built: ") and written["status"] == "built" and written["layer_table"]
+    expect(
+        done.stdout, None, "built/engine.json", "precision", "outputs", "latency", "p50", written["parity"]["reason"]
+    )
     assert written["stage"] == "engine" and written["plan"]["onnx"] == "artifacts/cast_cleanup/model.onnx"
     assert (tmp_path / "built/model.optimized.onnx").exists()
     assert written["parity"]["state"] == "not verified"

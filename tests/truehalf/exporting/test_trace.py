@@ -33,7 +33,7 @@ from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES
-from truehalf.linting.report import MENDED_BY
+from truehalf.linting.report import REPAIRED_BY
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.slim import slim
 
@@ -207,7 +207,7 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert set(MENDED_BY) <= set(RULES) and set(MENDED_BY.values()) <= set(REPAIR_PASSES)
+    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(REPAIR_PASSES)
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
