@@ -12,7 +12,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.gate import failures
 from tests.corpus.pairs import numbers, replayed
 from tests.corpus.pairs.detections import as_queries, as_top_k, scene, spec_of
 from tests.corpus.pairs.shapes import BODIES, MUL, model
@@ -73,10 +72,9 @@ def of_text(folder: Path, shape: str, body: str, final: str = "final.onnx") -> P
 
 
 def fails(report: dict[str, Any], code: str) -> str:
-    """The sentence on the shape, which is the first reason; the run ends with it at the gate."""
+    """The sentence on the shape, which is the first reason of a failed stage: the gate prints it."""
     assert report["status"] == report["verdict"] == "failed"
     expect(report["reasons"][0], code)
-    assert failures({"verify": report, "engine": {"status": "refused"}}, {})[0].endswith(report["reasons"][0])
     assert not {check["check"] for check in report["checks"] if check["state"] == "verified"} & CHECKED
     return str(report["reasons"][0])
 
