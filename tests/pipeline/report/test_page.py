@@ -171,7 +171,7 @@ def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
     shown = content(folder)
     assert shown["headline"]["state"] == "failed" and shown["headline"]["word"] == WORDS["stopped"]
     assert shown["headline"]["reasons"] == ["no space left"] and "fp16" in shown["headline"]["sentence"]
-    status = {row["stage"]: row["status"] for row in shown["stage_rows"]}
+    status = {row["stage"]: row["status"] for row in shown["stages"]}
     assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
     assert not shown["stage_rows"] and not shown["gates"] and not shown["images"] and not shown["plots"]
     assert "no space left" in render(folder)

@@ -75,8 +75,10 @@ def test_all_backend_nodes(keep_io_types: bool, whole: bool) -> None:
         if not is_valid(result):
             invalid.append(name)
             continue
-        result = [(n, 10 if t == FLOAT and not keep_io_types and n not in exact else t) for n, t in io_types(proto)]
-        if io_types(result) != result:
+        expected_io = [
+            (n, 10 if t == FLOAT and not keep_io_types and n not in exact else t) for n, t in io_types(proto)
+        ]
+        if io_types(result) != expected_io:
             changed_io.append(name)
         before, after = session(proto), session(result)
         if before is not None and after is None:

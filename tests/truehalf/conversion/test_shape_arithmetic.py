@@ -294,12 +294,12 @@ def test_an_output_that_is_a_size(name: str) -> None:
 def test_an_input_that_decides_a_shape_stays_float32(keep: bool | list[str]) -> None:
     proto = model("a = Mul(d, t) i = Cast<to = 7>(a) o = ConstantOfShape(i)")
     feeds = {"x": np.ones(2050, np.float32), "t": np.array([0.9996], np.float32)}
-    result, result = convert_in_memory(proto, only(), keep_io_types=keep)
-    kinds = {value.name: value.type.tensor_type.elem_type for value in result.graph.input}
+    result, mixed = convert_in_memory(proto, only(), keep_io_types=keep)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in mixed.graph.input}
     assert kinds["t"] == onnx.TensorProto.FLOAT and (kinds["x"] == FLOAT16) == (keep != ["x"])
     assert sum("'t'" in warning for warning in result.decisions.warnings) == 1
     fed = feeds | ({"x": feeds["x"].astype(np.float16)} if kinds["x"] == FLOAT16 else {})
-    assert run(result, fed)[1].shape == run(proto, feeds)[1].shape == (2049,)
+    assert run(mixed, fed)[1].shape == run(proto, feeds)[1].shape == (2049,)
 
 
 @pytest.mark.parametrize("table", ["float[4000] x", "float[2, 4000] x"])

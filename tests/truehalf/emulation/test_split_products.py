@@ -110,5 +110,5 @@ def test_an_einsum_of_too_many_blocks_is_listed() -> None:
     text = (
         """g (float16[1024,1024] x, float16[1024,1024] w) => (float16 y) { y = Einsum<equation = "ab,ab->">(x, w) }"""
     )
-    why = "an Einsum that adds up 1048576 terms: 8192 blocks; at most 4096 are made"
+    why = "an Einsum that sums 1048576 terms: 8192 blocks; at most 4096 are made"
     assert split_sums(parsed(text)).meta[NOT_SPLIT] == {"Einsum -> y": why}
