@@ -27,12 +27,9 @@ def run(stage: Stage) -> dict[str, Any]:
     write_reference(stage.out("reference"), frozen.reference, frozen.adversarial)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
-    reports = {name: root / "reports" / f"{name}.json" for name in MEASURED_STAGES}
-    models = {name: read_json(path).get("model") or {} for name, path in reports.items() if path.exists()}
     left = [f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else []
     left += filter(None, [nothing_in_fp16(files[FINAL], config.precision.dtype.value)])
     made = Making(
-        models={name: model for name, model in models.items() if "float_nodes" in model},
         adversarial=frozen.adversarial,
         batch_sizes=batch_sizes(config, spec),
         decisions=read_json(decisions) if decisions.exists() else None,

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.compare.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
-from pipeline.compare.frontier_plot import INK, drawn
+from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.node_diff import changes, summary
 from pipeline.report.template import rendered
 from pipeline.workspace import root
@@ -142,7 +142,7 @@ def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
 
     errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
     best = chosen(runs)
-    image = drawn(runs, errors, costs, best).replace(INK, "currentColor") if errors and costs else None
+    image = drawn(runs, errors, costs, best) if errors and costs else None
     content = {
         "rows": rows,
         "axes": [*errors, *costs],

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,13 @@ from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
-from pipeline.report.numbers import count, number, percent, precision
 from pipeline.report.template import rendered
 from pipeline.workspace import STAGES, read_reports, root
 from truehalf.output_files import write_text
+from truehalf.report.drawings import ORANGE, histogram, node_counts
+from truehalf.report.numbers import count, number, percent, precision
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
-_INK = "#767676"  # the text colour of the plots, replaced by the page's own
 _LISTED_NODES = 400
 _STAGE_WORK = {
     "trace": "PyTorch to ONNX",
@@ -82,11 +81,7 @@ def content(folder: Path) -> dict[str, Any]:
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
         "gates": (verdict or {}).get("gates", []),
         "claims": _claims(verify),
-        "plots": {
-            name: svg
-            for name in ("score_error", "box_error", "node_counts")
-            if (svg := _svg(verdict_folder / "plots" / f"{name}.svg")) and verify
-        },
+        "plots": _plots(reports, (details or {}).get("detection_errors", {})),
         "images": [_image(verdict_folder, item) for item in (details or {}).get("images", [])],
         "decisions": _decisions(folder, reports.get("fp16")),
         "engine": _engine(engine),
@@ -129,18 +124,6 @@ def _json(path: Path) -> Any:
 
 def _spec(folder: Path) -> Any:
     return _json(folder / "artifacts" / "trace" / "io_spec.json")
-
-
-def _svg(path: Path) -> Any:
-    """A plot as inline SVG in the page's own colour and font."""
-    from markupsafe import Markup
-
-    if not path.exists():
-        return None
-    text = path.read_text()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'font-family: [^;"]*', "font-family: inherit", text)
-    return Markup(text.replace(_INK, "currentColor"))
 
 
 def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +187,20 @@ def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
         shown = dict(zip(("claimed", "measured"), map(number, pair), strict=True))
         rows.append({"name": f"largest error of {output}"} | shown)
     return {"rows": rows, "samples": claims["samples"], "evaluation": verify["evaluation"]}
+
+
+def _plots(reports: Mapping[str, Mapping[str, Any]], errors: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(caption, SVG) of each plot that there are numbers for."""
+    from markupsafe import Markup
+
+    verify, found = reports.get("verify", {}), []
+    for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):
+        marks = {level: value for level in ("p50", "p99", "max") if (value := verify.get(f"{name}_{level}"))}
+        if svg := histogram([("final file", ORANGE, errors[name])], marks, unit) if name in errors else "":
+            found.append((f"{caption} of the final file", svg))
+    models = {stage: model for stage in STAGES if "float_nodes" in (model := reports.get(stage, {}).get("model") or {})}
+    found += [("Nodes by stage and precision", node_counts(models))] if models else []
+    return [(caption, Markup(svg)) for caption, svg in found]
 
 
 def _decisions(folder: Path, report: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,9 +29,10 @@ from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.files import write_json
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import write_text
+from truehalf.report.images import boxes_over_image
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
@@ -52,8 +53,7 @@ from truehalf.verification.checks import NAMED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
-from truehalf.verification.metrics.detections import Detections
-from truehalf.verification.page import plots
+from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.page.page import render
 from truehalf.verification.page.plot_data import write_data
 from truehalf.verification.pinning.pins import suggested_pins
@@ -83,7 +83,6 @@ class Making:
     """How the files of a chain were made, and what else they are compared with.
 
     Attributes:
-        models: graph facts by stage, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
@@ -94,7 +93,6 @@ class Making:
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
     """
 
-    models: Mapping[str, Any] = field(default_factory=dict)
     adversarial: Reference | str = "no adversarial samples were given"
     batch_sizes: Sequence[int] = (1,)
     decisions: Sequence[Mapping[str, Any]] | None = None
@@ -177,7 +175,8 @@ def verify(
     details = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
-        "images": draw(out / "plots", reference, final, made.models, options),
+        "images": draw(out / "plots", reference, final, options),
+        "detection_errors": detection_errors(final),
         "samples": sample_facts(reference, final),
     }
     report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
@@ -250,31 +249,37 @@ def profile_of(files: Mapping[str, Path], reference: Reference, final: StageResu
     return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
 
 
-def draw(
-    folder: Path, reference: Reference, final: StageResult, models: Mapping[str, Any], options: VerifyConfig
-) -> list[Any]:
-    """Write the plots into `folder`; return {file, sample, ...} of each sample image, worst first."""
+def detection_errors(final: StageResult) -> dict[str, Any]:
+    """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
+    errors = {
+        "score_error": [np.abs(m.score_error) for m in final.matchings],
+        "box_error_px": [m.box_error_px for m in final.matchings],
+    }
+    joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
+    return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}
+
+
+def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[Any]:
+    """Write sample images into `folder`; return {file, sample, ...} of each, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
-    if models:
-        plots.node_counts(models, folder / "node_counts.svg")
     if reference.unusable or task_of(reference.spec) != DETECTIONS:
         return []
-    score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
-    box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
-    plots.error_distribution(score_errors, "score error of matched detections", folder / "score_error.svg")
-    plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
     rows = sample_facts(reference, final)
     images = []
     for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.png"
-        plots.boxes_over_image(
-            _image(reference.samples[i].feeds, reference.spec["inputs"][0]),
-            reference.truth[i] if reference.truth else None,
-            _confident(reference.found[i], options.score_threshold),
-            _confident(final.found[i], options.score_threshold),
-            reference.spec["class_names"],
-            file,
-        )
+        sides = {"reference": reference.found[i], "candidate": final.found[i]}
+        sides |= {"truth": reference.truth[i]} if reference.truth else {}
+        called = partial(class_name, reference.spec["class_names"])
+        boxes = {
+            side: [
+                (box.tolist(), f"{called(int(label))} {score:.2f}")
+                for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True)
+                if side == "truth" or score >= options.score_threshold
+            ]
+            for side, found in sides.items()
+        }
+        boxes_over_image(_image(reference.samples[i].feeds, reference.spec["inputs"][0]), boxes, file)
         images.append({"file": f"plots/{file.name}"} | rows[i])
     return images
 
@@ -284,11 +289,6 @@ def _image(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndar
     preprocessing = declared_by(entry)
     values = feeds[entry["name"]]
     return values if preprocessing is None else preprocessing.shown(values)
-
-
-def _confident(found: Detections, threshold: float) -> Detections:
-    kept = found.scores >= threshold
-    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
 def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], claims: Any) -> dict[str, Any]:

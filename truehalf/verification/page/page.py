@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from truehalf.report.drawings import BLUE, ORANGE, error_growth, histogram
 from truehalf.verification.gates import detects
-from truehalf.verification.page.drawings import BLUE, ORANGE, error_growth, histogram
 from truehalf.verification.pinning.as_argument import pins_argument
 
 _TEMPLATE = "verify.html.j2"
