@@ -14,7 +14,7 @@ from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.models.source import open_model
 from truehalf.runtime.device_lock import device_lock
-from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, PAGE, Making, verify
+from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, freeze_configured
 from truehalf.verification.chain.reference import write_reference
 from truehalf.verification.pinning.reconversion import Conversion
@@ -40,9 +40,7 @@ def run(stage: Stage) -> dict[str, Any]:
     )
     on_cuda = frozen.options.evaluation is Evaluation.cuda
     with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
-        report = verify(frozen.reference, files, stage.out(), frozen.options, made)
-    stage.publish(stage.out() / PAGE)
-    return report
+        return verify(frozen.reference, files, stage.out(), frozen.options, made)
 
 
 def main() -> None:

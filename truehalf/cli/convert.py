@@ -180,6 +180,6 @@ def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[s
 def _verification(report: Report | None, model: Path, out: Path, reasons: Sequence[str]) -> list[str]:
     if report is None:
         return []
-    from truehalf.verification.page.text import report_text
+    from truehalf.report.text import report_text
 
     return ["", *(f"why: {reason}" for reason in reasons), report_text(report, model, out, terminal_width())]

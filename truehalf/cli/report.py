@@ -24,9 +24,9 @@ def _report(result: Path, out: Path) -> int:
     from truehalf.files import read_json
     from truehalf.output_files import write_text
     from truehalf.output_paths import check_outputs
-    from truehalf.verification.page.comparison import comparison_page
+    from truehalf.report.result import result_page
 
     check_outputs({"--out": out}, {"result.json": result})
-    write_text(out, comparison_page(read_json(result), str(result)))
+    write_text(out, result_page(read_json(result), str(result)))
     show(f"done: {out}")
     return 0

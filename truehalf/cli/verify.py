@@ -58,7 +58,7 @@ def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
     from truehalf.ir.model_file import load_model, source_weights
     from truehalf.output_paths import check_outputs
-    from truehalf.verification.page.text import report_text
+    from truehalf.report.text import report_text
 
     preprocessing, json_path = preprocessing_of(given), given["json_path"]
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]

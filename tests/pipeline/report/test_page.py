@@ -17,7 +17,6 @@ from tests.pipeline.test_engine import BUILT
 from tests.truehalf.engines.test_carry_out import Bench, bench  # noqa: F401
 from tests.truehalf.verification.held import evidence
 from truehalf.codes import codes_in
-from truehalf.report.numbers import count, number, percent
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -225,32 +224,6 @@ def test_equal_results_give_an_equal_page(folder):
     assert render(folder) == render(folder)
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        *((None, "–"), (0, "0"), (1, "1"), (512.0, "512"), (0.05698, "0.057"), (33600, "33\u202f600")),
-        *((8.9e-4, "8.9e−4"), (-0.00228, "−0.00228"), ("inf", "∞"), ("nan", "nan")),
-    ],
-)
-def test_numbers(value, expected):
-    assert number(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "expected"),
-    [
-        (1, 1, "100 %"),
-        (0.99999, 1, "99.9 %"),
-        (0.99999, 2, "99.99 %"),
-        (0.995, 2, "99.50 %"),
-        (None, 1, "–"),
-        (0.0, 1, "0.0 %"),
-    ],
-)
-def test_percent_never_rounds_up_to_all(value, digits, expected):
-    assert percent(value, digits) == expected
-
-
 def test_casts_that_were_placed_stand_beside_those_of_a_naive_placement():
     costs = {"placed": {"casts": 15}, "naive": {"casts": 21}}
     reports = {
@@ -260,10 +233,6 @@ def test_casts_that_were_placed_stand_beside_those_of_a_naive_placement():
     (note,) = (tile["note"] for tile in tiles(reports) if tile["name"] == "Nodes in FP16")
     assert re.findall(r"\d+", note)[-4:] == ["33", "900", "15", "21"]
     assert re.search(r"\b15 placed\b", note) and re.search(r"\b21\b.*naive", note)
-
-
-def test_counts():
-    assert count(12345) == "12\u202f345" and count(None) == "–"
 
 
 def test_the_engine_is_a_stage_that_nobody_verified(folder):
@@ -362,12 +331,6 @@ def test_a_plan_for_onnx_runtime_says_how_it_is_carried_out(folder):
     said = content(folder)["engine"]["elsewhere"]
     expect(said, None, "ONNX Runtime")
     assert said in text and "truehalf engine" in text
-
-
-def test_it_links_to_the_page_of_verify_where_there_is_one(folder):
-    assert "verify.html" not in Page(render(folder)).loads
-    write(folder / "reports" / "verify.html", "<!doctype html>")
-    assert "verify.html" in Page(render(folder)).loads
 
 
 def test_what_had_to_be_verified_and_was_not_fails_the_headline():

@@ -31,12 +31,12 @@ from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.ir.model_file import load_model
-from truehalf.output_files import write_text
 from truehalf.report.images import boxes_over_image
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.judge import gates_of, judge, precision_drop
+from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     FP32_CPU,
@@ -54,8 +54,7 @@ from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
-from truehalf.verification.page.page import render
-from truehalf.verification.page.plot_data import write_data
+from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Conversion
 from truehalf.verification.reaction import reached_outputs
@@ -64,7 +63,7 @@ MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
 SUBSET = 64  # samples for the stages before the final file
 _PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
-PAGE = "verify.html"
+_WORST_NODES = 10
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 T = TypeVar("T")
@@ -114,7 +113,7 @@ def verify(
     Args:
         reference: see truehalf.verification.chain.reference.freeze.
         files: ONNX file by stage, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
-        out: folder for verdict.json, details.json, verify.html and plots/.
+        out: folder for verdict.json, details.json and plots/.
         options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
         made: what is known of how the files were made.
 
@@ -170,9 +169,11 @@ def verify(
         if failing is not None and conversion is not None:
             search = partial(suggested_pins, files["slim"], failing, options, conversion)
             verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
-    profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
+    profile = (
+        _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final, made.pinned)) if options.profile else None
+    )
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
-    details = {
+    details: dict[str, Any] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
         "images": draw(out / "plots", reference, final, options),
@@ -181,21 +182,9 @@ def verify(
     }
     report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
-    write_json(out / "details.json", details | {"profile": profile or []})
+    details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
+    write_json(out / "details.json", details)
     write_data(out / "plots", final.facts["histograms"], profile or [])
-    write_text(
-        out / PAGE,
-        render(
-            report,
-            verdict,
-            details,
-            out,
-            profile=profile or [],
-            no_profile=_why_none(profile, final, options),
-            pinned=made.pinned,
-            decisions=made.decisions,
-        ),
-    )
     return report
 
 
@@ -238,15 +227,30 @@ def not_verified(checks: Sequence[Mapping[str, Any]], final: StageResult, total:
     return list(dict.fromkeys(items))
 
 
-def profile_of(files: Mapping[str, Path], reference: Reference, final: StageResult) -> list[dict[str, Any]]:
-    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16."""
+def profile_of(
+    files: Mapping[str, Path], reference: Reference, final: StageResult, pinned: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
+
+    The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
+    beside `pinned`.
+    """
     if final.facts["evaluation"] == FP32_CPU:
         return []
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
     feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+    rows = [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+    for rank, row in enumerate(worst_nodes(rows), start=1):
+        row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
+    return rows
+
+
+def worst_nodes(profile: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
+    made = [row for row in profile if row["growth"] != 0]
+    return sorted(made, key=lambda row: -np.inf if row["growth"] is None else -row["growth"])[:_WORST_NODES]
 
 
 def detection_errors(final: StageResult) -> dict[str, Any]:
