@@ -19,14 +19,21 @@ STAGE_MODULES = {
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
     *("codes", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code", "config"),
-    *("io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation", "conversion"),
-    *("verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
+    *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
+    *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
 )
-HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "matplotlib", "mlflow", "sklearn", "skimage")
+HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "mlflow", "sklearn", "skimage")
 EDITING_GRAPHS = ("ir", "linting", "repairs", "emulation", "conversion")
 FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
-# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files.
-FOR_PIPELINE = ("truehalf.codes", "truehalf.config", "truehalf.output_files", "truehalf.models.configuration")
+# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files
+# and pages.
+FOR_PIPELINE = (
+    "truehalf.codes",
+    "truehalf.config",
+    "truehalf.output_files",
+    "truehalf.report",
+    "truehalf.models.configuration",
+)
 MOST_MODULES, MOST_LINES = 14, 350
 MOST_LINES_OF_STAGES = 60  # but for the frame that they share
 FRAME = ("frame", "restore")

@@ -80,7 +80,7 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
-    from truehalf.verification.page.text import report_text
+    from truehalf.report.text import report_text
 
     precision, preprocessing = precision_of(given), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))

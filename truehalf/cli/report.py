@@ -24,11 +24,11 @@ def command(result: Path, out: Path) -> int:
         from truehalf.files import read_json
         from truehalf.output_files import write_text
         from truehalf.output_paths import check_outputs
-        from truehalf.verification.page.comparison import comparison_page
+        from truehalf.report.result import result_page
 
         check_outputs({"--out": out}, {"result.json": result})
         try:
-            page = comparison_page(read_json(result), str(result))
+            page = result_page(read_json(result), str(result))
         except (KeyError, TypeError, ValueError, AttributeError, TemplateError) as error:
             fault = f"{result}: expected a result as truehalf wrote it, got one that lacks parts ({error})"
             raise StageError("wrong-file", fault) from error

@@ -74,7 +74,7 @@ def command(**given: Any) -> int:
 
 def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
-    from truehalf.verification.page.text import SUSPECTS_SHOWN, report_text
+    from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
     preprocessing, json_path = preprocessing_of(given), given["json_path"]
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]

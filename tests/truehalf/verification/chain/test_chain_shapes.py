@@ -19,6 +19,7 @@ from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.codes import codes_in
 from truehalf.data.samples import Sample
+from truehalf.report.page import page, verification_sections
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, joined
@@ -56,8 +57,11 @@ def verified(folder: Path, fp32: Path, final: Path, spec: dict[str, Any], x: np.
     made = chain.Making(adversarial=reference.subset([0, 1]), batch_sizes=(1, 4))
     report = chain.verify(reference, files, folder / "out", replace(OPTIONS, pictures=0), made)
     written = json.loads((folder / "out" / "verdict.json").read_text())
-    assert written["verdict"] == report["verdict"] and (folder / "out" / "verify.html").exists()
-    assert {*codes_in((folder / "out" / "verify.html").read_text())} >= {*codes_in("".join(report["reasons"][:1]))}
+    details = json.loads((folder / "out" / "details.json").read_text())
+    headline = {"state": "failed", "word": "", "sentence": "", "reasons": report["reasons"]}
+    drawn = page({"title": "", "headline": headline} | verification_sections(written, details, folder / "out"))
+    assert written["verdict"] == report["verdict"]
+    assert {*codes_in(drawn)} >= {*codes_in("".join(report["reasons"][:1]))}
     return report
 
 

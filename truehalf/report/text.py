@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from truehalf.verification.compare.compare import Report
+if TYPE_CHECKING:
+    from truehalf.verification.compare.compare import Report
 
 _NARROW, _WIDE = 80, 120
 SUSPECTS_SHOWN = 3
