@@ -13,9 +13,8 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.sizes import elements
-
-_VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
 
 
 def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float16_bytes: Literal[2, 4] = 2) -> int:
@@ -64,7 +63,7 @@ def _read(node: ir.Node) -> list[ir.Value]:
 
 
 def _is_view(node: ir.Node) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in _VIEWS
+    return has(node, Trait.VIEW)
 
 
 def _root(value: ir.Value) -> ir.Value:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.ir.ops import Trait, has
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from truehalf.verification.compare.model_pair import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
-_SHAPES = frozenset({"Shape", "Size"})  # read no values
-_PRODUCTS = frozenset({"Mul", "MatMul", "Gemm", "Conv", "ConvTranspose"})  # of their first two inputs
 _KNOWN = ("the input",)  # where no graph is asked
 _FIRST = 1024  # values of a weight that are looked at before all of them
 
@@ -187,7 +186,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
     none: frozenset[str] = frozenset()
     inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
     for node in model.graph:
-        if node.op_type not in _SHAPES:
+        if not has(node, Trait.SHAPE_ONLY):
             read = none.union(*(inputs.get(value, none) for value in _passed_on(node)))
             inputs.update(dict.fromkeys(node.outputs, read))
     return {str(value.name): sorted(inputs.get(value, none)) for value in model.graph.outputs}
@@ -196,7 +195,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
 def _passed_on(node: ir.Node) -> list[ir.Value]:
     """The inputs, and what bodies read, that the outputs depend on."""
     inputs = [value for value in node.inputs if value is not None]
-    if node.domain == "" and node.op_type in _PRODUCTS and any(_is_all(value, False) for value in inputs[:2]):
+    if has(node, Trait.BILINEAR) and any(_is_all(value, False) for value in inputs[:2]):
         return inputs[2:]
     if node.domain == "" and node.op_type == "Where":
         sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]
