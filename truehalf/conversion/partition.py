@@ -39,8 +39,8 @@ import onnx_ir as ir
 from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
+from truehalf.ir.normalize import elements
 from truehalf.ir.ops import Trait, has
-from truehalf.ir.sizes import elements
 
 # A launch costs 3 to 5 microseconds; a T4 moves 1 MB in 3 microseconds. Faster memory makes a launch dearer in bytes.
 LAUNCH = 1 << 20
@@ -91,7 +91,7 @@ class Cost:
 
 
 def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping[ir.Value, tuple[int, ...]]) -> Problem:
-    """The placing problem of a model; `shapes` as truehalf.ir.sizes finds them."""
+    """The placing problem of a model; `shapes` as truehalf.ir.normalize finds them."""
     fixed: Assignment = {}
     fp32: dict[Owner, int] = {}
     for owner, node in ports.owners.items():
