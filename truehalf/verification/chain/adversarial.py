@@ -16,7 +16,8 @@ from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from truehalf.verification.checks import same_detections
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
 
 

@@ -29,7 +29,8 @@ from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, fixed_batch, run_file
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from truehalf.verification.checks import same_detections
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs, same_plain

@@ -33,10 +33,10 @@ from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
-from truehalf.verification import gates
 from truehalf.verification.compare.comparison import Comparison
 from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, Finding, open_of, reasons_of, verdict_of
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        return self.verdict == gates.PASSED
+        return self.verdict == PASSED
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
@@ -153,18 +153,19 @@ def compare(
     runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (image, layout)))
     seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, asdict(limits))
     judged, worst = seen.judged(), seen.worst_sample()
-    shape_faults = [files.shape_fault] if files.shape_fault else []
-    judged.failures += shape_faults
-    judged.elsewhere += shape_faults
-    judged.unknown += [files.shapes_unknown] if files.shapes_unknown else []
-    reacted = seen.reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
+    found = judged.findings
+    found += [Finding("shapes", FAILED, files.shape_fault, no_node=True)] if files.shape_fault else []
+    found += [Finding("shapes", NOT_VERIFIED, files.shapes_unknown)] if files.shapes_unknown else []
+    seen.judge_reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     infinite, zero = empty_comparisons(runs)
-    if len(infinite) == len(judged.outputs):
-        judged.unknown += infinite
+    nothing = len(infinite) == len(judged.outputs)
+    found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
+    found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
     overflowing = [*beyond_float16(files.beyond_float16)]
+    reasons = reasons_of(found)
     report = Report(
-        verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
-        reasons=overflowing + reasons if (reasons := judged.failures + judged.unknown) else [],
+        verdict=verdict_of(found),
+        reasons=overflowing + reasons if reasons else [],
         outputs=judged.outputs,
         task=task,
         detections=judged.detections,
@@ -180,11 +181,12 @@ def compare(
         left_out=images.left_out if images is not None else {},
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
-    said = [*judged.unknown, *judged.not_checked, *infinite, *zero, *filter(None, [reacted.open])]
+    said = open_of(found)
     said += overflowing if report.passed else []
     said += outside_range(feeds, entry) if images is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
-    if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
+    blamed = [each for each in found if each.reason in reasons and not each.no_node]
+    if locate == _ALWAYS or (locate and blamed):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
