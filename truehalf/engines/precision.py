@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.ir.arithmetic import MOVES
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import normalize
+from truehalf.ir.ops import Trait, has
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -51,7 +51,7 @@ def fp16_node_names(path: Path | str) -> list[str]:
     for node in all_nodes(typed_model(path)):
         types = {output.dtype for output in node.outputs if output.name}
         floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
-        moves = node.domain in ("", "ai.onnx") and node.op_type in MOVES
+        moves = has(node, Trait.NO_ARITHMETIC)
         if None not in types and {dtype.name for dtype in floats} == {"FLOAT16"} and not moves and node.name in named:
             names[str(node.name)] = None
     return list(names)

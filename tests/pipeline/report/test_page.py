@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.report.headlines import WORDS, headline, tiles
 from pipeline.report.page import content, render
-from tests.conftest import write_params
+from tests.configurations import write_params
 from tests.messages import expect
 from tests.pipeline.test_engine import BUILT
 from tests.truehalf.engines.test_carry_out import Bench, bench  # noqa: F401

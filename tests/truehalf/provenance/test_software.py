@@ -7,7 +7,8 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from truehalf.config.validate import validate
 from truehalf.provenance import software
 

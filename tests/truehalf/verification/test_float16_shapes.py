@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.corpus.pairs.shapes import X, model
 from tests.messages import expect
 from truehalf.config.validate import validate

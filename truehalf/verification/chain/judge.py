@@ -10,7 +10,7 @@ from truehalf.config.schema import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import UNLIKE
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import checks_of, unmet
 from truehalf.verification.findings import FAILED, Finding
@@ -56,7 +56,8 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     seen = []
     for name, value in outputs.items():
         rows = ([*reference.outputs[name][: len(value)]], [*value], reference.sha256[: len(value)])
-        one = Observed(name, *rows, name not in together)
+        arbitrary = name in together and reference.unusable == UNTRAINED
+        one = Observed(name, *rows, name not in together, arbitrary=arbitrary)
         seen.append(replace(one, reached=(sides[0].get(name, ()), sides[1].get(name, ()))) if facts else one)
     return reactions(seen)
 

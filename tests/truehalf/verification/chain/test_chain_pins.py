@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
 from truehalf.config.validate import validate
