@@ -23,9 +23,12 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, GatesConfig
+from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check
 from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import Matching, summarize
+from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
 from truehalf.verification.reaction import Reactions
 
 SUMS_IN_FP32 = (
@@ -66,6 +69,28 @@ def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]
     ]
 
 
+def same_outputs(
+    reference: Reference, expected: Outputs, outputs: Outputs, matchings: Sequence[Matching], limits: GatesConfig
+) -> dict[str, Any]:
+    """Whether a run outputs what is expected, within the gates: {state, reason} of the first kind of output that is not
+    the same, else of the last; beside them the facts of truehalf.verification.metrics.plain_outputs.same_plain or of
+    `same_detections`.
+
+    Args:
+        reference: says what the outputs are, and whether detections can be compared.
+        matchings: of the detections; of other models they are not looked at.
+    """
+    plain: dict[str, Any] = {"state": VERIFIED}
+    if plain_outputs(reference.spec):
+        plain = same_plain(expected, outputs, reference.spec, limits)
+        if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
+            return plain
+    if reference.unusable:
+        return {"state": NOT_VERIFIED, "reason": reference.unusable}
+    same = same_detections(matchings, limits)
+    return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
+
+
 def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
     """Whether a run finds what another finds, within the gates: {state, reason, matched_fraction, extra}.
 
@@ -73,10 +98,6 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
     """
     facts = summarize(matchings)
     row = {"matched_fraction": facts["matched_fraction"], "extra": facts["extra"], "reference": facts["reference"]}
-    if not facts["reference"]:
-        if facts["extra"]:
-            return row | {"state": FAILED, "reason": f"{facts['extra']} detections appear where there was none"}
-        return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
     failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
     said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}

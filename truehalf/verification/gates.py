@@ -23,7 +23,13 @@ from typing import Any
 
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
-CHECKS = {"ap50_95_drop": "average_precision", "tensor_error": "tensors", "nonfinite": "nonfinite"}
+_OF_DETECTIONS = (
+    *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
+    *("rank_error_p99", "rank_error_share", "box_error_p99", "label_flips"),  # label flips: of a classifier "classes"
+)
+# Each measure with the check that its gate is part of.
+MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
+MEASURES |= {"tensor_error": "tensors", "nonfinite": "nonfinite"}
 WORST = 3  # outputs that a failed gate names
 _NO_VALUE = "no value was measured"
 
@@ -46,36 +52,23 @@ def evaluate(
         one finding per gate, with the facts gate, measures, threshold and value; a failed one has `worst`, one without
         a value `why`.
     """
-    at_most = "at most"
-    at_least = "at least"
-    rules = (
-        ("ap50_95_drop_max", "ap50_95_drop", at_most),
-        ("low_self_ap50_95_drop_max", "low_self_ap50_95_drop", at_most),
-        ("matched_fraction_min", "matched_fraction", at_least),
-        ("extra_fraction_max", "extra_fraction", at_most),
-        ("score_error_p99_max", "score_error_p99", at_most),
-        ("score_error_share_max", "score_error_share", at_most),
-        ("rank_error_p99_max", "rank_error_p99", at_most),
-        ("rank_error_share_max", "rank_error_share", at_most),
-        ("box_error_p99_max", "box_error_p99", at_most),
-        ("label_flips_max", "label_flips", at_most),
-        ("tensor_error_max", "tensor_error", at_most),
-        ("nonfinite_max", "nonfinite", at_most),
-    )
     found = []
-    flips = "detections" if "matched_fraction" in values else "classes"
-    for gate, name, bound in rules:
+    of_labels = "detections" if "matched_fraction" in values else "classes"
+    for name, check in MEASURES.items():
         if name not in values:
             continue
+        at_least = name == "matched_fraction"
+        gate = f"{name}_{'min' if at_least else 'max'}"
         value, threshold = values[name], limits[gate]
         facts: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
-        check = CHECKS.get(name, flips if name == "label_flips" else "detections")
+        check = of_labels if name == "label_flips" else check
         if value is None:
             why = (reasons or {}).get(name) or _NO_VALUE
             found.append(Finding(check, NOT_VERIFIED, f"{name} was not verified: {why}", facts=facts | {"why": why}))
             continue
         # written so that NaN holds neither
-        holds = bool(value <= threshold) if bound == at_most else bool(value >= threshold)
+        holds = bool(value >= threshold) if at_least else bool(value <= threshold)
+        bound = "at least" if at_least else "at most"
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
         if not holds:
             facts["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
@@ -85,9 +78,11 @@ def evaluate(
 
 def detection_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
     """What gates hold of a summary of detections (truehalf.verification.metrics.detections.summarize); None: not
-    measured, as all of an empty mapping, and of one without reference detections.
+    measured, as all of an empty mapping. Without reference detections all that is found is extra, and nothing else is
+    measured.
     """
-    found = summary if summary.get("reference") else {}
+    invented = {"extra_fraction": 1.0} if summary.get("extra") else {}
+    found: Mapping[str, Any] = summary if summary.get("reference") else invented
     names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share")
     spreads = ("score_error", "rank_error", "box_error")
     return {name: found.get(name) for name in names} | {

@@ -71,7 +71,7 @@ def test_what_is_registered_is_the_verified_file_with_all_that_is_known_of_it(
     assert version.run_id == outcome["run_id"]
     assert version.tags["verdict"] == "passed" and version.tags["precision"] == "fp16"
     told = version.description
-    assert "ap50_95_drop_max: passed: 0.001, at most 0.005" in told
+    assert "ap50_95_drop_max: verified: 0.001, at most 0.005" in told
     assert "tensor_error_max: not verified: no such outputs" in told
     folder = Path(mlflow.artifacts.download_artifacts(f"models:/{NAME}/1", dst_path=str(tmp_path / "taken")))
     assert (folder / "model.onnx").read_bytes() == file.read_bytes()

@@ -70,6 +70,14 @@ def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
     assert states == ["verified", "failed", "failed"] and by_name["rank_error_p99"].facts["worst"]
 
 
+@pytest.mark.parametrize("put_out", [as_queries, as_top_k])
+def test_detections_where_the_reference_has_none_fail(put_out: Any) -> None:
+    start = scene()
+    expected, other = (put_out(each) for each in (replace(start, scores=start.scores / 10), start))
+    judged = {gate.facts["measures"]: gate for gate in held(reference_of(expected, spec_of(expected)), other)}
+    assert judged["extra_fraction"].state == "failed" and judged["matched_fraction"].state == "not verified"
+
+
 def test_another_batch_is_held_to_the_same_gates() -> None:
     start = scene()
     lowered = replace(start, scores=np.minimum(start.scores, np.float32(0.6)))

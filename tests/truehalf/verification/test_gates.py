@@ -92,7 +92,9 @@ def test_a_failed_gate_names_the_three_worst():
 def test_values_of_detections():
     nothing = detection_values({})
     assert nothing and not any(value is not None for value in nothing.values())
-    assert detection_values(summarize([match(detections(), REFERENCE)])) == nothing, "no reference detection"
+    assert detection_values(summarize([match(detections(), detections())])) == nothing, "nothing on either side"
+    invented = detection_values(summarize([match(detections(), REFERENCE)]))
+    assert invented == nothing | {"extra_fraction": 1.0}, "no reference detection: what is found is extra"
     values = detection_values(summarize([match(REFERENCE, edited(0, score=0.55, shift=1))]))
     assert set(values) == set(nothing) and values["score_error_p99"] == pytest.approx(0.4, abs=0.01)
     assert values["box_error_p99"] == pytest.approx(1 / 120, rel=0.05) and values["matched_fraction"] == 1

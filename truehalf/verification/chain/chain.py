@@ -49,15 +49,7 @@ from truehalf.verification.chain.stage_results import (
     sample_facts,
 )
 from truehalf.verification.checks import ran_on_cpu
-from truehalf.verification.findings import (
-    FAILED,
-    NOT_VERIFIED,
-    VERIFIED,
-    Finding,
-    by_check,
-    reasons_of,
-    verdict_of,
-)
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, reasons_of, verdict_of
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples

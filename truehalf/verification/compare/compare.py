@@ -55,8 +55,9 @@ class Report:
         outputs: errors by output; of queries after pairing them one to one.
         task: "detections", "classification" or "tensors".
         detections: see truehalf.verification.metrics.detections.summarize, and self_ap50, self_ap50_95,
-            self_ap50_95_drop, low_self_ap50_95_drop, gates; None for other tasks.
+            self_ap50_95_drop, low_self_ap50_95_drop; None for other tasks.
         classification: see truehalf.verification.metrics.classification.classification_metrics; None for other tasks.
+        findings: what was looked at, with its state; the verdict and its reasons are what follows from them.
         not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
             when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
@@ -75,6 +76,7 @@ class Report:
     task: str
     detections: dict[str, Any] | None
     classification: dict[str, Any] | None
+    findings: list[Finding]
     not_verified: list[str]
     first_bad_node: str | None
     suspects: list[Any]
@@ -92,7 +94,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
-        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self))
+        found = {"findings": [finding.as_dict() for finding in self.findings]}
+        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self) | found)
         return content
 
 
@@ -170,6 +173,7 @@ def compare(
         task=task,
         detections=judged.detections,
         classification=judged.classification,
+        findings=found,
         not_verified=[],
         first_bad_node=None,
         suspects=[],
@@ -185,8 +189,7 @@ def compare(
     said += overflowing if report.passed else []
     said += outside_range(feeds, entry) if images is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
-    blamed = [each for each in found if each.reason in reasons and not each.no_node]
-    if locate == _ALWAYS or (locate and blamed):
+    if locate == _ALWAYS or (locate and any(each.reason in reasons and not each.no_node for each in found)):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):

@@ -22,6 +22,7 @@ from tests.truehalf.verification.small_detector import (
     state,
     unlabelled,
     verified,
+    worst,
     write,
 )
 from truehalf.codes import codes_in
@@ -195,10 +196,13 @@ def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_pa
     assert any(item.endswith(check["reason"]) for item in report["not_verified"])
 
 
-def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
-    quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
-    final = write(tmp_path / "final" / "model.onnx", FP32)
-    report = verified(tmp_path, final, samples=unlabelled(), module=quiet, adversarial="none here")
+def test_no_detection_in_the_reference_means_nothing_was_compared_and_what_is_found_is_extra(tmp_path):
+    logits = np.full((QUERIES, CLASSES), -9, np.float32)
+    asked = {"samples": unlabelled(), "module": Detector(logits), "adversarial": "none here"}
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32), **asked)
+    assert report["verdict"] == "failed"
+    expect(report["reasons"][0], None, "extra_fraction", 1)
+    report = verified(tmp_path, write(tmp_path / "quiet" / "model.onnx", FP32, extra={"logits_bias": logits}), **asked)
     assert report["verdict"] == "not verified"
     (adversarial,) = [item for item in report["not_verified"] if item.endswith("none here")]
     expect(adversarial, None, "adversarial")

@@ -72,7 +72,7 @@ def test_a_file_that_mixes_the_samples_of_a_batch_fails(tmp_path):
     assert report["matched_fraction"] == 1.0 and report["verdict"] == "failed"
     assert state(report, "batch")["state"] == "failed"
     expect(state(report, "batch")["reason"], None, "batch 8:")
-    assert any(reason.startswith("batch:") for reason in report["reasons"])
+    assert any(reason.startswith("batch 8:") for reason in report["reasons"])
     assert report["place"] is None, "a file without FP16 has no place to look for"
 
 

@@ -17,6 +17,7 @@ from tests.truehalf.verification.small_detector import (
     TO_LOGITS,
     state,
     verified,
+    worst,
     write,
 )
 from truehalf.codes import codes_in

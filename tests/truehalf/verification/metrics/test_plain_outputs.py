@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.messages import expect
-from tests.truehalf.verification.small_detector import OPTIONS
+from tests.truehalf.verification.small_detector import OPTIONS, worst
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
