@@ -10,7 +10,7 @@ import pytest
 
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
-from truehalf.config.schema import GatesConfig
+from truehalf.config.schema import GatesConfig, VerifyConfig
 from truehalf.verification.compare.compare import Report, compare
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
@@ -65,7 +65,7 @@ def held_by(
     limits: GatesConfig, folder: Path, reference: dict[str, np.ndarray] | None = None, **planted: np.ndarray
 ) -> Report:
     fp32, other = write(folder / "fp32.onnx", **(reference or {})), write(folder / "other.onnx", **planted)
-    return compare(fp32, other, feeds(), spec=SPEC, locate=False, limits=limits)
+    return compare(fp32, other, feeds(), spec=SPEC, locate=False, options=VerifyConfig(gates=limits))
 
 
 def nothing(name: str) -> np.ndarray:

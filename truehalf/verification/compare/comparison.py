@@ -5,12 +5,13 @@ truehalf.verification.compare.compare).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.config.schema import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import decodable
@@ -25,6 +26,7 @@ from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.precision import classes_in
 from truehalf.verification.metrics.query_rows import rows_beyond
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
@@ -51,30 +53,20 @@ class Judged:
 class Comparison:
     """All runs of the two files, by the task that the spec declares."""
 
-    def __init__(
-        self,
-        runs: list[Run],
-        spec: Mapping[str, Any],
-        task: str,
-        tolerance: float,
-        score_threshold: float,
-        iou_threshold: float,
-        limits: Mapping[str, float],
-    ) -> None:
+    def __init__(self, runs: list[Run], spec: Mapping[str, Any], task: str, options: VerifyConfig) -> None:
         """Decode what is to be decoded.
 
         Args:
             runs: at least one.
             spec, task: of truehalf.io_spec.outputs.
-            tolerance: of the tensor rule.
-            score_threshold, iou_threshold: which detections count, and when two are the same.
-            limits: of truehalf.verification.gates.
+            options: gates, of which tensor_error_max is the tolerance of the tensor rule; which detections count, and
+                when two are the same.
 
         Raises:
             StageError: when the reference's outputs have not the ranks of their kinds.
         """
-        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, tolerance
-        self._thresholds, self._limits = (score_threshold, iou_threshold), limits
+        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, options.gates.tensor_error_max
+        self._thresholds, self._limits = (options.score_threshold, options.iou_threshold), asdict(options.gates)
         self._untrained = None if spec.get("trained", True) else UNTRAINED
         self._of_task: list[str] = []
         self._found: list[tuple[Detections, Detections]] = []
@@ -280,9 +272,7 @@ class Comparison:
 
     def _self_ap(self) -> dict[str, float | None]:
         found = [[pair[side] for pair in self._found] for side in (0, 1)]
-        score = self._thresholds[0]
-        largest = max(int(each.labels.max(initial=-1)) for side in found for each in side)
-        classes = max(largest + 1, len(self._spec.get("class_names") or []))
+        score, classes = self._thresholds[0], classes_in(self._spec, *found)
         own, other = (self_ap(side, found[0], classes, score) for side in found)
         return {
             **other,
