@@ -201,7 +201,6 @@ def compare(
     from truehalf.ir.model_forms import as_file
     from truehalf.verification.compare.compare import compare as compared
 
-    options = options or VerifyConfig()
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         return compared(
             as_file(reference, Path(folder), "reference"),
@@ -209,14 +208,8 @@ def compare(
             samples,
             spec=spec,
             preprocessing=preprocessing,
-            evaluation=options.evaluation.value,
-            tolerance=options.gates.tensor_error_max,
-            batch=options.batch,
-            score_threshold=options.score_threshold,
-            iou_threshold=options.iou_threshold,
             locate=locate,
-            skip_corrupt=options.skip_corrupt,
-            limits=options.gates,
+            options=options,
         )
 
 

@@ -31,7 +31,8 @@ from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.metrics.tensors import NOT_VERIFIED, check_runs
+from truehalf.verification.findings import NOT_VERIFIED
+from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx
