@@ -1,9 +1,10 @@
-"""Cast clean-up of a file, of ours or of any other tool (rules: truehalf.conversion.casts)."""
+"""Cast clean-up of a model and of a file, of ours or of any other tool (rules: truehalf.conversion.casts)."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_model, source_weights
@@ -11,6 +12,8 @@ from truehalf.output_paths import check_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def clean_casts(
@@ -34,27 +37,30 @@ def clean_casts(
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
+    from truehalf.ir.normalize import drop_repeated_nodes
+
+    proto = read_proto(model_path)
+    repeated = drop_repeated_nodes(proto.graph)
+    model = adopt_proto(proto, model_path)
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
+    report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes, repeated=repeated)
+    save_model(model, out_path)
+    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
+
+
+def clean_model(
+    model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None, repeated: Mapping[str, int] = _NONE
+) -> dict[str, Any]:
+    """As `clean_casts`, of a model in memory, in place; `repeated`: nodes by type that were dropped from its proto."""
     from truehalf.conversion.casts import clean
     from truehalf.ir.facts import model_facts
 
-    model, repeated = _load(Path(model_path))
-    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
-    save_model(model, out_path)
     return {
-        "casts_before": report.before + repeated["Cast"],
+        "casts_before": report.before + repeated.get("Cast", 0),
         "casts_after": report.after,
         "rules": report.rules,
         "repeated_nodes_dropped": sum(repeated.values()),
         "strict": strict,
-        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+        "model": model_facts(model),
     }
-
-
-def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
-    """A model, and how many nodes of each type stood in its file twice and were dropped to make it a graph."""
-    from truehalf.ir.normalize import drop_repeated_nodes
-
-    proto = read_proto(path)
-    repeated = drop_repeated_nodes(proto.graph)
-    return adopt_proto(proto, path), repeated
