@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_model, source_weights
@@ -12,8 +10,6 @@ from truehalf.output_paths import check_outputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 def clean_casts(
@@ -43,24 +39,25 @@ def clean_casts(
     repeated = drop_repeated_nodes(proto.graph)
     model = adopt_proto(proto, model_path)
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
-    report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes, repeated=repeated)
+    report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
+    report["casts_before"] += repeated["Cast"]
+    report["repeated_nodes_dropped"] = sum(repeated.values())
     save_model(model, out_path)
-    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
+    report["model"]["size_mb"] = model_size_mb(out_path)
+    return report
 
 
-def clean_model(
-    model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None, repeated: Mapping[str, int] = _NONE
-) -> dict[str, Any]:
-    """As `clean_casts`, of a model in memory, in place; `repeated`: nodes by type that were dropped from its proto."""
+def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None) -> dict[str, Any]:
+    """As `clean_casts`, of a model in memory, in place."""
     from truehalf.conversion.casts import clean
     from truehalf.ir.facts import model_facts
 
     report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
     return {
-        "casts_before": report.before + repeated.get("Cast", 0),
+        "casts_before": report.before,
         "casts_after": report.after,
         "rules": report.rules,
-        "repeated_nodes_dropped": sum(repeated.values()),
+        "repeated_nodes_dropped": 0,
         "strict": strict,
         "model": model_facts(model),
     }

@@ -58,22 +58,17 @@ def to_fp16(
         source_weights(model),
     )
     made = convert_model(model, precision or Precision(), ranges, calibration=calibration, input_shapes=input_shapes)
-    if made.is_converted or source_weights(model):  # external data is named after its model
-        save_model(made.model, out_path)
-    else:
-        _copy(Path(model_path), Path(out_path))
-    report = made.report()
-    if decisions_path is not None:
-        try:
-            write_json(Path(decisions_path), made.decisions)
-        except OSError as error:
-            raise StageError("file-unwritable", f"{decisions_path}: {explain(error)}") from error
-    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
-
-
-def _copy(source: Path, out: Path) -> None:
+    written = Path(out_path)
     try:
-        with written_whole(out) as building:
-            shutil.copyfile(source, building)
+        if made.is_converted or source_weights(model):  # external data is named after its model
+            save_model(made.model, written)
+        else:
+            with written_whole(written) as building:
+                shutil.copyfile(model_path, building)
+        if decisions_path is not None:
+            written = Path(decisions_path)
+            write_json(written, made.decisions)
     except OSError as error:
-        raise StageError("file-unwritable", f"{out}: {explain(error)}") from error
+        raise StageError("file-unwritable", f"{written}: {explain(error)}") from error
+    report = made.report()
+    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}

@@ -188,16 +188,10 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
     return [coded(code, said)] if asked else []
 
 
-def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:
-    """Counts of a model, and the size of its file in 10^6 bytes (size_mb)."""
-    from truehalf.ir.facts import model_facts
-
-    return model_facts(model) | {"size_mb": model_size_mb(path)}
-
-
 def skipped_report(path: Path) -> dict[str, Any]:
     """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
     from truehalf.conversion.partition import Cost
+    from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model
     from truehalf.ir.normalize import infer_types
 
@@ -208,5 +202,5 @@ def skipped_report(path: Path) -> dict[str, Any]:
         "reason": "precision=fp32: the file is passed on as it is",
         "fp16_arithmetic": 0.0,
         "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
-        "model": facts_of(model, path),
+        "model": model_facts(model) | {"size_mb": model_size_mb(path)},
     }

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, model_size_mb, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import infer_types
-from truehalf.output_files import destination, written_whole
+from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
@@ -83,14 +82,9 @@ def slim(
     """
     file = ModelFile(Path(model_path))
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(file.model))
-    out = destination(Path(out_path))
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".slim") as folder:
-        written = Path(folder) / out.name
-        report = slim_model(file, options, simplify, repair, check_feeds, written).report
-        with written_whole(out) as building:
-            for part in Path(folder).glob(f"{out.name}*"):
-                part.replace(building.with_name(part.name))
-    return report | {"model": report["model"] | {"size_mb": model_size_mb(out)}}
+    with written_whole(Path(out_path)) as building:
+        report = slim_model(file, options, simplify, repair, check_feeds, building).report
+    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
 
 
 def slim_model(
