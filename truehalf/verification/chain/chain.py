@@ -56,7 +56,7 @@ from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reaction import reached_outputs
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -92,7 +92,7 @@ class Making:
     left_out: Sequence[str] = ()
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
-    conversion: Conversion | None = None
+    conversion: Reconversion | None = None
 
 
 def verify(

@@ -26,7 +26,7 @@ from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.as_argument import pins_argument
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
 from truehalf.verification.pinning.switchboard import Switchboard
 
@@ -37,7 +37,7 @@ def suggested_pins(
     fp32_path: Path,
     failing: Failing,
     options: VerifyConfig,
-    conversion: Conversion,
+    conversion: Reconversion,
     decisions: Sequence[Mapping[str, Any]],
     verify_again: Callable[[Path], list[Finding]],
 ) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def confirmation(again: Sequence[Finding]) -> str:
     return coded("pins-hold", "A file converted with them holds the gates on all samples. They were not applied.")
 
 
-def _selectors(found: Suggestion, conversion: Conversion) -> str:
+def _selectors(found: Suggestion, conversion: Reconversion) -> str:
     """Entries in force and new ones, as arguments of `python -m pipeline`."""
     lists = {"node_block_list": found.node_block_list, "scope_block_list": found.scope_block_list}
     return " ".join(pins_argument(key, new, getattr(conversion.precision, key)) for key, new in lists.items() if new)
