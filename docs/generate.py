@@ -1,4 +1,5 @@
-"""What docs/ takes from the code: api.md from docstrings, architecture.svg from imports. `make docs` writes both anew.
+"""What docs/ takes from the code: api.md and options.md from the library, architecture.svg
+from imports. `make docs` writes them anew.
 
 python docs/generate.py            write
 python docs/generate.py --check    exit with 1 where a file is not current
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
 from collections import defaultdict
 from html import escape
@@ -46,16 +48,43 @@ def api_page() -> str:
         parts.append(f"## {name}\n\n```python\n{_signature(function)}\n```\n\n{_text(function)}")
     for made in (api.Result, api.Precision):
         parts.append(f"## {made.__name__}\n\n{_text(made)}")
-    rows = ["| field | default | meaning |", "|---|---|---|"]
+    parts.append("The options of `Precision`, of verification and of the others stand in [options.md](options.md).")
+    return "\n\n".join(parts) + "\n"
+
+
+def options_page() -> str:
+    """Every option in Markdown: key, type's bounds, default and meaning, by section."""
+    from truehalf.config import schema
+    from truehalf.config.engine import EngineConfig, LatencyConfig
+    from truehalf.config.precision import Precision
+    from truehalf.config.verification import GatesConfig, VerifyConfig
+
+    parts = [
+        "# Options",
+        "Generated from the dataclasses of `truehalf/config/` by `make docs`. Keys of the configuration have the section in front.",
+    ]
+    sections = {"precision": Precision, "verify": VerifyConfig, "verify.gates": GatesConfig, "engine": EngineConfig}
+    sections |= {"engine.latency": LatencyConfig, "data": schema.DataConfig, "trace": schema.TraceConfig}
+    for name, section in (sections | {"slim": schema.SlimConfig}).items():
+        parts.append(f"## {name}\n\n{inspect.cleandoc(section.__doc__ or '').splitlines()[0]}")
+        parts.append("\n".join(["| key | default | bounds | meaning |", "|---|---|---|---|", *_rows(section)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(section: type) -> list[str]:
     from dataclasses import fields
 
-    from truehalf.config.precision import default_of
+    from truehalf.config.options import default_of
 
-    for key in fields(api.Precision):
+    rows, words = [], {"least": "at least", "above": "above", "most": "at most"}
+    for key in fields(section):
+        if not key.metadata:  # a section of its own
+            continue
+        stated = {word: key.metadata[name] for name, word in words.items() if key.metadata[name] is not None}
+        bounds = ", ".join(f"{word} {value:g}" for word, value in stated.items())
         meaning = key.metadata["meaning"].replace("|", "\\|")
-        rows.append(f"| `{key.name}` | `{default_of(key)!r}` | {meaning} |")
-    parts.append("\n".join(rows))
-    return "\n\n".join(parts) + "\n"
+        rows.append(f"| `{key.name}` | `{json.dumps(default_of(key))}` | {bounds} | {meaning} |")
+    return rows
 
 
 def _signature(function: object) -> str:
@@ -162,7 +191,7 @@ def drawing() -> str:
     )
 
 
-GENERATED = {"api.md": api_page, "architecture.svg": drawing}
+GENERATED = {"api.md": api_page, "options.md": options_page, "architecture.svg": drawing}
 
 
 def main() -> int:

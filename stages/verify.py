@@ -9,7 +9,7 @@ import contextlib
 from typing import Any
 
 from stages.frame import Stage, stage_main
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.models.source import open_model

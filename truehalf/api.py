@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import Precision
-from truehalf.config.schema import REPAIR_PASSES, TraceConfig, VerifyConfig
+from truehalf.config.schema import REPAIR_PASSES, TraceConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:

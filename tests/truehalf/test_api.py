@@ -21,7 +21,7 @@ import truehalf
 from tests.conftest import ROOT
 from tests.messages import raises
 from truehalf import Precision, api, calibrate, clean_casts, compare, convert, export, lint, repair
-from truehalf.config.schema import GatesConfig, VerifyConfig
+from truehalf.config.verification import GatesConfig, VerifyConfig
 
 NAMES = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,8] x) => (float[N,8] y)

@@ -17,11 +17,11 @@ from truehalf.cli.form import (
     SOURCE,
     Command,
     check_places,
+    flags,
+    given_of,
     guarded,
     image_options,
     option,
-    precision_of,
-    precision_options,
     preprocessing_of,
     save_json,
     show_lines,
@@ -29,7 +29,7 @@ from truehalf.cli.form import (
     wrapped,
 )
 from truehalf.codes import coded
-from truehalf.config.precision import Precision
+from truehalf.config.precision import Method, Precision
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,16 @@ _NO_SAMPLES = {  # by whether ranges were given
 _SHARED = "there is only one sample, and the conversion was calibrated on it: passing shows nothing about other inputs"
 _RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
+_OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
+_CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors")
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
+
+
+def _group(name: str) -> str | None:
+    """The group of the flag of an option of Precision."""
+    if name in _OF_CHAIN:
+        return None
+    return "Conversion" if name in _CONVERSION else "Which nodes" if name.endswith(("_list", "_ops")) else "Rules"
 
 
 @click.command(cls=Command, examples=_EXAMPLES)
@@ -72,7 +81,7 @@ _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @image_options
-@precision_options
+@flags(Precision, _group)
 def command(**given: Any) -> int:
     """Convert an FP32 ONNX file to FP16, and verify it on samples that calibration did not see."""
     return guarded("convert", lambda: _convert(given))
@@ -82,7 +91,7 @@ def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
     from truehalf.report.text import report_text
 
-    precision, preprocessing = precision_of(given), preprocessing_of(given)
+    precision, preprocessing = Precision(method=Method.convert, **given_of(Precision, given)), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
     outputs = {"--out": out, "--json": given["json_path"]}
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)

@@ -17,14 +17,13 @@ from typing import Any, TextIO, cast, get_args, get_type_hints
 import click
 
 from truehalf.codes import coded
-from truehalf.config.precision import Method, Precision, default_of
+from truehalf.config.options import Options, default_of
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.files import explain, plain, write_json
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."
-_OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
@@ -254,24 +253,33 @@ class _Nullable(click.ParamType[Any]):
 _NULL = object()
 
 
-def precision_options(command: Any) -> Any:
-    """A flag for each field of Precision; what is not given has its default."""
-    types = get_type_hints(Precision)
-    for key in reversed([key for key in fields(Precision) if key.name not in _OF_CHAIN]):
-        command = _flag(key, types[key.name])(command)
-    return command
+_EXTRA_NAMES = {"tensor_error_max": ("--tolerance",)}  # short forms of flags
 
 
-def _flag(key: Field[Any], type_: Any) -> Callable[[Any], Any]:
+def flags(section: type[Options], group: Callable[[str], str | None]) -> Callable[[Any], Any]:
+    """Decorator of a command: a flag for each field of an option dataclass, named as the field.
+
+    Args:
+        group: the group of the help that a field's flag is in; None: it has none.
+    """
+    types = get_type_hints(section)
+    keys = [(each, group(each.name)) for each in fields(section)]  # type: ignore[arg-type]  # every one is a dataclass
+
+    def decorate(command: Any) -> Any:
+        for each, heading in reversed(keys):
+            if heading is not None:
+                command = _flag(each, types[each.name], heading)(command)
+        return command
+
+    return decorate
+
+
+def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
     name, meaning, default = f"--{key.name.replace('_', '-')}", key.metadata["meaning"], default_of(key)
-    kinds, group = set(get_args(type_)) or {type_}, "Rules"
-    if key.name.endswith(("_list", "_ops")):
-        group = "Which nodes"
-    elif key.name in ("keep_io_types", "opset", "placement", "strict_clean_up", "strict_selectors"):
-        group = "Conversion"
-    shown = "" if default in (None, [], True, False) else f" [{default if not isinstance(default, list) else 'more'}]"
-    if isinstance(default, list) and default:
-        shown = f" [{', '.join(default)}]"
+    kinds = set(get_args(type_)) or {type_}
+    shown = "" if default is None or isinstance(default, bool) else f" [{default}]"
+    if isinstance(default, list):
+        shown = f" [{', '.join(default)}]" if default else ""
     if key.name == "keep_io_types":
         text = "inputs and outputs that stay float32: all (default), none, or a name; may be repeated"
         return option(name, multiple=True, metavar="NAME", group=group, help=text)
@@ -281,27 +289,24 @@ def _flag(key: Field[Any], type_: Any) -> Callable[[Any], Any]:
         return option(name, multiple=True, metavar="ENTRY", group=group, help=f"{meaning}{shown}; may be repeated")
     if isinstance(type_, type) and issubclass(type_, Enum):
         return option(name, type=click.Choice([each.value for each in type_]), group=group, help=f"{meaning}{shown}")
+    names = (*_EXTRA_NAMES.get(key.name, ()), name, key.name)
     if kinds & {int, float}:
         kind = _Nullable(int if int in kinds else float)
-        return option(name, type=kind, metavar="NUMBER", group=group, help=f"{meaning}{shown}")
+        return option(*names, type=kind, metavar="NUMBER", group=group, help=f"{meaning}{shown}")
     return option(name, metavar="TEXT", group=group, help=meaning)
 
 
-def precision_of(given: dict[str, Any], **fixed: Any) -> Precision:
-    """Takes the flags of Precision out of a command's keywords.
-
-    Raises:
-        StageError: listing all that is out of bounds.
-    """
-    options: dict[str, Any] = {"method": Method.convert}
-    for key in fields(Precision):
-        value = given.pop(key.name, None)
+def given_of(section: type[Options], given: dict[str, Any]) -> dict[str, Any]:
+    """Takes the flags of an option dataclass out of a command's keywords, those that were given."""
+    options: dict[str, Any] = {}
+    for each in fields(section):  # type: ignore[arg-type]  # every one is a dataclass
+        value = given.pop(each.name, None)
         if value is None or value == ():
             continue
-        if key.name == "keep_io_types":
+        if each.name == "keep_io_types":
             value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
-        options[key.name] = None if value is _NULL else value
-    return Precision(**options | fixed)
+        options[each.name] = None if value is _NULL else value
+    return options
 
 
 def shape_of(text: str) -> tuple[str, list[int]]:

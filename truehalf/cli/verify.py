@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,6 +14,8 @@ from truehalf.cli.form import (
     SOURCE,
     Command,
     check_places,
+    flags,
+    given_of,
     guarded,
     image_options,
     option,
@@ -24,7 +25,7 @@ from truehalf.cli.form import (
     terminal_width,
     wrapped,
 )
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import GatesConfig, VerifyConfig
 
 _EXAMPLES = (
     "truehalf verify model.onnx model_fp16.onnx --samples images/",
@@ -32,7 +33,8 @@ _EXAMPLES = (
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
-_DEFAULTS = VerifyConfig()
+_COMPARISON = ("evaluation", "batch", "score_threshold", "iou_threshold")
+_OF_LABELS = "ap50_95_drop_max"  # the gate that two files alone cannot be held to
 
 
 @click.command(cls=Command, examples=_EXAMPLES)
@@ -50,22 +52,14 @@ _DEFAULTS = VerifyConfig()
 @option("--quiet", is_flag=True, help="print only the verdict")
 @option("--verbose", is_flag=True, help="print all columns and every suspected node")
 @option(
-    "--evaluation",
-    type=click.Choice([each.value for each in Evaluation]),
-    group="Comparison",
-    help=f"how FP16 is computed [{_DEFAULTS.evaluation.value}]",
-)
-@option("--tolerance", type=float, metavar="X", group="Comparison", help="of plain tensors: max |d| / max |ref| [0.01]")
-@option("--batch", type=int, metavar="N", group="Comparison", help=f"samples in one run, at most [{_DEFAULTS.batch}]")
-@option("--score-threshold", type=float, metavar="X", group="Comparison", help="lowest score of a detection [0.5]")
-@option("--iou-threshold", type=float, metavar="X", group="Comparison", help="lowest IoU of a match [0.9]")
-@option(
     "--locate",
     type=click.Choice(list(_LOCATE)),
     default="when-off",
     group="Comparison",
     help="search for the node that introduces the error [when-off]",
 )
+@flags(VerifyConfig, lambda name: "Comparison" if name in _COMPARISON else None)
+@flags(GatesConfig, lambda name: None if name == _OF_LABELS else "Gates")
 @image_options
 def command(**given: Any) -> int:
     """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
@@ -80,12 +74,8 @@ def _verify(given: dict[str, Any]) -> int:
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     check_places({"--json": json_path}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
-    changed = ("batch", "score_threshold", "iou_threshold", "skip_corrupt")
-    changes = {name: given[name] for name in changed if given[name] is not None}
-    if given["evaluation"] is not None:
-        changes["evaluation"] = Evaluation(given["evaluation"])
-    if given["tolerance"] is not None:
-        changes["gates"] = replace(_DEFAULTS.gates, tensor_error_max=given["tolerance"])
+    gates = GatesConfig(**given_of(GatesConfig, given))
+    options = VerifyConfig(**given_of(VerifyConfig, given), gates=gates)
     report = compare(
         reference,
         candidate,
@@ -93,7 +83,7 @@ def _verify(given: dict[str, Any]) -> int:
         spec=spec,
         preprocessing=preprocessing,
         locate=_LOCATE[given["locate"]],
-        options=replace(_DEFAULTS, **changes),
+        options=options,
     )
     save_json(json_path, report.as_dict())
     lines = report_text(report, reference, candidate, 120 if given["verbose"] else terminal_width()).splitlines()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from truehalf.codes import coded
-from truehalf.config.bounds import outside
+from truehalf.config.options import Options, key
 from truehalf.config.selector_entries import fault_of_op
 
 # What engine.memory_pools_gb may name: TensorRT's pools, in lower case.
@@ -92,40 +93,74 @@ class ProfileShapes:
 
 @dataclass(frozen=True)
 class LatencyConfig:
-    warm_up: int = 20
-    runs: int = 200
-    rounds: int = 2
+    """How latency is measured."""
+
+    warm_up: int = key(20, "unmeasured runs", least=0)
+    runs: int = key(200, "measured runs of a round", least=10)  # fewer have no 95th percentile
+    rounds: int = key(2, "rounds, which show the noise", least=2)  # one would not show it
 
 
 @dataclass(frozen=True)
-class EngineConfig:
-    """See engine/tensorrt.yaml for the meaning of each key."""
+class EngineConfig(Options):
+    """How an engine is built, on the machine that builds it."""
 
-    backend: Backend = Backend.tensorrt
-    provider: Provider | None = None
-    profiles: list[dict[str, ProfileShapes]] | None = None
-    memory_pools_gb: dict[str, float] = field(default_factory=lambda: {"workspace": 4.0})
-    builder_optimization_level: int | None = None
-    max_aux_streams: int | None = None
-    tiling_optimization_level: TilingLevel = TilingLevel.none
-    tf32: bool = False
-    timing_cache: str | None = ".timing_cache"
-    editable_timing_cache: bool = False
-    version_compatible: bool = False
-    hardware_compatibility: HardwareCompatibility = HardwareCompatibility.none
-    refit: bool = False
-    strip_weights: bool = False
-    profiling_verbosity: ProfilingVerbosity = ProfilingVerbosity.detailed
-    plugins: list[str] = field(default_factory=list)
-    plugin_ops: list[str] = field(default_factory=list)
-    when_unavailable: WhenUnavailable = WhenUnavailable.plan
-    build_unverified: bool = False
-    latency: LatencyConfig = LatencyConfig()
+    SECTION: ClassVar[str] = "engine"
+
+    backend: Backend = key(
+        Backend.tensorrt, "tensorrt, or onnxruntime: the final file, optimised ahead of time for one execution provider"
+    )
+    provider: Provider | None = key(None, "of engine=onnxruntime")
+    profiles: list[dict[str, ProfileShapes]] | None = key(
+        None,
+        "optimization profiles: shapes of the inputs, or, of a shape tensor, its values; null: one for the "
+        "model's own inputs, 1 to 8 samples where their number varies (opt 1)",
+    )
+    memory_pools_gb: dict[str, float] = key(
+        {"workspace": 4.0}, "GiB by pool; another: +engine.memory_pools_gb.dla_local_dram=1.0"
+    )
+    builder_optimization_level: int | None = key(
+        None, "0 to 5: quicker builds to faster engines; null: TensorRT's own default", least=0, most=5
+    )
+    max_aux_streams: int | None = key(None, "streams beside the main one; null: TensorRT decides", least=0)
+    tiling_optimization_level: TilingLevel = key(TilingLevel.none, "none | fast | moderate | full")
+    tf32: bool = key(False, "10 bits of mantissa in what the graph keeps FP32; off for parity")
+    timing_cache: str | None = key(
+        ".timing_cache", "folder with a file for each GPU and TensorRT version, shared between runs; null: none"
+    )
+    editable_timing_cache: bool = key(False, "true: equal tactics in each build from the same cache")
+    version_compatible: bool = key(False, "an engine that later TensorRT versions load, too")
+    hardware_compatibility: HardwareCompatibility = key(
+        HardwareCompatibility.none, "none | ampere_plus | same_compute_capability: an engine for other GPUs, too"
+    )
+    refit: bool = key(False, "weights that can be replaced in the finished engine")
+    strip_weights: bool = key(False, "an engine without the weights, which a refit puts back")
+    profiling_verbosity: ProfilingVerbosity = key(
+        ProfilingVerbosity.detailed, "detailed (what the share of Half layers is read from) | layer_names_only | none"
+    )
+    plugins: list[str] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
+    plugin_ops: list[str] = key(
+        (),
+        "operators that the plugins bring along, for lint: [Mine, com.acme::Other]; []: asked of TensorRT, where it is",
+    )
+    when_unavailable: WhenUnavailable = key(
+        WhenUnavailable.plan, "where none can be built here: plan (write how to build it elsewhere) | fail"
+    )
+    build_unverified: bool = key(False, "build even from a model that failed verify")
+    latency: LatencyConfig = key(
+        LatencyConfig(), "unmeasured runs, measured runs of a round, rounds (two or more: the noise)"
+    )
+
+    def faults(self) -> Iterator[str]:
+        """The API states this section without the rest."""
+        return _faults(self)
 
 
-def faults_of_engine(e: EngineConfig) -> Iterator[str]:
-    """Bounds and rules of the section `engine` by itself; the API states one without the rest."""
-    yield from _bounds_of_engine(e)
+def _faults(e: EngineConfig) -> Iterator[str]:
+    for pool, size in e.memory_pools_gb.items():
+        if pool not in MEMORY_POOLS:
+            yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")
+        elif not size > 0:
+            yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
     if e.backend is Backend.onnxruntime and e.provider is None:
         yield coded("needs-value", "engine.provider: engine=onnxruntime needs one of cuda, tensorrt, cpu, got null")
     if e.backend is Backend.tensorrt and e.provider is not None:
@@ -189,18 +224,3 @@ def _options_that_no_provider_takes(e: EngineConfig) -> Iterator[str]:
 def shown(value: object) -> str:
     """A value as one would write it on the command line."""
     return json.dumps(value).replace('"', "")
-
-
-def _bounds_of_engine(e: EngineConfig) -> Iterator[str]:
-    for pool, size in e.memory_pools_gb.items():
-        if pool not in MEMORY_POOLS:
-            yield coded("unknown-key", f"engine.memory_pools_gb.{pool}: unknown pool; known: {', '.join(MEMORY_POOLS)}")
-        elif not size > 0:
-            yield coded("out-of-range", f"engine.memory_pools_gb.{pool}: expected above 0, got {size:g}")
-    if e.builder_optimization_level is not None:
-        yield from outside({"engine.builder_optimization_level": e.builder_optimization_level}, 0, 5)
-    if e.max_aux_streams is not None:
-        yield from outside({"engine.max_aux_streams": e.max_aux_streams}, 0, None)
-    yield from outside({"engine.latency.warm_up": e.latency.warm_up}, 0, None)
-    yield from outside({"engine.latency.runs": e.latency.runs}, 10, None)  # fewer have no 95th percentile
-    yield from outside({"engine.latency.rounds": e.latency.rounds}, 2, None)  # one would not show the noise

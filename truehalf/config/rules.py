@@ -7,17 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 
 from truehalf.codes import coded
-from truehalf.config.bounds import outside
-from truehalf.config.engine import ProfileShapes, faults_of_engine, shown
-from truehalf.config.precision import (
-    OF_CONVERT_ALONE,
-    Method,
-    Precision,
-    PrecisionName,
-    default_of,
-    faults_of_precision,
-)
-from truehalf.config.schema import REPAIR_PASSES, VERIFIABLE, Config, DataSource, Exporter, SearchName
+from truehalf.config.engine import ProfileShapes, shown
+from truehalf.config.options import default_of, out_of_bounds
+from truehalf.config.precision import OF_CONVERT_ALONE, Method, Precision, PrecisionName
+from truehalf.config.schema import REPAIR_PASSES, Config, DataSource, Exporter, SearchName
 from truehalf.config.selector_entries import fault_of_node, faults_of_lists
 from truehalf.config.typed import plain
 
@@ -60,55 +53,6 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         )
 
 
-def _bounds(c: Config) -> Iterator[str]:
-    positive_integers = {
-        "data.calibration_samples": c.data.calibration_samples,
-        "data.verification_samples": c.data.verification_samples,
-        "model.samples.calibration": c.model.samples.calibration,
-        "model.samples.verification": c.model.samples.verification,
-        "verify.batch": c.verify.batch,
-    }
-    yield from outside({path: value for path, value in positive_integers.items() if value is not None}, 1, None)
-    yield from outside({"verify.suggest_runs": c.verify.suggest_runs}, 10, None)  # fewer find nothing
-    yield from outside(
-        {
-            "seed": c.seed,
-            "data.seed": c.data.seed,
-            "verify.pictures": c.verify.pictures,
-            "verify.gates.label_flips_max": c.verify.gates.label_flips_max,
-            "verify.gates.nonfinite_max": c.verify.gates.nonfinite_max,
-            "trace.atol": c.trace.atol,
-            "trace.rtol": c.trace.rtol,
-            "slim.atol": c.slim.atol,
-            "slim.rtol": c.slim.rtol,
-        },
-        0,
-        None,
-    )
-    yield from outside(
-        {
-            "verify.score_threshold": c.verify.score_threshold,
-            "verify.iou_threshold": c.verify.iou_threshold,
-            "verify.gates.ap50_95_drop_max": c.verify.gates.ap50_95_drop_max,
-            "verify.gates.low_self_ap50_95_drop_max": c.verify.gates.low_self_ap50_95_drop_max,
-            "verify.gates.matched_fraction_min": c.verify.gates.matched_fraction_min,
-            "verify.gates.extra_fraction_max": c.verify.gates.extra_fraction_max,
-            "verify.gates.score_error_p99_max": c.verify.gates.score_error_p99_max,
-            "verify.gates.score_error_share_max": c.verify.gates.score_error_share_max,
-            "verify.gates.rank_error_p99_max": c.verify.gates.rank_error_p99_max,
-            "verify.gates.rank_error_share_max": c.verify.gates.rank_error_share_max,
-            "verify.gates.box_error_p99_max": c.verify.gates.box_error_p99_max,
-            "verify.gates.tensor_error_max": c.verify.gates.tensor_error_max,
-        },
-        0,
-        1,
-    )
-    if not c.verify.memory_gb > 0:
-        yield coded("out-of-range", f"verify.memory_gb: expected above 0, got {c.verify.memory_gb:g}")
-    if not c.tracking.max_model_mb > 0:
-        yield coded("out-of-range", f"tracking.max_model_mb: expected above 0, got {c.tracking.max_model_mb:g}")
-
-
 def _rules_of_search(c: Config) -> Iterator[str]:
     search = c.search
     if search.name is SearchName.none:
@@ -122,15 +66,13 @@ def _rules_of_search(c: Config) -> Iterator[str]:
             f"search: {search.name.value} chooses which nodes of a converted FP16 file stay FP32; expected "
             f"precision=fp16 with precision.method=convert, got {got}; set it, or search=none",
         )
-    for name, value, low, high in (("runs", search.runs, 3, 16), ("samples", search.samples, 1, None)):
-        if value is None:
+    for name in ("runs", "samples"):
+        if getattr(search, name) is None:
             yield coded("needs-value", f"search.{name}: expected a number, got null")
-        else:
-            yield from outside({f"search.{name}": value}, low, high)
 
 
 def _rules_of_lists(c: Config) -> Iterator[str]:
-    yield from faults_of_precision(c.precision)
+    yield from c.precision.faults()
     yield from faults_of_lists("model.fp32_pins", c.model.fp32_pins)
     yield from faults_of_lists("decoder.fp32_pins", c.decoder.fp32_pins)
 
@@ -184,9 +126,7 @@ def _rules_of_data(c: Config) -> Iterator[str]:
 
 
 def _rules_of_verify(c: Config) -> Iterator[str]:
-    for i, name in enumerate(c.verify.require):
-        if name not in VERIFIABLE:
-            yield coded("unknown-choice", f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}")
+    yield from c.verify.faults()
 
 
 def _rules_of_trace(c: Config) -> Iterator[str]:
@@ -246,7 +186,7 @@ def _rules_of_lint(c: Config) -> Iterator[str]:
 
 
 def _rules_of_engine(c: Config) -> Iterator[str]:
-    yield from faults_of_engine(c.engine)
+    yield from c.engine.faults()
 
 
 def _rules_of_profiles(c: Config) -> Iterator[str]:
@@ -314,7 +254,7 @@ def _listed(sides: Iterable[int | None]) -> str:
 
 
 RULES = (
-    _bounds,
+    out_of_bounds,
     _rules_of_precision,
     _rules_of_method,
     _rules_of_search,

@@ -11,14 +11,10 @@ from enum import Enum
 from typing import Any
 
 from truehalf.config.engine import EngineConfig
+from truehalf.config.options import key
 from truehalf.config.precision import Precision
+from truehalf.config.verification import VerifyConfig
 
-# What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
-VERIFIABLE = (
-    *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "reaction"),
-    "accumulation",
-    *("trace", "slim", "engine"),
-)
 # Passes that repair.passes may name, and all that truehalf.repairs has.
 REPAIR_PASSES = (
     "allowzero",
@@ -96,12 +92,6 @@ class Exporter(Enum):
     dynamo = "dynamo"
 
 
-class Evaluation(Enum):
-    emulated_fp16 = "emulated-fp16"
-    emulated_fp16_pessimistic = "emulated-fp16-pessimistic"
-    cuda = "cuda"
-
-
 class FailOn(Enum):
     never = "never"
     error = "error"
@@ -125,8 +115,8 @@ class Pins:
 
 @dataclass(frozen=True)
 class Samples:
-    calibration: int
-    verification: int
+    calibration: int = key(..., "samples that ranges are measured on", least=1)
+    verification: int = key(..., "samples that calibration does not see", least=1)
 
 
 @dataclass(frozen=True)
@@ -223,73 +213,51 @@ class LintConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """See data/*.yaml for the meaning of each key."""
+    """Where samples come from."""
 
-    source: DataSource
-    folder: str | None
-    annotations: str | None
-    file: str | None
-    function: str | None
-    seed: int
-    calibration_samples: int | None
-    verification_samples: int | None
+    source: DataSource = key(DataSource.digits, "digits, images, coco, npz, random or function")
+    folder: str | None = key(None, "of images; of coco: the folder that the annotations' file names are in")
+    annotations: str | None = key(None, "of coco: its JSON with the boxes")
+    file: str | None = key(None, "of npz: the file, or a folder of them")
+    function: str | None = key(None, "of function: module:function, from an index to one sample's inputs")
+    seed: int = key(0, "another seed: other samples", least=0)
+    calibration_samples: int | None = key(
+        None, "of images, coco and npz null: 32; a third of all where there are fewer than 96", least=1
+    )
+    verification_samples: int | None = key(
+        None, "null: 64; the others where there are fewer; never those of calibrate", least=1
+    )
 
 
 @dataclass(frozen=True)
 class TraceConfig:
-    exporter: Exporter = Exporter.torchscript
-    opset: int = 17
-    input_shape: list[int | None] = field(default_factory=lambda: [2, 3, None, None])
-    dynamic_axes: dict[str, dict[int, str]] = field(default_factory=lambda: {"images": {0: "batch"}})
-    atol: float = 1e-3
-    rtol: float = 1e-3
+    """How the model becomes ONNX, and how far ONNX Runtime may be off from torch."""
+
+    exporter: Exporter = key(Exporter.torchscript, "torchscript or dynamo")
+    opset: int = key(17, "17 keeps LayerNormalization one node; dynamo needs 18 or later")
+    input_shape: list[int | None] = key((2, 3, None, None), "of the traced batch of real samples")
+    dynamic_axes: dict[str, dict[int, str]] = key({"images": {0: "batch"}}, "input or output: {axis: name}")
+    atol: float = key(
+        1e-3, "ONNX Runtime against torch, |a - b| <= atol + rtol * |b| for 99.9 % of the values", least=0
+    )
+    rtol: float = key(1e-3, "see atol", least=0)
 
 
 @dataclass(frozen=True)
 class SlimConfig:
-    skip_patterns: list[str] = field(default_factory=list)
-    atol: float = 1e-3
-    rtol: float = 1e-3
+    """onnxslim, and how far its file may be off."""
 
-
-@dataclass(frozen=True)
-class GatesConfig:
-    ap50_95_drop_max: float = 0.005
-    low_self_ap50_95_drop_max: float = 0.01
-    matched_fraction_min: float = 0.99
-    extra_fraction_max: float = 0.01
-    score_error_p99_max: float = 0.06
-    score_error_share_max: float = 0.05
-    rank_error_p99_max: float = 0.06
-    rank_error_share_max: float = 0.05
-    box_error_p99_max: float = 0.005
-    label_flips_max: int = 0
-    tensor_error_max: float = 0.01
-    nonfinite_max: int = 0
-
-
-@dataclass(frozen=True)
-class VerifyConfig:
-    score_threshold: float = 0.5
-    iou_threshold: float = 0.9
-    batch: int = 25
-    memory_gb: float = 2.2
-    evaluation: Evaluation = Evaluation.emulated_fp16
-    gates: GatesConfig = GatesConfig()
-    pictures: int = 3
-    profile: bool = True
-    require: list[str] = field(default_factory=list)
-    skip_corrupt: bool = False
-    suggest: bool = False
-    suggest_runs: int = 300
+    skip_patterns: list[str] = key((), "of onnxslim's, by name: those that an error of this stage has named")
+    atol: float = key(1e-3, "after onnxslim against before it, same rule as trace.atol", least=0)
+    rtol: float = key(1e-3, "see atol", least=0)
 
 
 @dataclass(frozen=True)
 class TrackingConfig:
     uri_env: str | None
     experiment: str
-    max_model_mb: float
     register: bool
+    max_model_mb: float = key(..., "a larger final model is logged by its hash alone", above=0)
 
 
 @dataclass(frozen=True)
@@ -304,8 +272,8 @@ class SearchConfig:
     """See search/frontier.yaml; null where nothing is searched."""
 
     name: SearchName
-    runs: int | None
-    samples: int | None
+    runs: int | None = key(..., "conversions that are judged", least=3, most=16)
+    samples: int | None = key(..., "of each", least=1)
 
 
 @dataclass(frozen=True)
@@ -322,11 +290,11 @@ class Config:
     tracking: TrackingConfig
     workspace: WorkspaceConfig
     search: SearchConfig
-    seed: int
     simplify: bool
     trace: TraceConfig
     slim: SlimConfig
     lint: LintConfig
+    seed: int = key(..., "of random weights; samples have data.seed", least=0)
 
     @property
     def pins(self) -> Pins:

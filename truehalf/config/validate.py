@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from truehalf.codes import coded
-from truehalf.config.engine import EngineConfig, faults_of_engine
+from truehalf.config.engine import EngineConfig
+from truehalf.config.options import faults_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, typed
@@ -136,7 +137,7 @@ def check_engine(values: Mapping[str, Any]) -> EngineConfig:
     errors: list[str] = []
     engine = typed(EngineConfig, values, "engine", errors)
     if not errors:
-        errors += faults_of_engine(engine)
+        errors += faults_of(engine)
     if errors:
         raise ConfigErrors([error.removeprefix("engine.") for error in errors])
     assert isinstance(engine, EngineConfig)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.progress import track

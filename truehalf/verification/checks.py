@@ -22,7 +22,7 @@ from dataclasses import asdict
 from typing import Any
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation, GatesConfig
+from truehalf.config.verification import Evaluation, GatesConfig
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check

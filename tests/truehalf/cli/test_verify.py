@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
-from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
+from truehalf.config.verification import Evaluation, GatesConfig, VerifyConfig
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 

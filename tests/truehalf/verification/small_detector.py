@@ -13,7 +13,7 @@ import onnx.parser
 import torch
 
 from tests.measuring.shipped import shipped
-from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
+from truehalf.config.verification import Evaluation, GatesConfig, VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze

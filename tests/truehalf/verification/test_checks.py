@@ -10,7 +10,7 @@ import pytest
 from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.config.schema import GatesConfig
+from truehalf.config.verification import GatesConfig
 from truehalf.verification.checks import checks_of, same_detections, sums_not_rounded, unmet
 from truehalf.verification.findings import (
     FAILED,

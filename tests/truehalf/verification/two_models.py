@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 
 from tests.messages import raises
-from truehalf.config.schema import GatesConfig, VerifyConfig
+from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.compare.compare import Report, compare
 

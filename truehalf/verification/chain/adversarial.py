@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.schema import VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError

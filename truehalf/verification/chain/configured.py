@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.schema import Config, VerifyConfig
+from truehalf.config.schema import Config
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import adversarial_samples, readable, verification_samples
 from truehalf.errors import StageError
 from truehalf.io_spec.profile_shapes import completed

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from truehalf.config.schema import VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import UNLIKE

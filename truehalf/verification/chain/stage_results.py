@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError

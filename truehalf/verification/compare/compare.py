@@ -16,17 +16,15 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
@@ -41,7 +39,6 @@ from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
 
-_SHARES = ("score_threshold", "iou_threshold")
 _ALWAYS = "always"
 
 
@@ -134,7 +131,8 @@ def compare(
             ONNX Runtime cannot load or run; each with everything that is wrong.
     """
     options = options or VerifyConfig()
-    _check_options(options, locate)
+    if locate not in (True, False, _ALWAYS):
+        raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
     files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
     declared = _spec_of(files, spec)
@@ -195,32 +193,6 @@ def compare(
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------------
-
-
-def _check_options(options: VerifyConfig, locate: Any) -> None:
-    """Raise StageError, listing every option that is out of bounds."""
-    faults = []
-    given: dict[str, Any] = {name: getattr(options, name) for name in ("evaluation", "batch", *_SHARES)}
-    evaluation, batch, tolerance = given["evaluation"], given["batch"], options.gates.tensor_error_max
-    if not isinstance(evaluation, Evaluation):
-        known = ", ".join(each.value for each in Evaluation)
-        faults.append(coded("unknown-choice", f"evaluation: expected one of {known}, got {evaluation!r}"))
-    if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
-        said = f"gates.tensor_error_max: expected a number, 0 or more, got {tolerance!r}"
-        faults.append(coded("out-of-range", said))
-    if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
-        faults.append(coded("out-of-range", f"batch: expected an integer, 1 or more, got {batch!r}"))
-    for name in _SHARES:
-        if not _is_number(given[name]) or not 0 <= given[name] <= 1:
-            faults.append(coded("out-of-range", f"{name}: expected a number in 0..1, got {given[name]!r}"))
-    if locate not in (True, False, _ALWAYS):
-        faults.append(coded("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}"))
-    if faults:
-        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {fault}" for fault in faults))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any]:

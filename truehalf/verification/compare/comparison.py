@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import VerifyConfig
+from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import decodable

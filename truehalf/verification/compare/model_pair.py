@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track

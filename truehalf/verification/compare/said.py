@@ -9,7 +9,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.verification.chain.stage_results import FP32_CPU
 from truehalf.verification.checks import SUMS_IN_FP32, ran_on_cpu, sums_not_rounded

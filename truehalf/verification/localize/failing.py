@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.schema import GatesConfig
+from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED

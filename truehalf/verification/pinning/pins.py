@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation, VerifyConfig
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model

@@ -24,7 +24,7 @@ from tests.truehalf.verification.small_detector import (
     verified,
     write,
 )
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.verification.chain import chain
 
 # Subtracts the mean of the batch: right for one sample at a time, wrong for two different ones.

@@ -12,7 +12,7 @@ import pytest
 from tests.messages import expect, raises
 from tests.truehalf.verification.two_models import CLASSES, OVERFLOW, PLAIN, SAME, X, faults, held, model
 from truehalf.codes import codes_in
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.verification.compare.compare import compare
 
 # --- interfaces -------------------------------------------------------------------------------------------------------

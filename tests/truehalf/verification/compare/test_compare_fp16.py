@@ -9,7 +9,7 @@ import pytest
 from tests.messages import expect
 from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, held, model, options
 from truehalf.codes import codes_in
-from truehalf.config.schema import Evaluation
+from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
 from truehalf.verification.compare.compare import compare
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import Field, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +13,34 @@ import pytest
 from tests.configurations import composed
 from tests.measuring.shipped import CONF, shipped
 from tests.messages import raises
-from truehalf.config.precision import Placement, Precision, PrecisionName, default_of
+from truehalf.config.engine import EngineConfig
+from truehalf.config.options import Options
+from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.config.typed import plain
+from truehalf.config.verification import VerifyConfig
 
 
-def test_the_yaml_shows_each_default_and_its_meaning() -> None:
+@pytest.mark.parametrize(
+    ("file", "section"),
+    [("precision/fp16", Precision), ("verify/detection", VerifyConfig), ("engine/tensorrt", EngineConfig)],
+    ids=["precision", "verify", "engine"],
+)
+def test_the_yaml_shows_each_default_and_its_meaning(file: str, section: type[Options]) -> None:
     """A new option is a field and its line here; neither can be changed alone."""
-    assert shipped("precision/fp16") == {key.name: default_of(key) for key in fields(Precision)} == plain(Precision())
-    lines = (CONF / "precision/fp16.yaml").read_text().splitlines()
-    comments = dict(match.groups() for line in lines if (match := re.match(r"(\w+):.*? # (.*)$", line)))
-    meanings = {key.name: key.metadata["meaning"] for key in fields(Precision)}
-    assert comments == {name: meaning for name, meaning in meanings.items() if name != "dtype"}
+    assert shipped(file) == plain(section())
+    text = (CONF / f"{file}.yaml").read_text()
+    comments = dict(re.findall(r"^ *(\w+):.*? # (.*)$", text, re.MULTILINE))
+    meanings = {key.name: key.metadata["meaning"] for key in _keys(section)}
+    assert comments == {name: meanings[name] for name in comments}
+    assert meanings.keys() - comments.keys() <= {"dtype", "backend", "profiles", "warm_up", "runs", "rounds"}
+
+
+def _keys(section: type) -> Iterator[Field[Any]]:
+    for key in fields(section):
+        if is_dataclass(key.default):
+            yield from _keys(type(key.default))
+        if key.metadata:
+            yield key
 
 
 def test_fp32_differs_in_its_type_alone() -> None:

@@ -1,0 +1,96 @@
+"""Keys of option dataclasses: default, meaning and bounds. Checks, flags and tables in docs come from the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+from truehalf.codes import coded
+from truehalf.config.typed import plain, typed
+from truehalf.errors import StageError
+
+
+def key(
+    default: Any, meaning: str, *, least: float | None = None, most: float | None = None, above: float | None = None
+) -> Any:
+    """A field of an option dataclass.
+
+    Args:
+        default: a tuple or dict stands for a list or dict of its own in each instance; ...: none, it has to be given.
+        meaning: the comment in the YAML file, the help of the flag, the row in docs.
+        least, most: smallest and largest value, both allowed.
+        above: the value has to be larger.
+    """
+    metadata = {"meaning": meaning, "least": least, "most": most, "above": above}
+    if default is ...:
+        return field(metadata=metadata)
+    if isinstance(default, tuple):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_of(option: Field[Any]) -> Any:
+    """The default of a field, as a YAML file holds it."""
+    if option.default is not MISSING:
+        return plain(option.default)
+    assert option.default_factory is not MISSING
+    return plain(option.default_factory())
+
+
+class Options:
+    """Base of a section of the configuration: values are checked when an instance is made.
+
+    They are read as a YAML file's: a text serves for an enum, any iterable but a text for a list.
+
+    Raises:
+        StageError: bad-options, listing every value that has the wrong type, is out of bounds or cannot be read.
+    """
+
+    SECTION: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        errors: list[str] = []
+        checked = typed(type(self), plain(self), self.SECTION, errors)
+        if not errors:
+            errors += faults_of(checked)
+        if errors:
+            lines = "\n".join(f"  - {error.removeprefix(f'{self.SECTION}.')}" for error in errors)
+            raise StageError("bad-options", f"bad options:\n{lines}")
+        for each in fields(self):  # type: ignore[arg-type]  # of subclasses, which are dataclasses
+            object.__setattr__(self, each.name, getattr(checked, each.name))
+
+    def faults(self) -> Iterable[str]:
+        """What the types and bounds of single fields do not say: a line each, by dotted path from SECTION."""
+        return ()
+
+
+def faults_of(section: Options) -> Iterator[str]:
+    """Bounds and rules of a section by itself: a line each, by dotted path."""
+    yield from out_of_bounds(section, section.SECTION)
+    yield from section.faults()
+
+
+def out_of_bounds(section: Any, path: str = "") -> Iterator[str]:
+    """A line for each number in a dataclass, nested ones included, outside the bounds of its field, by dotted path.
+
+    None passes: whether a key may be null is its type's to say.
+    """
+    for each in fields(section):
+        value, where = getattr(section, each.name), f"{path}.{each.name}".lstrip(".")
+        if is_dataclass(value):
+            yield from out_of_bounds(value, where)
+        elif each.metadata and isinstance(value, (int, float)):
+            bounds = [each.metadata.get(name) for name in ("least", "most", "above")]
+            yield from _outside(where, value, *bounds)
+
+
+def _outside(path: str, value: float, least: float | None, most: float | None, above: float | None) -> Iterator[str]:
+    # written so that NaN is outside, too
+    is_low = not (least is None or value >= least) or not (above is None or value > above)
+    if is_low or not (most is None or value <= most):
+        low = f"above {above:g}" if least is None else f"{least:g}"
+        high = (" or more" if least is not None else "") if most is None else f" to {most:g}"
+        yield coded("out-of-range", f"{path}: expected {low}{high}, got {value:g}")

@@ -1,0 +1,126 @@
+"""Options of the verification: how FP16 files are run, what counts as a match, gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from truehalf.codes import coded
+from truehalf.config.options import Options, key
+
+# What verify.require may name. The stage verify judges all but the last three; `gate` these, by their stages' reports.
+VERIFIABLE = (
+    *("detections", "average_precision", "classes", "tensors", "batch", "adversarial", "reaction"),
+    "accumulation",
+    *("trace", "slim", "engine"),
+)
+
+
+class Evaluation(Enum):
+    emulated_fp16 = "emulated-fp16"
+    emulated_fp16_pessimistic = "emulated-fp16-pessimistic"
+    cuda = "cuda"
+
+
+@dataclass(frozen=True)
+class GatesConfig(Options):
+    """Limits of what a final file may be off. Those of what a model does not output are left out."""
+
+    SECTION: ClassVar[str] = "verify.gates"
+
+    ap50_95_drop_max: float = key(
+        0.005, "AP50-95 of FP32 minus that of the final file, against the true labels", least=0, most=1
+    )
+    low_self_ap50_95_drop_max: float = key(
+        0.01,
+        "1 minus AP50-95 against the FP32 detections scored 0.1 and more; rounding: 0.0001, 0.0007 on 16 samples",
+        least=0,
+        most=1,
+    )
+    matched_fraction_min: float = key(0.99, "share of the FP32 detections that are matched", least=0, most=1)
+    extra_fraction_max: float = key(
+        0.01, "share of the final file's detections that FP32 does not have", least=0, most=1
+    )
+    score_error_p99_max: float = key(
+        0.06,
+        "score error of matched detections; rounding: 0.0125, and 0.047 at most, which is the p99 of few",
+        least=0,
+        most=1,
+    )
+    score_error_share_max: float = key(
+        0.05,
+        "share of matched detections whose score is off by more than 0.02; rounding: 0.003, and 0 of any 4 samples",
+        least=0,
+        most=1,
+    )
+    rank_error_p99_max: float = key(
+        0.06,
+        "score error of the i-th best scores of a sample, of those above 0.05; rounding: 0.007, and 0.047 at most",
+        least=0,
+        most=1,
+    )
+    rank_error_share_max: float = key(
+        0.05,
+        "share of those that are off by more than 0.02; rounding: 0.001, and 0.036 on one sample",
+        least=0,
+        most=1,
+    )
+    box_error_p99_max: float = key(
+        0.005, "error of corners, as a share of the image; rounding: 0.0006, and 0.0013 at most", least=0, most=1
+    )
+    label_flips_max: int = key(
+        0, "detections that the final file finds again, as another class; samples with another best class", least=0
+    )
+    tensor_error_max: float = key(
+        0.01, "largest difference of other outputs, as a share of the output's largest value in FP32", least=0, most=1
+    )
+    nonfinite_max: int = key(0, "NaN and Inf values in the outputs of the final file", least=0)
+
+
+@dataclass(frozen=True)
+class VerifyConfig(Options):
+    """How two files are compared."""
+
+    SECTION: ClassVar[str] = "verify"
+
+    score_threshold: float = key(0.5, "detections of the reference above this must be matched", least=0, most=1)
+    iou_threshold: float = key(0.9, "least IoU of a match, which has the same class", least=0, most=1)
+    batch: int = key(25, "samples in memory at a time, at most", least=1)
+    memory_gb: float = key(
+        2.2,
+        "GB of activations in a run, estimated; where a batch takes more, it has fewer samples, and no larger one"
+        " is tried",
+        above=0,
+    )
+    evaluation: Evaluation = key(
+        Evaluation.emulated_fp16,
+        "emulated-fp16: rounding on the CPU; emulated-fp16-pessimistic: sums inside nodes rounded, too; cuda",
+    )
+    gates: GatesConfig = GatesConfig()
+    pictures: int = key(3, "drawn in the report, worst first", least=0)
+    profile: bool = key(
+        True,
+        "error of every node, for the page: both files once more, on one sample, in one graph (27 s and 2 GB at "
+        "640x640)",
+    )
+    require: list[str] = key(
+        (),
+        "fail when not verified: detections, average_precision, classes, tensors, batch, adversarial, reaction, "
+        "accumulation, trace, slim, engine",
+    )
+    skip_corrupt: bool = key(
+        False, "data=images: leave out images that cannot be read (named in the report) instead of stopping"
+    )
+    suggest: bool = key(
+        False, "look for the shortest list of further pins that brings a failed file inside the gates; never applied"
+    )
+    suggest_runs: int = key(300, "runs that this search may take, 10 or more", least=10)
+
+    def faults(self) -> Iterator[str]:
+        for i, name in enumerate(self.require):
+            if name not in VERIFIABLE:
+                yield coded(
+                    "unknown-choice", f"verify.require[{i}]: expected one of {', '.join(VERIFIABLE)}, got {name!r}"
+                )
