@@ -59,10 +59,8 @@ def options_page() -> str:
     from truehalf.config.precision import Precision
     from truehalf.config.verification import GatesConfig, VerifyConfig
 
-    parts = [
-        "# Options",
-        "Generated from the dataclasses of `truehalf/config/` by `make docs`. Keys of the configuration have the section in front.",
-    ]
+    parts = ["# Options", "Generated from the dataclasses of `truehalf/config/` by `make docs`."]
+    parts.append("A key of the configuration has its section in front: `verify.gates.matched_fraction_min`.")
     sections = {"precision": Precision, "verify": VerifyConfig, "verify.gates": GatesConfig, "engine": EngineConfig}
     sections |= {"engine.latency": LatencyConfig, "data": schema.DataConfig, "trace": schema.TraceConfig}
     for name, section in (sections | {"slim": schema.SlimConfig}).items():
