@@ -12,7 +12,7 @@ import pytest
 from tests.messages import expect, raises
 from tests.truehalf.verification.two_models import CLASSES, OVERFLOW, PLAIN, SAME, X, faults, held, model
 from truehalf.codes import codes_in
-from truehalf.config.verification import Evaluation
+from truehalf.config.verification import Evaluation, GatesConfig, VerifyConfig
 from truehalf.verification.compare.compare import compare
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -172,17 +172,28 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     assert held(tmp_path, PLAIN, PLAIN, tolerance=np.float32(0.5), batch=np.int64(2)).passed
 
 
-def test_all_bad_options_are_listed(tmp_path: Path) -> None:
-    wrong = {"evaluation": "fp16", "tolerance": -1, "batch": 0, "score_threshold": 2, "iou_threshold": "x", "locate": 3}
-    lines = faults(tmp_path, PLAIN, PLAIN, **wrong)
-    expect(lines[0], "bad-options")
-    assert [(line.split(":")[0], *codes_in(line)) for line in lines[1:]] == [
-        ("evaluation", "unknown-choice"),
-        *((name, "out-of-range") for name in ("gates.tensor_error_max", "batch", "score_threshold", "iou_threshold")),
-        ("locate", "unknown-choice"),
-    ]
-    for line, value in zip(lines[1:], wrong.values(), strict=True):
-        expect(line, None, repr(value))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"evaluation": ("fp16", "unknown-choice"), "batch": (2.5, "wrong-type"), "iou_threshold": ("x", "wrong-type")},
+        {"batch": (0, "out-of-range"), "score_threshold": (2, "out-of-range"), "memory_gb": (0, "out-of-range")},
+    ],
+    ids=["types", "bounds"],
+)
+def test_all_bad_options_are_listed(wrong: dict[str, tuple[Any, str]]) -> None:
+    with raises("bad-options") as error:
+        VerifyConfig(**{name: value for name, (value, _) in wrong.items()})
+    lines = {line.split(":")[0].removeprefix("  - "): line for line in str(error.value).splitlines()[1:]}
+    assert lines.keys() == wrong.keys()
+    for name, (value, code) in wrong.items():
+        expect(lines[name], code, repr(value))
+
+
+def test_bad_gates_and_a_bad_search_are_refused(tmp_path: Path) -> None:
+    with raises("bad-options", "tensor_error_max", -1):
+        GatesConfig(tensor_error_max=-1)
+    (line,) = faults(tmp_path, PLAIN, PLAIN, locate=3)
+    expect(line, "unknown-choice", "locate", 3)
 
 
 def test_a_file_that_cannot_be_loaded_or_run_is_named_with_its_node(tmp_path: Path) -> None:
