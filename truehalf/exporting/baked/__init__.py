@@ -27,7 +27,7 @@ from truehalf.exporting.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Pl
 from truehalf.exporting.baked.reads import Read, reads
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, variations
 from truehalf.exporting.source_lint import lint_source
-from truehalf.exporting.source_lint.functions import is_own
+from truehalf.exporting.source_files import is_own
 from truehalf.linting.finding import Finding
 from truehalf.models.as_made import copied, state
 from truehalf.models.calling import network_of

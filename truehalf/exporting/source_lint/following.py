@@ -1,0 +1,340 @@
+"""Which functions are reached from `forward`, with what arguments: calls and statements, over expressions.py.
+
+An `if` that the configuration decides is followed on its one side, the others on both; a loop over things at hand is
+followed item by item, others twice; calls are followed into the files that may be read (functions.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import copy
+import dataclasses
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from truehalf.exporting.source_lint import kinds, torch_calls
+from truehalf.exporting.source_lint.expressions import Expressions, Frame, arithmetic
+from truehalf.exporting.source_lint.functions import (
+    definition, entry, may_read, names_a_tensor, outer_names, package_of, python_function,
+)  # fmt: skip
+from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, elements, holds_tensor, join
+
+_DEPTH, _FUNCTIONS = 60, 20_000  # deepest call, and how many calls are followed in all
+_QUIET = ("math", "numpy", "warnings", "logging")  # what they do with a tensor is known: a number, or a message
+_WHILE_TRACING = {"is_tracing": True, "is_in_onnx_export": True, "is_scripting": False, "is_compiling": False}
+_PARTS = ("items", "keys", "values", "children", "named_children", "modules", "parameters", "buffers")
+_GROWS = ("append", "extend", "insert", "add", "update")  # of lists, sets and dicts
+_FOLDED = ("len", "isinstance", "hasattr", "range", "bool", "int", "float", "min", "max", "sum")
+_GONE_THROUGH = ("map", "zip", "enumerate", "list", "tuple", "reversed", "iter", "sorted", "range")
+
+
+class Called(NamedTuple):
+    """A call: the function where it is at hand, its name, and the arguments; of a method the object is the first."""
+
+    function: Any
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    followed: bool = True  # or known for what it does
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Closure:
+    """A def or lambda, the call that it was made in, and its defaults."""
+
+    tree: ast.FunctionDef | ast.Lambda
+    frame: Frame
+    defaults: Mapping[str, Any]
+
+
+class Following(Expressions):
+    """Reads statements, and follows calls.
+
+    Attributes:
+        calls: of each call that was reached, one for each time.
+        read: the functions that were reached, with scope, file and line.
+    """
+
+    def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
+        super().__init__(packages, written)
+        self.calls: dict[ast.AST, list[Called]] = {}
+        self.read: dict[ast.FunctionDef | ast.Lambda, kinds.Place] = {}
+        self._results: dict[Any, Any] = {}
+        self._depth = self._followed = 0
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def called(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        args: list[Any] = []
+        for arg in node.args:
+            args += elements(self.value(arg)) if isinstance(arg, ast.Starred) else [self.value(arg)]
+        kwargs: dict[str, Any] = {}
+        for word in node.keywords:
+            value = self.value(word.value)
+            rest = value if isinstance(value, dict) else {"**": join(*kinds.inside(value))}
+            kwargs |= rest if word.arg is None else {word.arg: value}
+        if isinstance(node.func, ast.Attribute):
+            owner = self.values[node.func.value][-1]
+            if isinstance(owner, (list, tuple, dict, str)) or (isinstance(owner, Abstract) and owner is not UNKNOWN):
+                self._note(node, None, node.func.attr, [owner, *args], kwargs)
+                return self._method(node, owner, node.func.attr, args, kwargs)
+        return self.call(node, function, args, kwargs)
+
+    def _note(self, node: ast.AST, *call: Any) -> None:
+        self.calls.setdefault(node, []).append(Called(*call))
+
+    def place(self, node: ast.AST) -> kinds.Place:
+        return self.frame.scope, self.frame.function.__code__.co_filename, getattr(node, "lineno", 0)
+
+    def _method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Of a tensor, or of a list, dict or text."""
+        if kinds.is_tensor(owner):
+            return torch_calls.returned(name, [owner, *args], kwargs, self.place(node))
+        if name in _GROWS or not kinds.abstract_in(args):
+            with contextlib.suppress(Exception):  # of arguments that are not at hand
+                found = getattr(owner, name)(*(map(elements, args) if name == "extend" else args))
+                return list(found) if name in _PARTS else found
+        item, default = join(*kinds.inside(owner)), args[1] if len(args) > 1 else None
+        if name in ("values", "items"):
+            return [item if name == "values" else (UNKNOWN, item)]
+        if name in ("get", "pop") and (default is None or kinds.is_tensor(default)):  # others are options that are off
+            return item if default is None else join(item, default)
+        return TENSOR if isinstance(owner, str) and holds_tensor(args) else UNKNOWN
+
+    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a value returns that is called."""
+        import torch
+
+        if isinstance(function, functools.partial):
+            return self.call(node, function.func, [*function.args, *args], {**function.keywords, **kwargs})
+        if isinstance(function, torch.nn.Module) and not isinstance(function, torch.jit.ScriptModule):
+            return self._module(node, function, args, kwargs)
+        myself = getattr(function, "__self__", None)
+        if python_function(function) is torch.nn.Module.__call__ and myself is not None:  # super().__call__(x)
+            return self.as_torch_calls(node, myself, args, kwargs)
+        if function is torch.utils.checkpoint.checkpoint:
+            return self.call(node, args[0], args[1:], {})
+        result = self._result(node, function, args, kwargs)
+        self._note(node, function, getattr(function, "__name__", ""), args, kwargs, result is not None)
+        return UNKNOWN if result is None else result[0]
+
+    def _result(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any] | None:
+        """What a function returns; None where it is not followed."""
+        import torch
+
+        plain, myself = python_function(function), getattr(function, "__self__", None)
+        name, top, given = getattr(function, "__name__", ""), package_of(function), holds_tensor(args, kwargs)
+        if isinstance(function, Closure):
+            frame, scope = function.frame, f"{function.frame.scope}.<locals>.{getattr(function.tree, 'name', '<lambda>')}"
+            variables = frame.variables | _bound(function.tree.args, function.defaults, args, kwargs)
+            return (self.run(function.tree, Frame(frame.function, scope, variables)),)
+        if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
+            return (TENSOR,)
+        if getattr(builtins, name, None) is function:
+            return (self._builtin(node, function, name, list(args)),)
+        if function is copy.deepcopy:
+            return (dataclasses.replace(args[0], held=False) if kinds.is_tensor(args[0]) else args[0],)
+        if inspect.isclass(function):
+            names = getattr(function, "_fields", None) or getattr(function, "__dataclass_fields__", ())
+            fields = dict.fromkeys(names) | dict(zip(names, args, strict=False)) | dict(kwargs)
+            if names or issubclass(function, (torch.Tensor, BaseException)):
+                return (fields if names else TENSOR,)
+        if may_read(plain, self.packages):
+            return (self.follow(plain, [*([] if myself is None else [myself]), *args], kwargs),)
+        if name in _WHILE_TRACING and top == "torch":
+            return (_WHILE_TRACING[name],)
+        if isinstance(myself, (torch.nn.Module, torch.nn.ParameterList)) and name in _PARTS and not args:
+            return (list(function()),)
+        spaces = (torch, torch.Tensor, torch.nn.functional)
+        if top == "torch" or any(getattr(space, name, None) is function for space in spaces):
+            return (torch_calls.returned(name, args, kwargs, self.place(node)),)
+        if top in _QUIET or (not given and function is not UNKNOWN):
+            return (NUMBER if given else UNKNOWN,)
+        return (TENSOR,) if top in ("einops", "torchvision") else None
+
+    def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        name, own = entry(module)
+        if name == "__call__" and may_read(own, self.packages):
+            return self.follow(own, [module, *args], kwargs)
+        return self.as_torch_calls(node, module, args, kwargs)
+
+    def as_torch_calls(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What torch.nn.Module.__call__ does: forward, and the hooks around it."""
+        import torch
+
+        for hook in module._forward_pre_hooks.values():
+            changed = self.call(node, hook, [module, tuple(args)], {})
+            args = changed if isinstance(changed, tuple) else [changed] if kinds.is_tensor(changed) else args
+        forward = python_function(getattr(module, "forward", None))
+        ours = package_of(type(module)) != "torch"
+        if type(module).forward is torch.nn.Sequential.forward:
+            result = functools.reduce(lambda value, part: self._module(node, part, [value], {}), module, args[0])
+        elif ours and forward is not None and definition(forward) is not None:
+            result = self.follow(forward, [module, *args], kwargs)
+        else:
+            self._note(node, module, "", args, kwargs, not ours)
+            result = UNKNOWN if ours else torch_calls.of_module(module, args, kwargs)
+        for hook in module._forward_hooks.values():
+            changed = self.call(node, hook, [module, tuple(args), result], {})
+            result = result if changed is None or changed is UNKNOWN else changed
+        return result
+
+    def _builtin(self, node: ast.AST, function: Any, name: str, args: list[Any]) -> Any:
+        import torch
+
+        if name == "super":
+            cls = outer_names(self.frame.function).get("__class__")
+            return super(cls, next(iter(self.frame.variables.values()))) if cls is not None else UNKNOWN
+        if name == "isinstance" and kinds.kind(args[0]) == "tensor":
+            return kinds.evaluated(issubclass, torch.Tensor, args[1])
+        if name == "getattr" and isinstance(args[1], str):
+            return self.attribute(*args)
+        result = kinds.evaluated(function, *args) if name in _FOLDED else UNKNOWN
+        if result is not UNKNOWN:
+            return result
+        if name in _GONE_THROUGH:
+            return self._gone_through(node, name, args)
+        if name in ("str", "repr", "format", "min", "max", "sum", "abs", "pow", "round") and holds_tensor(args):
+            return TENSOR
+        return NUMBER if name in _FOLDED and name not in ("isinstance", "hasattr") else UNKNOWN
+
+    def _gone_through(self, node: ast.AST, name: str, args: list[Any]) -> list[Any]:
+        lists = [elements(value) for value in (args[1:] if name == "map" else args)]
+        longest = max(map(len, lists), default=0)
+        rows = [tuple(items[min(i, len(items) - 1)] for items in lists) for i in range(longest) if all(lists)]
+        if name == "map":
+            return [self.call(node, args[0], row, {}) for row in rows]
+        if name == "enumerate":
+            return [(NUMBER if holds_tensor(row) else i, row[0]) for i, row in enumerate(rows)]
+        if name == "zip":
+            return list(rows)
+        return [NUMBER] if name == "range" else [row[0] for row in rows][:: -1 if name == "reversed" else 1]
+
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
+        pairs = zip([*tree.args.posonlyargs, *tree.args.args][::-1], tree.args.defaults[::-1], strict=False)
+        pairs = [*pairs, *zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)]
+        return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
+
+    def follow(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        tree = definition(function)
+        assert tree is not None
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+        defaults = {each.name: kinds.at_hand(each.default) for each in parameters if each.default is not each.empty}
+        variables = _bound(tree.args, defaults, args, kwargs)
+        asked = (function.__code__, kinds.key(variables))
+        if asked not in self._results:
+            self._results[asked] = UNKNOWN, dict(variables)  # what a recursive call gets; and what keeps ids alive
+            frame = Frame(function, f"{function.__module__}.{function.__qualname__}", variables)
+            self._results[asked] = self.run(tree, frame), dict(variables)
+        return self._results[asked][0]
+
+    def run(self, tree: ast.FunctionDef | ast.Lambda, frame: Frame) -> Any:
+        """What a function returns, its parameters among the names of the frame."""
+        if self._depth > _DEPTH or self._followed > _FUNCTIONS:
+            return UNKNOWN
+        outer, self.frame = self.frame, frame
+        self.read[tree] = self.place(tree)
+        self._depth, self._followed = self._depth + 1, self._followed + 1
+        try:
+            if isinstance(tree, ast.Lambda):
+                return self.value(tree.body)
+            frame.returned += [None] if self.block(tree.body) else []
+        finally:
+            self._depth -= 1
+            self.frame = outer
+        result = join(*frame.returned)
+        return TENSOR if result is UNKNOWN and names_a_tensor(tree.returns) else result
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def block(self, statements: Sequence[ast.stmt]) -> bool:
+        """Whether its end is reached."""
+        return all(self.statement(statement) for statement in statements)
+
+    def statement(self, node: ast.stmt) -> bool:
+        """Whether what stands behind it is reached; an assertion is left out of the graph, and changes nothing in it."""
+        match node:
+            case ast.Return():
+                self.frame.returned.append(self.value(node.value))
+                return False
+            case ast.Raise():
+                return False
+            case ast.Expr():
+                self.value(node.value)
+            case ast.Assign():
+                value = self.value(node.value)
+                for target in node.targets:
+                    self.assign(target, value)
+            case ast.AnnAssign() if node.value is not None:
+                value = self.value(node.value)
+                self.assign(node.target, TENSOR if value is UNKNOWN and names_a_tensor(node.annotation) else value)
+            case ast.AugAssign():
+                old = self.value(node.target)
+                new = arithmetic(node.op, old, self.value(node.value))
+                self.assign(node.target, dataclasses.replace(new, held=old.held) if kinds.is_tensor(old) else new)
+            case ast.If():
+                holds = kinds.truth(self.value(node.test))
+                if holds is not None:
+                    return self.block(node.body if holds else node.orelse)
+                return self._one_of(node.body, node.orelse, test=node.test)
+            case ast.While():
+                for _ in range(2):
+                    if kinds.truth(self.value(node.test)) is not False:
+                        self._one_of(node.body, [])
+                return self.block(node.orelse)
+            case ast.For():
+                items = elements(self.value(node.iter))
+                for item in items if len(items) > 1 else 2 * items:
+                    self.assign(node.target, item)
+                    self._one_of(node.body, [])
+                return self.block(node.orelse)
+            case ast.With():
+                for item in node.items:
+                    self.value(item.context_expr)
+                    if item.optional_vars is not None:
+                        self.assign(item.optional_vars, UNKNOWN)
+                return self.block(node.body)
+            case ast.Try():
+                falls = self._one_of([*node.body, *node.orelse], *(handler.body for handler in node.handlers))
+                return self.block(node.finalbody) and falls
+            case ast.Match():
+                self.value(node.subject)
+                return self._one_of(*(case.body for case in node.cases), [])
+            case ast.FunctionDef():
+                self.frame.variables[node.name] = UNKNOWN if node.decorator_list else self.closure(node)
+        return True
+
+    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None) -> bool:
+        """Each body from the same start; of a test, the first where it holds, the second where it does not."""
+        before, ends = self.frame.variables, []
+        for i, body in enumerate(bodies):
+            self.frame.variables = dict(before)
+            if test is not None:
+                self.narrow(test, holds=i == 0)
+            if self.block(body):
+                ends.append(self.frame.variables)
+        names = dict.fromkeys(name for end in ends for name in end)
+        self.frame.variables = {name: join(*(end[name] for end in ends if name in end)) for name in names}
+        return bool(ends)
+
+
+def _bound(given: ast.arguments, defaults: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, as Python binds them; one with the annotation of a tensor is one, where nothing else is known."""
+    rest, left = list(args), dict(kwargs)
+    spread, result = left.pop("**", UNKNOWN), {}
+    for arg in [*given.posonlyargs, *given.args, *given.kwonlyargs]:
+        by_place = bool(rest) and arg not in given.kwonlyargs
+        value = rest.pop(0) if by_place else left.pop(arg.arg, defaults.get(arg.arg, spread))
+        result[arg.arg] = TENSOR if value is UNKNOWN and names_a_tensor(arg.annotation) else value
+    if given.vararg is not None:
+        result[given.vararg.arg] = tuple(rest)
+    if given.kwarg is not None:
+        result[given.kwarg.arg] = [spread] if "**" in kwargs else left
+    return result
