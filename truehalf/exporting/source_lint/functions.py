@@ -32,7 +32,7 @@ def package_of(thing: Any) -> str:
 def entry(module: Any) -> tuple[str, Any | None]:
     """What calling a module runs, its name and its def: forward, or the __call__ of a class that has one of its own."""
     own = python_function(type(module).__call__)
-    if own is not None and package_of(own) != "torch":
+    if package_of(own) not in ("", "torch"):
         return "__call__", own
     return "forward", python_function(getattr(module, "forward", None))
 
@@ -53,11 +53,11 @@ def definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
 
 @functools.lru_cache(maxsize=256)
 def _definitions(source: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lambda]:
-    found = [node for node in nodes_of(source) if isinstance(node, ast.FunctionDef)]
     lambdas = [node for node in nodes_of(source) if isinstance(node, ast.Lambda)]
     lines = Counter(node.lineno for node in lambdas)
-    defs = {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in found}
-    return {**defs, **{(node.lineno, "<lambda>"): node for node in lambdas if lines[node.lineno] == 1}}
+    found: dict[tuple[int, str], Any] = {(n.lineno, "<lambda>"): n for n in lambdas if lines[n.lineno] == 1}
+    defs = [node for node in nodes_of(source) if isinstance(node, ast.FunctionDef)]
+    return found | {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in defs}
 
 
 def outer_names(function: Any) -> ChainMap[str, Any]:

@@ -2,13 +2,9 @@
 
 What is at hand (configuration, modules, functions, numbers) stands for itself; a list, tuple or dict that the program
 makes holds what is known of its items, and one item stands for any number of them; a dataclass is a dict. All else is
-an Abstract value:
-
-tensor      its numbers come with the call (or None, decided by the configuration); so does a text made of them
-maybe       a tensor or None, and which of them may change from call to call
-text        a string that may change from call to call
-number      made of shapes, or read out of a tensor
-unknown     anything; nothing is said about it
+Abstract: a tensor, whose numbers come with the call (as do those of a text made of them); maybe a tensor, where some
+calls may have None; a text that may change from call to call; a number, made of shapes or read out of a tensor; or
+unknown, and nothing is said about it.
 """
 
 from __future__ import annotations
@@ -59,15 +55,11 @@ def tensor(*values: Any, held: bool = False) -> Abstract:
     return Abstract("tensor", tuple(made), held)
 
 
-def inside(value: Any) -> list[Any]:
-    """What a list or dict holds."""
-    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, (list, tuple)) else []
-
-
 def abstract_in(value: Any) -> list[Abstract]:
     """The abstract values that a value is, or that it holds."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     own = [value] if isinstance(value, Abstract) else []
-    return own + [each for item in inside(value)[:_FOLLOWED] for each in abstract_in(item)]
+    return own + [each for _, item in zip(range(_FOLLOWED), items, strict=False) for each in abstract_in(item)]
 
 
 def holds_tensor(*values: Any) -> bool:
@@ -80,9 +72,9 @@ def at_hand(value: Any) -> Any:
 
     if isinstance(value, torch.Tensor):
         return TENSOR
-    if type(value) in (list, tuple) and len(value) <= _FOLLOWED:
-        return type(value)(map(at_hand, value))
-    return {key: at_hand(item) for key, item in value.items()} if type(value) is dict else value
+    if type(value) not in (list, tuple, dict) or len(value) > _FOLLOWED:
+        return value
+    return {k: at_hand(v) for k, v in value.items()} if type(value) is dict else type(value)(map(at_hand, value))
 
 
 def evaluated(function: Callable[..., Any], *values: Any) -> Any:
@@ -101,10 +93,11 @@ def truth(value: Any) -> bool | None:
 
 def key(value: Any) -> Any:
     """Equal for values of which the same is known; objects at hand by identity, as most cannot be compared."""
-    if isinstance(value, (list, tuple, dict)):
-        return type(value), tuple(value) if isinstance(value, dict) else (), tuple(map(key, inside(value)))
-    plain = isinstance(value, (Abstract, int, float, str, type(None)))
-    return type(value), value if plain else id(value)
+    if isinstance(value, dict):
+        return key([[name, item] for name, item in value.items()])
+    if isinstance(value, (list, tuple)):
+        return type(value), *map(key, value)
+    return type(value), value if isinstance(value, (Abstract, int, float, str, type(None))) else id(value)
 
 
 def join(*values: Any) -> Any:
@@ -116,8 +109,8 @@ def join(*values: Any) -> Any:
 def _either(a: Any, b: Any) -> Any:
     tensors = [value for value in (a, b) if is_tensor(value)]
     if tensors and all(is_tensor(value) or is_number(value) or value is None for value in (a, b)):
-        both = "maybe" if any(value.kind == "maybe" for value in tensors) else "tensor"
-        return dataclasses.replace(tensor(a, b, held=any(value.held for value in tensors)), kind=both)
+        both = max(value.kind == "maybe" for value in tensors)
+        return dataclasses.replace(MAYBE if both else TENSOR, made=tensor(a, b).made, held=max(v.held for v in tensors))
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         return {name: join(a[name], b[name]) for name in a}
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

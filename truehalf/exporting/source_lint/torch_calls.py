@@ -3,8 +3,6 @@
     made     tensor([1.0]), zeros(3), linspace(0, 1, 9), arange(n, dtype=float32): float32, whatever module.half() does
     passed   arithmetic, views and most functions: one operand with a type of its own and an axis makes the result so
     left     to(x.dtype), type_as(x), half(), comparisons: the type is another
-
-A number without axes (tensor(2.0), full((), 2.0)) does not change the type of what it is combined with.
 """
 
 from __future__ import annotations
@@ -18,19 +16,18 @@ from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstra
 
 TRUTHS = {"__bool__", "is_nonzero", "equal", "allclose"}  # a truth value leaves the graph
 NUMBERS = {"__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"}  # numbers do
-SIZES = {"size", "numel", "nelement", "dim", "ndim", "ndimension", "stride", "element_size", "itemsize", "nbytes"}
 SHAPED_ALIKE = {
-    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like",
-    "new_zeros", "new_ones", "new_empty", "new_full",
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_empty", "new_full",
 }  # fmt: skip
+_SIZES = {"numel", "nelement", "dim", "ndim", "ndimension", "element_size", "itemsize", "nbytes"}
 _VIEWS = {
     "data", "T", "mT", "real", "imag", "detach", "view", "view_as", "transpose", "permute", "squeeze", "unsqueeze",
     "select", "narrow", "t", "diagonal", "unfold",
 }  # fmt: skip
 _SEVERAL = {
-    "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit", "meshgrid",
-    "broadcast_tensors", "topk", "sort", "kthvalue", "mode", "cummax", "cummin", "aminmax", "frexp", "slogdet",
-    "std_mean", "var_mean", "qr", "eig", "eigh", "LSTM", "GRU", "RNN", "LSTMCell", "MultiheadAttention",
+    "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort",
+    "kthvalue", "mode", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN", "MultiheadAttention",
 }  # fmt: skip
 _NEW_TYPE = TRUTHS | {
     "to", "type", "type_as", "half", "float", "double", "bfloat16", "int", "long", "short", "bool", "byte", "char",
@@ -43,25 +40,21 @@ def attribute(owner: Abstract, name: str) -> Any:
     """Of a tensor; unknown for a method."""
     if name in ("T", "mT", "H", "mH", "data", "grad", "real", "imag"):
         return tensor(owner, held=owner.held and name in _VIEWS)
-    return [NUMBER] if name == "shape" else NUMBER if name in ("ndim", "itemsize", "nbytes") else UNKNOWN
+    return [NUMBER] if name == "shape" else NUMBER if name in _SIZES else UNKNOWN
 
 
 def returned(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], place: kinds.Place) -> Any:
     """By torch's function of that name, or a tensor's method; of a method, `args` has the tensor itself first."""
     import torch
 
-    given = kinds.holds_tensor(args, kwargs)
-    if name in NUMBERS:
-        return NUMBER
-    if name in SIZES:
-        return [NUMBER] if name in ("size", "stride") and len(args) + len(kwargs) == 1 else NUMBER
-    along = name in ("max", "min", "median", "nanmedian") and ("dim" in kwargs or not is_tensor([*args, TENSOR, TENSOR][1]))
-    if along or name in _SEVERAL or (name == "where" and len(args) == 1):
+    given, alone = kinds.holds_tensor(args, kwargs), len(args) + len(kwargs) == 1
+    if name in NUMBERS | _SIZES or name in ("size", "stride"):
+        return [NUMBER] if alone and name in ("size", "stride") else NUMBER
+    along = name in ("max", "min", "median") and ("dim" in kwargs or not is_tensor([*args, TENSOR, TENSOR][1]))
+    if along or name in _SEVERAL or (name == "where" and alone) or (name == "unique" and len(kwargs)):
         return [TENSOR]
-    if name == "unique" and kwargs.keys() & {"return_inverse", "return_counts"}:
-        return [TENSOR]
-    asks = name.startswith(("is_", "has_", "_has_")) and name not in TRUTHS
-    if asks or (name == "type" and len(args) == 1) or not (given or hasattr(torch._C._VariableFunctions, name)):
+    asks = (name.startswith(("is_", "has_", "_has_")) and name not in TRUTHS) or (name == "type" and alone)
+    if asks or not (given or hasattr(torch._C._VariableFunctions, name)):
         return UNKNOWN
     in_place = name.endswith("_") and not name.endswith("__")
     alike = name in SHAPED_ALIKE or name == "new_tensor"
@@ -83,7 +76,7 @@ def has_floats(module: Any) -> bool:
 
 
 def _makes_floats(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the result has axes and a floating type; torch says so, of a tensor without storage."""
+    """Whether the result has axes (a number takes the type of others) and floats; by torch, without storage."""
     import torch
 
     def stand_in(value: Any) -> Any:
