@@ -30,9 +30,9 @@ from truehalf.conversion.partition import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Verdict
 from truehalf.ir.model_file import load_model
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
-from truehalf.ir.sizes import concrete_shapes
 
 RESULTS = Path(__file__).resolve().parent / "results" / "placing.json"
 _COLUMNS = ("graph", "nodes", "free", "casts", "casts if eager", "posing s", "cut s", "growth")

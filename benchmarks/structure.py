@@ -147,7 +147,8 @@ def main() -> None:
             if commit is not None:
                 tree = Path(name) / commit
                 packed = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True).stdout
-                tarfile.open(fileobj=io.BytesIO(packed)).extractall(tree, filter="data")
+                with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                    archive.extractall(tree, filter="data")
             print(f"== {commit or 'working tree'}")
             for row, value in measured(tree).items():
                 print(f"{row:40} {value}")

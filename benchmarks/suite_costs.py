@@ -4,7 +4,7 @@
     python -m benchmarks.suite_costs table                      the table for docs/testing.md
 
 A test's seconds are those of its fixtures, too. What it spends waiting for a process goes to that process's command,
-what it spends inside an export, a composition or a copy of the project to that; the rest is its own computing.
+what it spends inside an export or a copy of the project to that; the rest is its own computing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ CLOCK = Clock()
 
 def pytest_collection_finish() -> None:
     """Nothing is timed before the first test, so that imports are charged to nobody."""
-    import hydra.compose
     import torch
 
     import tests.conftest
@@ -81,7 +80,6 @@ def pytest_collection_finish() -> None:
     subprocess.Popen.communicate = CLOCK.charged(subprocess.Popen.communicate, cause_of)  # type: ignore[method-assign]
     subprocess.Popen.wait = CLOCK.charged(subprocess.Popen.wait, cause_of)  # type: ignore[method-assign]
     torch.onnx.export = CLOCK.charged(torch.onnx.export, lambda *_: "`torch.onnx.export`")
-    tests.conftest.compose = CLOCK.charged(hydra.compose, lambda *_: "Hydra's compositions")
     tests.conftest.shutil.copytree = CLOCK.charged(  # type: ignore[attr-defined]
         tests.conftest.shutil.copytree,  # type: ignore[attr-defined]
         lambda *_: "copies of the project",

@@ -15,7 +15,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = (
-    *("config", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
+    *(
+        "config",
+        "report",
+        "io_spec",
+        "ir",
+        "linting",
+        "repairs",
+        "runtime",
+        "data",
+        "provenance",
+        "calibration",
+        "emulation",
+    ),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli"),
 )
 _FILES = "files, errors, codes"  # the modules beside the rooms

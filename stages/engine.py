@@ -1,10 +1,8 @@
-"""engine: the final file as a strongly typed TensorRT engine, or as ONNX Runtime will serve it, and the proof of it
-(truehalf/engines/build.py).
+"""engine: the final file as a strongly typed engine, or as ONNX Runtime will serve it (truehalf/engines/build.py).
 
-The graph's dtypes are the engine's precision, so a file whose dtypes contradict the declared precision is refused
-(truehalf/engines/precision.py: what of a mixed file). Where nothing can be built, the complete plan is written, and
-`truehalf engine --plan` carries it out elsewhere. An engine that is not what was declared, or does not find what the
-FP32 model finds, is kept and marked failed: the stage `gate` turns that into the exit code.
+A file whose dtypes contradict the declared precision is refused (truehalf/engines/precision.py), and one that is
+declared FP16 and holds none fails. Where nothing can be built, the complete plan is written. An engine that is not what
+was declared, or does not find what the FP32 model finds, is kept and failed: `gate` makes that the exit code.
 """
 
 from __future__ import annotations
@@ -16,20 +14,22 @@ from stages.frame import Stage, stage_main
 from truehalf.config.typed import plain
 from truehalf.engines.build import FILES, build_engine
 from truehalf.engines.evidence import evidence_of
-from truehalf.engines.precision import check_precision
+from truehalf.engines.precision import check_precision, nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.io_spec.profile_shapes import completed
+
+_FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
 
 
 def run(stage: Stage) -> dict[str, Any]:
     options, declared = stage.config.engine, stage.config.precision.dtype.value
     model_path = stage.artifact("cast_cleanup")
+    if nothing := nothing_in_fp16(model_path, declared):
+        return _none_built(stage, "failed", nothing)
     check_precision(model_path, declared)
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]
     if verdict == "failed" and not options.build_unverified:
-        stage.out().joinpath("REFUSED").write_text("no engine: the model failed verify\n")
-        reason = "the model failed verify; engine.build_unverified=true builds it all the same"
-        return {"status": "refused", "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
+        return _none_built(stage, "refused", _FAILED)
     spec = read_json(stage.artifact("trace", "io_spec.json"))
     keywords = {name: value for name, value in plain(options).items() if name != "profiles"}
     with contextlib.chdir(stage.root):  # what files the options name, plugins and the timing cache, lie there
@@ -45,6 +45,11 @@ def run(stage: Stage) -> dict[str, Any]:
             lint_fail_on=stage.config.lint.fail_on.value,
             **keywords,
         )
+
+
+def _none_built(stage: Stage, status: str, reason: str) -> dict[str, Any]:
+    stage.out().joinpath("REFUSED").write_text(f"no engine: {reason}\n")
+    return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
 
 
 def main() -> None:

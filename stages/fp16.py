@@ -10,18 +10,17 @@ from typing import Any
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import Method, PrecisionName
 from truehalf.conversion.fp16_file import to_fp16
-from truehalf.conversion.partition import Cost
-from truehalf.conversion.report import facts_of
+from truehalf.conversion.report import skipped_report
 from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profile_shapes import completed
-from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import infer_types
 
 
 def run(stage: Stage) -> dict[str, Any]:
     config, out = stage.config, stage.out() / MODEL_FILE
     if config.precision.dtype is PrecisionName.fp32:
-        return _pass_on(stage)
+        stage.copy(stage.artifact("slim"))
+        write_json(stage.out() / "decisions.json", [])
+        return skipped_report(stage.artifact("slim"))
     spec = read_json(stage.artifact("trace", "io_spec.json"))
     shapes = {name: each["opt"] for name, each in completed(config.engine.profiles, spec["inputs"])[0].items()}
     if config.precision.method is not Method.convert:
@@ -38,21 +37,6 @@ def run(stage: Stage) -> dict[str, Any]:
         input_shapes=shapes,
         decisions_path=stage.out() / "decisions.json",
     )
-
-
-def _pass_on(stage: Stage) -> dict[str, Any]:
-    source = stage.artifact("slim")
-    stage.copy(source)
-    write_json(stage.out() / "decisions.json", [])
-    model = load_model(source)
-    infer_types(model)
-    return {
-        "status": "skipped",
-        "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",
-        "fp16_arithmetic": 0.0,
-        "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
-        "model": facts_of(model, source),
-    }
 
 
 def main() -> None:

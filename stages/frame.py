@@ -45,7 +45,6 @@ class Stage:
         self.digest = params_digest(root)
         self.config: Config = load_params(root)
         self._outs: dict[str, Path] = {}
-        self._pages: list[Path] = []
 
     def artifact(self, stage: str, file: str = MODEL_FILE) -> Path:
         """A file that an earlier stage wrote.
@@ -73,12 +72,8 @@ class Stage:
         for file in model.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, self.out() / file.name)
 
-    def publish(self, file: Path) -> None:
-        """Move a file of an out to reports/ when the stage has ended well."""
-        self._pages.append(file)
-
     def finish(self, report: Mapping[str, Any]) -> None:
-        """Move pages and outs into place and write reports/<stage>.json."""
+        """Move outs into place and write reports/<stage>.json."""
         if params_digest(self.root) != self.digest:
             raise StageError(
                 "changed-meanwhile",
@@ -88,11 +83,8 @@ class Stage:
         reports, outs = self.root / "reports", {name: self.root / "artifacts" / name for name in self._outs}
         reports.mkdir(exist_ok=True)
         written = _own(reports / f"{self.name}.json")
-        pages = {page: _own(reports / page.name) for page in self._pages}
         for place in outs.values():
             refuse_no_folder(place)
-        for page, place in pages.items():
-            page.replace(place)
         for name, place in outs.items():
             swap_in(self._outs[name], place)
         write_json(written, {"stage": self.name, "status": "done"} | dict(report))

@@ -10,10 +10,11 @@ from typing import Any
 
 from stages.frame import Stage, stage_main
 from truehalf.config.schema import Evaluation
+from truehalf.engines.precision import nothing_in_fp16
 from truehalf.files import read_json
 from truehalf.models.source import open_model
 from truehalf.runtime.device_lock import device_lock
-from truehalf.verification.chain.chain import MEASURED_STAGES, PAGE, Making, verify
+from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, freeze_configured
 from truehalf.verification.chain.reference import write_reference
 from truehalf.verification.pinning.reconversion import Conversion
@@ -26,23 +27,20 @@ def run(stage: Stage) -> dict[str, Any]:
     write_reference(stage.out("reference"), frozen.reference, frozen.adversarial)
     decisions, left_open = root / "artifacts/fp16/decisions.json", root / "artifacts/trace/open.json"
     ranges = read_json(stage.artifact("calibrate", "ranges.json"))
-    reports = {name: root / "reports" / f"{name}.json" for name in MEASURED_STAGES}
-    models = {name: read_json(path).get("model") or {} for name, path in reports.items() if path.exists()}
+    left = [f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else []
+    left += filter(None, [nothing_in_fp16(files[FINAL], config.precision.dtype.value)])
     made = Making(
-        models={name: model for name, model in models.items() if "float_nodes" in model},
         adversarial=frozen.adversarial,
         batch_sizes=batch_sizes(config, spec),
         decisions=read_json(decisions) if decisions.exists() else None,
         left_out=frozen.left_out,
         pinned=config.precision.node_block_list,
-        left_open=[f"trace: {reason}" for reason in read_json(left_open)] if left_open.exists() else [],
+        left_open=left,
         conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
     on_cuda = frozen.options.evaluation is Evaluation.cuda
     with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there
-        report = verify(frozen.reference, files, stage.out(), frozen.options, made)
-    stage.publish(stage.out() / PAGE)
-    return report
+        return verify(frozen.reference, files, stage.out(), frozen.options, made)
 
 
 def main() -> None:

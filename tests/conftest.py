@@ -1,10 +1,10 @@
-"""Shared fixtures: a composed configuration, and workspaces in which the real chain runs."""
+"""Shared fixtures: workspaces in which the real chain runs."""
 
 from __future__ import annotations
 
-import copy
 import fcntl
 import functools
+import gc
 import json
 import os
 import random
@@ -18,12 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from hydra import compose, initialize_config_dir
 from hypothesis import settings
-from omegaconf import OmegaConf
 
-from stages.frame import collect_garbage_less
 from tests.tiers import ALL_EXAMPLES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,26 +60,15 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_finish() -> None:
-    collect_garbage_less()
+    """As `collect_garbage_less` of stages/frame.py: what was imported is not looked at again and again."""
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
 
 
 def _place(item: pytest.Item) -> int:
     file = item.nodeid.partition("::")[0]
     first = (file == "tests/test_chain.py", file.startswith("tests/pipeline/"), file.count("/") == 1, True)
     return first.index(True)
-
-
-def composed(*overrides: str) -> dict[str, Any]:
-    """conf/ composed with overrides, fully resolved."""
-    return copy.deepcopy(_composed(overrides))
-
-
-@functools.cache
-def _composed(overrides: tuple[str, ...]) -> dict[str, Any]:
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        values = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-    assert isinstance(values, dict)
-    return values
 
 
 # The one input of the embedded detectors, as their I/O spec has it.
@@ -150,28 +135,6 @@ def in_workspace(folder: Path, *command: str, **options: Any) -> subprocess.Comp
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment |= options.pop("env", {})
     return subprocess.run(command, cwd=folder, env=environment, text=True, **({"capture_output": True} | options))
-
-
-def write_params(folder: Path, *overrides: str) -> None:
-    """params.yaml of a scratch workspace, without the pipeline."""
-    (folder / "params.yaml").write_text(yaml.safe_dump(composed(*overrides)))
-
-
-def with_empty_store(folder: Path) -> Path:
-    """Put MLflow's SQLite store without runs into a folder that has none: to make its tables takes a second."""
-    if not (folder / "mlflow.db").exists():
-        shutil.copy2(_empty_store(), folder / "mlflow.db")
-    return folder
-
-
-@functools.cache
-def _empty_store() -> Path:
-    import mlflow
-
-    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="truehalf-store-"))
-    file = Path(_FOLDERS[-1].name) / "mlflow.db"
-    mlflow.MlflowClient(f"sqlite:///{file}").search_experiments()
-    return file
 
 
 @pytest.fixture

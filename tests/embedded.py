@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from tests.conftest import ROOT, SPEC, composed
+from tests.configurations import composed
+from tests.conftest import ROOT, SPEC
 from truehalf.data.samples import stacked, verification_samples
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model

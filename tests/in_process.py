@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import write_params
+from tests.configurations import write_params
 
 TO_VERIFY = ("inputs", "trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify")
 

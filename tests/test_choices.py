@@ -111,4 +111,3 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     verify = report(after_chain, "verify")
     assert verify["samples"] == 2 and len(verify["left_out"]) == 1 and corrupt.name in verify["left_out"][0]
     assert any(corrupt.name in item for item in verify["not_verified"])
-    assert corrupt.name in (after_chain / "reports/verify.html").read_text()

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from truehalf.provenance.code import code_of, module_of
 
 STAGES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

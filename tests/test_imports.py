@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.library_alone import BLOCKED
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path for room in ("pipeline", "stages", "truehalf") for path in (ROOT / room).rglob("*.py"))
 STAGE_MODULES = {
@@ -17,15 +19,24 @@ STAGE_MODULES = {
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
     *("codes", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code", "config"),
-    *("io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation", "conversion"),
-    *("verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
+    *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
+    *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
 )
-HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "matplotlib", "mlflow", "sklearn", "skimage")
+HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "mlflow", "sklearn", "skimage")
 EDITING_GRAPHS = ("ir", "linting", "repairs", "emulation", "conversion")
 FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
-# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files.
-FOR_PIPELINE = ("truehalf.codes", "truehalf.config", "truehalf.output_files", "truehalf.models.configuration")
+# What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files
+# and pages.
+FOR_PIPELINE = (
+    "truehalf.codes",
+    "truehalf.config",
+    "truehalf.output_files",
+    "truehalf.report",
+    "truehalf.models.configuration",
+)
 MOST_MODULES, MOST_LINES = 14, 350
+MOST_LINES_OF_STAGES = 60  # but for the frame that they share
+FRAME = ("frame", "restore")
 
 # --- exceptions, of which none may be added ---------------------------------------------------------------------------
 
@@ -85,7 +96,7 @@ def test_import_rules(path: Path) -> None:
     tops = {top(one) for one in imported}
     ours = {one for one in imported if one.startswith("truehalf.")}
     if name.startswith("truehalf."):
-        assert not tops & {"stages", "pipeline", "hydra", "dvc", "mlflow"}
+        assert not tops & set(BLOCKED)
         room = name.split(".")[1]
         if path.parent.name != "truehalf" or path.stem != "__init__":
             assert {one for one in ours if floor(one) > floor(name)} == set(), "up"
@@ -108,6 +119,8 @@ def test_import_rules(path: Path) -> None:
 def test_files_and_rooms_are_small() -> None:
     long = {str(path.relative_to(ROOT)) for path in MODULES if len(path.read_text().splitlines()) > MOST_LINES}
     assert long == LONG
+    stages = [path for path in MODULES if path.parent.name == "stages" and path.stem not in FRAME]
+    assert {path.stem for path in stages if len(path.read_text().splitlines()) > MOST_LINES_OF_STAGES} == set()
     rooms = Counter(path.parent.relative_to(ROOT).as_posix() for path in MODULES)
     assert {room: count for room, count in rooms.items() if count > MOST_MODULES} == {}
 
@@ -135,10 +148,22 @@ def test_the_library_stands_alone() -> None:
     names = [module_name(path) for path in MODULES if path.stem not in ("__init__", "__main__")]
     code = f"""
 import sys, importlib
-for other in ("stages", "pipeline", "hydra", "dvc", "mlflow"):
+for other in {BLOCKED!r}:
     sys.modules[other] = None
 for name in {[name for name in names if name.startswith("truehalf.")]!r}:
     importlib.import_module(name)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_tests_of_the_library_and_their_helpers_stand_alone() -> None:
+    """With what is of tests/ that they import, one helper after the other."""
+    left = {ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "truehalf").rglob("*.py")}
+    found: dict[Path, set[str]] = {}
+    while left:
+        path = left.pop()
+        found[path] = imports_of(path)
+        helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in found[path] if top(name) == "tests"}
+        left |= {helper for helper in helpers if helper.exists()} - found.keys()
+    assert {module_name(path) for path, names in found.items() if {top(name) for name in names} & set(BLOCKED)} == set()

@@ -77,9 +77,10 @@ def convert(
     from truehalf.conversion.fp16_file import to_fp16
     from truehalf.data.given import calibration_feeds
     from truehalf.files import read_json
-    from truehalf.ir.model_file import load_model
+    from truehalf.ir.model_file import load_model, source_weights
     from truehalf.ir.model_forms import as_file, in_memory
     from truehalf.output_paths import check_outputs
+    from truehalf.progress import step
     from truehalf.slimming.slim import slim as slimmed
 
     precision = precision or Precision()
@@ -89,10 +90,12 @@ def convert(
         folder = Path(name)
         source = as_file(model, folder)
         if out is not None:
-            check_outputs({"out": out}, {"model": source})
+            read = {"model": source, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
+            check_outputs({"out": out}, read, source_weights(load_model(source)))
         report: dict[str, Any] = {}
         if slim or (slim is None and ranges is None):
-            report["slim"] = slimmed(source, folder / "slim.onnx")
+            with step("slim"):
+                report["slim"] = slimmed(source, folder / "slim.onnx")
             source = folder / "slim.onnx"
         feeds = None if samples is None else calibration_feeds(samples, load_model(source), preprocessing)
         report["fp16"] = to_fp16(
@@ -293,7 +296,8 @@ def lint(
         try:
             findings += lint_model(as_ir(model), tensorrt, plugin_ops)
         except StageError as error:
-            raise StageError(error.code, f"{path}: {error}" if path else str(error)) from error
+            prefix = "" if path is None or str(error).startswith(path) else f"{path}: "
+            raise StageError(error.code, f"{prefix}{error}") from error
     if torch is not None:
         from truehalf.exporting.source_lint import lint_source
         from truehalf.user_code import found_in_code
@@ -322,14 +326,14 @@ def repair(model: Model, out: Path | str | None = None, *, passes: Sequence[str]
     Raises:
         StageError: a pass that is unknown, a graph with a cycle, a file that cannot be read or written.
     """
-    from truehalf.ir.model_file import save_model
+    from truehalf.ir.model_file import save_model, source_weights
     from truehalf.ir.model_forms import as_ir
     from truehalf.output_paths import check_outputs
     from truehalf.repairs import repair as repaired
 
-    if out is not None and isinstance(model, (str, Path)):
-        check_outputs({"out": out}, {"model": model})
     loaded = as_ir(model)
+    if out is not None:
+        check_outputs({"out": out}, {"model": model}, source_weights(loaded))
     report = repaired(loaded, passes)
     if out is not None:
         save_model(loaded, out)

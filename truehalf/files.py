@@ -1,4 +1,4 @@
-"""Files and folders of ours: JSON, finished folders put in place, and what is said where the system refuses."""
+"""JSON files, folders moved into place when they are finished, and messages for errors of the system."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truehalf.errors import StageError
+from truehalf.errors import StageError, first_line
 from truehalf.output_files import NoPlace, write_text
 
 MODEL_FILE = "model.onnx"
 _REPLACED = ".replaced"
+_REMEDIES = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space") | {
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "it is a folder; name a file",
+}
 
 
 def explain(error: OSError) -> str:
-    """What went wrong with a file, and what to do, in one line."""
+    """An error of the system in one line: what failed, on which file, and what to do."""
     where = f": {error.filename}" if error.filename else ""
     if isinstance(error, NoPlace):
         return f"{error.strerror}{where}; nothing was replaced"
-    remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "check its permissions"
+    remedy = _REMEDIES.get(error.errno or 0, "check its permissions")
     return f"{error.strerror or error}{where}; nothing was replaced; {remedy}"
 
 
@@ -47,19 +52,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of ours.
+    """Read a JSON file that truehalf wrote.
 
     Raises:
         StageError: when it is missing or broken.
     """
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise StageError("file-missing", f"{path} is missing; run the stage that writes it") from error
-    except json.JSONDecodeError as error:
-        raise StageError(
-            "file-unreadable", f"{path} is no valid JSON ({error}); run the stage that writes it again"
-        ) from error
+        raise StageError("file-missing", f"{path}: no such file; expected JSON that truehalf wrote") from error
+    except (ValueError, RecursionError) as error:  # of the encoding, or of JSON
+        fault = f"{path}: expected JSON that truehalf wrote, got {first_line(error)}"
+        raise StageError("file-unreadable", fault) from error
 
 
 def plain(value: Any) -> Any:

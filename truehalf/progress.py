@@ -1,7 +1,8 @@
-"""Progress of long steps: a bar on a terminal, silence in logs."""
+"""Progress of long steps: a bar or a spinner on a terminal, nothing in a pipe."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -18,3 +19,15 @@ def track(items: Iterable[T], description: str, total: int | None = None) -> Ite
     from rich.progress import track as rich_track
 
     yield from rich_track(items, description, total=total, console=Console(stderr=True), transient=True)
+
+
+@contextlib.contextmanager
+def step(description: str) -> Iterator[None]:
+    """Show on a terminal that a step is running whose length is unknown; no bar may begin inside it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(description):
+        yield

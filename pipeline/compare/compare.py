@@ -19,12 +19,12 @@ from typing import Any
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.compare.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
-from pipeline.compare.frontier_plot import INK, drawn
+from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.node_diff import changes, summary
-from pipeline.report.template import rendered
 from pipeline.workspace import root
 from truehalf.codes import coded
 from truehalf.output_files import destination, same_place, write_text
+from truehalf.report.page import rendered
 
 _TEMPLATE = Path(__file__).with_name("compare.html.j2")
 _NAMED = 12  # names, or nodes, at most in a message
@@ -142,7 +142,7 @@ def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
 
     errors, costs = measured(ERRORS, runs), measured(COSTS, runs)
     best = chosen(runs)
-    image = drawn(runs, errors, costs, best).replace(INK, "currentColor") if errors and costs else None
+    image = drawn(runs, errors, costs, best) if errors and costs else None
     content = {
         "rows": rows,
         "axes": [*errors, *costs],
@@ -150,7 +150,7 @@ def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
         "image": None if image is None else Markup(image),
         "failed": sum(run.verdict in ("failed", "crashed") for run in runs),
     }
-    return rendered(_TEMPLATE, {"number": number}, content)
+    return rendered(_TEMPLATE, content, {"number": number})
 
 
 def number(value: float | None) -> str:

@@ -6,82 +6,39 @@ frontier, empty one beaten by another run, a cross outside its gates, a ring aro
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from pipeline.compare.compared_runs import ComparedRun
 from pipeline.compare.frontier import Axis, front_of, points
+from truehalf.report.drawings import Panel, panels
 
-INK = "#767676"  # a page that embeds the image replaces it by its own text colour
-BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#999999"
 _NUMBERED = 30  # beyond that many runs, only those on the frontier and the chosen one carry their number
 _TOGETHER = 3  # numbers at one point; of further ones, how many there are
 _CHARACTER, _LINE = 0.035, 0.06  # of an annotation, as shares of what a panel spans
-_SETTINGS: Any = {
-    **{"svg.fonttype": "none", "svg.hashsalt": "truehalf", "font.family": "sans-serif", "font.size": 9},
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-}
 
 
 def drawn(runs: Sequence[ComparedRun], errors: Sequence[Axis], costs: Sequence[Axis], chosen: int | None) -> str:
-    """SVG, without a display; equal runs give equal text."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure(figsize=(3.3 * len(costs) + 0.6, 2.9 * len(errors) + 0.3), layout="constrained")
-        FigureCanvasSVG(figure)
-        panels = figure.subplots(len(errors), len(costs), squeeze=False)
-        for row, error in enumerate(errors):
-            for column, cost in enumerate(costs):
-                axes = panels[row][column]
-                _panel(axes, runs, error, cost, chosen)
-                axes.set_xlabel(cost.label if row == len(errors) - 1 else "")
-                axes.set_ylabel(error.label if column == 0 else "")
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    """SVG; equal runs give equal text."""
+    rows = [[_panel(runs, error, cost, chosen) for cost in costs] for error in errors]
+    return panels(rows)
 
 
-_LOOKS: dict[str, dict[str, Any]] = {
-    "beaten": {"marker": "o", "edgecolors": GREY, "facecolors": "none"},
-    "failed": {"marker": "x", "color": ORANGE},
-    "on the front": {"marker": "o", "edgecolors": BLUE, "facecolors": BLUE},
-}
-
-
-def _look(run: ComparedRun, on_front: bool) -> str:
-    if run.verdict in ("failed", "crashed"):
-        return "failed"
-    return "on the front" if on_front else "beaten"
-
-
-def _panel(axes: Any, runs: Sequence[ComparedRun], error: Axis, cost: Axis, chosen: int | None) -> None:
+def _panel(runs: Sequence[ComparedRun], error: Axis, cost: Axis, chosen: int | None) -> Panel:
     placed, best = points(runs, error, cost), front_of(runs, error, cost)
-    line = sorted({point for position in best if (point := placed[position]) is not None})
-    axes.step([x for x, _ in line], [y for _, y in line], where="post", color=BLUE, linewidth=1.2, zorder=1)
-    present = [(position, point) for position, point in enumerate(placed) if point is not None]
-    for name, look in _LOOKS.items():  # one call for all alike: a call for each point takes most of the time
-        alike = [point for position, point in present if _look(runs[position], position in best) == name]
-        if alike:
-            axes.scatter(*zip(*alike, strict=True), s=26, zorder=3, **look)
-    for position, point in present:
-        if position == chosen:
-            axes.scatter(*point, s=130, marker="o", facecolors="none", edgecolors=INK, linewidths=1.6, zorder=4)
+    alike: dict[str, list[tuple[float, float]]] = {"empty": [], "cross": [], "full": []}
+    for position, point in enumerate(placed):
+        if point is not None:
+            failed = runs[position].verdict in ("failed", "crashed")
+            alike["cross" if failed else "full" if position in best else "empty"].append(point)
     shown = {p for p in range(len(runs)) if len(runs) <= _NUMBERED or p in best or p == chosen}
-    left, right = (side([point[0] for _, point in present], default=0.0) for side in (min, max))
-    for point, there in named(placed, shown):
-        to_the_left = point[0] > left + 0.75 * (right - left) > left
-        place = {"xytext": (-6, 5), "ha": "right"} if to_the_left else {"xytext": (5, 4)}
-        text = axes.annotate(there, point, textcoords="offset points", fontsize=8, **place)
-        text.set_in_layout(False)  # else a long one takes the room of the panels
-    axes.margins(0.12)
-    axes.grid(True, color=GREY, alpha=0.25, linewidth=0.6)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    return Panel(
+        points=alike,
+        line=sorted({point for position in best if (point := placed[position]) is not None}),
+        ring=None if chosen is None else placed[chosen],
+        labels=named(placed, shown),
+        x=cost.label,
+        y=error.label,
+    )
 
 
 def named(

@@ -1,18 +1,15 @@
-"""report: everything that a run found, as one page that opens anywhere: reports/report.html.
+"""report: everything that a run found, as one page (truehalf.report.page): reports/report.html.
 
     python -m pipeline.report
 
-Reads params.yaml, reports/*.json and the verdict, plots and decisions under artifacts/. What is missing is said to be
-missing: a run that crashed half-way still gets its page. The page loads nothing from elsewhere and holds no date, so
-equal results give an equal file.
+Reads params.yaml, reports/*.json and the verdict, images and decisions under artifacts/. What is missing is said to be
+missing: a run that crashed half-way still gets its page.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,14 +20,12 @@ from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
-from pipeline.report.numbers import count, number, percent, precision
-from pipeline.report.template import rendered
 from pipeline.workspace import STAGES, read_reports, root
 from truehalf.output_files import write_text
+from truehalf.report.drawings import ORANGE, histogram, node_counts
+from truehalf.report.numbers import count, number, percent
+from truehalf.report.page import kept_in_fp32, page, verification_sections
 
-_TEMPLATE = Path(__file__).with_name("report.html.j2")
-_INK = "#767676"  # the text colour of the plots, replaced by the page's own
-_LISTED_NODES = 400
 _STAGE_WORK = {
     "trace": "PyTorch to ONNX",
     "slim": "onnxslim",
@@ -51,22 +46,22 @@ def main() -> None:
 
 def render(folder: Path) -> str:
     """The page of the run in a workspace, whatever of it is there."""
-    filters = {"number": number, "precision": precision, "percent": percent, "count": count}
-    return rendered(_TEMPLATE, filters, content(folder))
+    return page(content(folder))
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """What the template shows; a part that the run does not have is None or empty."""
+    """What the page shows; a part that the run does not have is None or empty."""
     reports, crash = _reports(folder)
     params = _params(folder)
     verify, engine = reports.get("verify"), reports.get("engine")
     verdict_folder = folder / "artifacts" / "verify"
-    verdict = _json(verdict_folder / "verdict.json") if verify else None
-    details = _json(verdict_folder / "details.json") if verify else None
+    verdict, details = (
+        (_json(verdict_folder / name) if verify else None) or {} for name in ("verdict.json", "details.json")
+    )
+    rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
         "title": " · ".join(_names(params)) or "truehalf",
         "headline": headline(verify, crash, params, unmet(params, reports), engine),
-        "verify_page": "verify.html" if verify and (folder / "reports" / "verify.html").exists() else None,
         "tiles": tiles(reports),
         "not_verified": not_verified(reports),
         "warnings": warnings(reports),
@@ -77,18 +72,12 @@ def content(folder: Path) -> dict[str, Any]:
         ],
         "machine": _machine(reports.get("probe")),
         "stage_rows": (stage_rows := _stage_rows(verify, reports)),
-        "detects": any(gate["gate"] == "matched_fraction_min" for gate in (verdict or {}).get("gates", [])),
         "classifies": any(row.get("top1_agreement") is not None for row in stage_rows),
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
-        "gates": (verdict or {}).get("gates", []),
+        **verification_sections(verdict, details, verdict_folder),
         "claims": _claims(verify),
-        "plots": {
-            name: svg
-            for name in ("score_error", "box_error", "node_counts")
-            if (svg := _svg(verdict_folder / "plots" / f"{name}.svg")) and verify
-        },
-        "images": [_image(verdict_folder, item) for item in (details or {}).get("images", [])],
-        "decisions": _decisions(folder, reports.get("fp16")),
+        "plots": _plots(reports, details.get("detection_errors", {})),
+        "decisions": kept_in_fp32(rows) if isinstance(rows, list) else None,
         "engine": _engine(engine),
         "data": data_of(reports.get("inputs"), _spec(folder) if "trace" in reports else None),
         "config": _config(params),
@@ -129,23 +118,6 @@ def _json(path: Path) -> Any:
 
 def _spec(folder: Path) -> Any:
     return _json(folder / "artifacts" / "trace" / "io_spec.json")
-
-
-def _svg(path: Path) -> Any:
-    """A plot as inline SVG in the page's own colour and font."""
-    from markupsafe import Markup
-
-    if not path.exists():
-        return None
-    text = path.read_text()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'font-family: [^;"]*', "font-family: inherit", text)
-    return Markup(text.replace(_INK, "currentColor"))
-
-
-def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
-    return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
@@ -206,18 +178,18 @@ def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"rows": rows, "samples": claims["samples"], "evaluation": verify["evaluation"]}
 
 
-def _decisions(folder: Path, report: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Nodes that stay FP32, each with its reason."""
-    rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if report else None
-    if not isinstance(rows, list):
-        return None
-    kept = [row for row in rows if row.get("precision") == "fp32"]
-    return {
-        "total": len(rows),
-        "fp32": len(kept),
-        "rows": kept[:_LISTED_NODES],
-        "omitted": max(0, len(kept) - _LISTED_NODES),
-    }
+def _plots(reports: Mapping[str, Mapping[str, Any]], errors: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(caption, SVG) of each plot that there are numbers for."""
+    from markupsafe import Markup
+
+    verify, found = reports.get("verify", {}), []
+    for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):
+        marks = {level: value for level in ("p50", "p99", "max") if (value := verify.get(f"{name}_{level}"))}
+        if svg := histogram([("final file", ORANGE, errors[name])], marks, unit) if name in errors else "":
+            found.append((f"{caption} of the final file", svg))
+    models = {stage: model for stage in STAGES if "float_nodes" in (model := reports.get(stage, {}).get("model") or {})}
+    found += [("Nodes by stage and precision", node_counts(models))] if models else []
+    return [(caption, Markup(svg)) for caption, svg in found]
 
 
 def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -93,7 +93,6 @@ class Record:
         if "verify" in self.reports:
             files += [self.folder / "artifacts" / "verify" / name for name in ("verdict.json", "details.json")]
             files += sorted((self.folder / "artifacts" / "verify" / "plots").glob("*"))
-            files.append(self.folder / "reports" / "verify.html")
         if set(STAGES) <= set(self.reports):
             files.append(self.folder / "reports" / "report.html")
         return [file for file in files if file.is_file()]

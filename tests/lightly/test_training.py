@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.data.digits import scene
 from truehalf.models.configuration import validated

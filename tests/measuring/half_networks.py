@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.workspace import CONF
 from tests.measuring.emulated_operators import distances
+from tests.measuring.shipped import CONF
 from truehalf.emulation.sessions import EmulatedSession
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def detector(decoder: str) -> tuple[torch.nn.Module, torch.Tensor]:
     """The embedded detector with its trained weights, on a picture of its data."""
     import torch
 
-    from tests.conftest import composed
+    from tests.configurations import composed
     from truehalf.data.samples import stacked, verification_samples
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model

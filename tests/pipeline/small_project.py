@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conftest import make_workspace, with_empty_store
+from tests.conftest import make_workspace
+from tests.pipeline.empty_store import with_empty_store
 from tests.waiting import until
 from truehalf.codes import codes_in
 

@@ -4,7 +4,7 @@ import re
 
 from pipeline.caveats import not_verified, parity, unmet, warnings
 from pipeline.summary import print_summary
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 
 UNVERIFIED = {"status": "done", "seconds": 1.0, "parity": {"status": "not verified", "reason": "random weights"}}
@@ -24,6 +24,7 @@ def test_every_stage_is_heard() -> None:
     (item,) = not_verified({})
     expect(item, "not-run", "verify")
     assert warnings({}) == []
+    assert warnings({"engine": {"precision": {"warnings": ["few nodes are FP16"]}}}) == ["few nodes are FP16"]
 
 
 def test_calibration_on_noise_is_warned_of_before_anything_else() -> None:

@@ -1,5 +1,6 @@
-"""What Hydra has composed becomes plain values, whatever the size of pictures was set to."""
+"""Every choice of conf/ composes, and what Hydra has composed becomes plain values."""
 
+import subprocess
 from typing import Any
 
 import pytest
@@ -9,14 +10,39 @@ from hydra.errors import ConfigCompositionException
 
 from pipeline.compose import effective, opened, resolved
 from pipeline.workspace import CONF
+from tests.configurations import composed
 from truehalf.codes import codes_in
 from truehalf.config.typed import ConfigErrors
+from truehalf.config.validate import validate
 from truehalf.models.configuration import validated
 
 
 def values_of(*overrides: str) -> dict[str, Any]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return resolved(compose("config", overrides=list(overrides)))
+
+
+CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(CONF.glob("*/*.yaml")) if path.parent.name != "hydra"]
+OF_DATA = {  # what a choice cannot do without
+    "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
+    "data=npz": ["data.file=samples.npz"],
+    "data=function": ["data.function=mine:sample"],
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
+def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -> None:
+    """And is what tests/configurations.py puts together without Hydra."""
+    told = [f"decoder={decoder}", choice, *OF_DATA.get(choice, ["data.folder=pictures"])]
+    values = values_of(*told)
+    validate(values)
+    assert composed(*told) == values
+
+
+def test_the_committed_params_yaml_is_the_default_configuration() -> None:
+    show = subprocess.run(["git", "show", ":params.yaml"], cwd=CONF.parent, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(show.stdout) == values_of()
 
 
 @pytest.mark.parametrize("size", ["640", "[64]", "[64,64,3]", "null", "wide"])

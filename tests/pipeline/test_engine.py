@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 
 from pipeline.engine import (
@@ -17,7 +20,9 @@ from pipeline.engine import (
     layer_rows,
 )
 from tests.messages import expect
+from tests.truehalf.engines.conftest import FEW, NO_GPU
 from truehalf.codes import codes_in
+from truehalf.engines.build import build_engine
 
 PARITY: dict[str, Any] = {
     "state": "verified",
@@ -91,6 +96,24 @@ def test_what_became_of_it_in_a_sentence(report: dict[str, Any], facts: list[str
     said = engine_sentence(report)
     expect(said, None, *facts)
     assert not [other for other in others if other in said]
+
+
+def test_reports_as_the_library_writes_them_have_their_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stops(*_: Any) -> None:
+        raise RuntimeError("no kernel")
+
+    def state(**options: Any) -> str:
+        report = build_engine(tmp_path / "m.onnx", tmp_path / "out", profiles=[], declared="fp16", **options)
+        assert report["reason"] in engine_sentence(report) if "reason" in report else "built" in engine_sentence(report)
+        return str(engine_stage({"engine": report})["state"])
+
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float16[4] x) => (float16[4] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    served = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
+    assert state(probe=NO_GPU) == state(**served) == "not verified"
+    assert state(probe=NO_GPU, when_unavailable="fail") == "failed", "no engine, and not for want of a GPU"
+    monkeypatch.setattr("truehalf.engines.ort_deploy.Deployed.run", stops)
+    assert state(**served) == "failed", "kept for inspection"
 
 
 def test_latency_says_where_it_was_measured() -> None:

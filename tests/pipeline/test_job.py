@@ -13,7 +13,7 @@ import pipeline.job
 import pipeline.run
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.sweep.sweep import VARIABLE, Sweep
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, commit, environment, line_with, make_chain
 from tests.waiting import HANG_S

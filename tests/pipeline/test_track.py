@@ -12,8 +12,9 @@ import yaml
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.track import catch_up, take_over, track
 from pipeline.tracking.record import flat_params, forget, keep, kept, metrics, of_workspace, run_name
-from tests.conftest import composed, with_empty_store
+from tests.configurations import composed
 from tests.messages import expect
+from tests.pipeline.empty_store import with_empty_store
 from tests.pipeline.test_engine import BUILT
 
 DEAD = "http://127.0.0.1:9"  # no server is there

@@ -1,60 +1,23 @@
-"""What the stage makes of samples, and its report."""
+"""The stage calibrate warns of samples that are noise."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
-import onnx
-import onnx.parser
-
-from stages.calibrate import run
-from stages.frame import Stage
-from tests.conftest import SPEC, write_params
-from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.report import calibration_report
-from truehalf.data.given import SampleFeeds, fixed_batch
+from tests.conftest import SPEC
+from tests.in_process import report, run_stages
+from tests.truehalf.calibration.test_report import write
 from truehalf.data.noise import WARNING
-from truehalf.data.samples import Sample
-from truehalf.ir.model_file import load_model
-
-
-def write(path: Path, text: str) -> Path:
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]>\n{text}'), path)
-    return path
-
-
-def test_a_fixed_batch_is_filled_with_one_sample(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", "g (float[3,2] x) => (float[3,2] y) { y = Mul(x, x) }")
-    x = np.float32([[1, 2], [-9, 3], [0, 600], [4, 4]])
-    samples = [Sample(name, {"x": row}, None, None) for name, row in zip("abcd", x, strict=True)]
-    entry = calibrate(path, SampleFeeds(samples, fixed_batch(load_model(path))))["tensors"]["y"]
-    assert (entry["absmax"], entry["sample"], entry["min"], entry["elements"]) == (360000, "c", 0, 24)
-    assert entry["above"]["65504"] == 1 / 8
-
-
-def test_the_report_lists_the_largest_tensors_with_their_nodes(tmp_path: Path) -> None:
-    text = """g (float[1,2] x) => (float[1,2] y) <float[1] k = {1000.0}, float[1] inf = {-inf}>
-        { [thousandfold] a = Mul(x, k) [millionfold] b = Mul(a, k) [mask] m = Add(x, inf) e = Exp(m) y = Add(e, x) }"""
-    path = write(tmp_path / "m.onnx", text)
-    ranges = calibrate(path, [{"x": np.float32([[1, -0.5]])}, {"x": np.float32([[0.25, 2]])}], names=["s0", "s1"])
-    content = calibration_report(ranges, load_model(path))
-    assert (content["samples"], content["tensors"], content["tensors_nonfinite"]) == (2, 6, 1)
-    assert (content["tensors_above_512"], content["tensors_above_65504"]) == (2, 1)
-    first, second = content["largest"][:2]
-    assert first == {"tensor": "b", "node": "millionfold", "sample": "s1", "absmax": 2e6}
-    assert (second["node"], second["absmax"]) == ("thousandfold", 2000)
+from truehalf.files import write_json
 
 
 def test_calibration_on_noise_says_so(tmp_path: Path) -> None:
     """And only then: real samples are no reason to warn."""
     (tmp_path / "artifacts/slim").mkdir(parents=True)
-    (tmp_path / "artifacts/trace").mkdir()
     write(tmp_path / "artifacts/slim/model.onnx", "g (float[N,3,128,128] images) => (float[M] y) { y = Abs(images) }")
-    (tmp_path / "artifacts/trace/io_spec.json").write_text(json.dumps(SPEC))
+    write_json(tmp_path / "artifacts/trace/io_spec.json", SPEC)
     said = {}
     for source in ("random", "digits"):
-        write_params(tmp_path, f"data={source}", "data.calibration_samples=2")
-        said[source] = run(Stage("calibrate", tmp_path)).get("warnings")
+        run_stages(tmp_path, f"data={source}", "data.calibration_samples=2", stages=("calibrate",))
+        said[source] = report(tmp_path, "calibrate").get("warnings")
     assert said == {"random": [WARNING], "digits": None}

@@ -1,13 +1,8 @@
-"""The engine stage and its doors: refusals, plans, and ONNX Runtime's CPU provider from end to end."""
+"""The stage engine, in a workspace as verify leaves it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,615 +10,19 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-import yaml
 
-from pipeline.engine import engine_stage
-from stages.frame import load_params
-from tests.conftest import ROOT, SPEC, composed, in_workspace
-from tests.messages import expect, raises
-from tests.truehalf.runtime.test_device_lock import measuring, says
-from tests.waiting import HANG_S
-from truehalf.codes import codes_in
-from truehalf.engines.build import NO_EVIDENCE, build_engine, execute_plan
-from truehalf.engines.carry_out import CPU_FP16
-from truehalf.engines.evidence import evidence_of
-from truehalf.engines.plan import check_keys
-from truehalf.engines.precision import check_precision
-from truehalf.errors import StageError
-from truehalf.linting.plugin_ops import ASSUMED
+from tests import in_process
+from tests.configurations import composed
+from tests.conftest import ROOT, SPEC, in_workspace
+from tests.messages import expect
 from truehalf.runtime.machine import probe
 from truehalf.verification.chain.reference import freeze
 
-NO_GPU: dict[str, Any] = {
-    "gpus": None,
-    "tensorrt": None,
-    "onnxruntime_providers": ["CPUExecutionProvider"],
-    "onnxruntime_providers_built": ["CUDAExecutionProvider", "CPUExecutionProvider"],
-}
-PROFILES = [{"images": {"min": [1, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
-FEW = {"warm_up": 1, "runs": 10, "rounds": 2}
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> dict[str, Path]:
-    paths = {}
-    for name, dtype in (("fp32", "float"), ("fp16", "float16")):
-        signature = f"g ({dtype}[N,3,8,8] images) => ({dtype}[N,3,8,8] y)"
-        text = f'<ir_version: 8, opset_import: ["" : 17]> {signature} {{ y = Relu(images) }}'
-        paths[name] = tmp_path / f"{name}.onnx"
-        onnx.save(onnx.parser.parse_model(text), paths[name])
-    return paths
-
-
-# --- plans and refusals
-
-
-def test_the_plan_is_complete(models: dict[str, Path], tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    report = build_engine(
-        models["fp16"],
-        out,
-        profiles=PROFILES,
-        declared="fp16",
-        probe=NO_GPU,
-        memory_pools_gb={"workspace": 2.0},
-    )
-    assert report["status"] == "planned"
-    expect(report["reason"], None, "NVIDIA", "TensorRT")
-    (item,) = report["not_verified"]
-    assert item.endswith(report["reason"])
-    command = report["plan"]["trtexec"]
-    for part in (
-        "--minShapes=images:1x3x8x8",
-        "--optShapes=images:2x3x8x8",
-        "--maxShapes=images:4x3x8x8",
-        "--memPoolSize=workspace:2048M",
-        "--noTF32",
-    ):
-        assert part in command
-    assert "--onnx=fp16.onnx" in command and "--saveEngine=model.engine" in command
-    assert report["plan"]["onnx"] == str(models["fp16"]) and report["plan"]["engine"] == "model.engine"
-    assert report["plan"]["onnx_sha256"] == hashlib.sha256(models["fp16"].read_bytes()).hexdigest()
-    assert "--fp16" not in command, "precision is in the graph; TensorRT 11 has no such flag"
-    assert sorted(path.name for path in out.iterdir()) == ["README.txt", "build_engine.py", "plan.json"]
-    assert json.loads((out / "plan.json").read_text()) == report["plan"]
-
-
-def test_two_plans_are_the_same_bytes(models: dict[str, Path], tmp_path: Path) -> None:
-    texts = []
-    for name in ("a", "b"):
-        names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.engine")
-        build_engine(
-            models["fp16"], tmp_path / name, profiles=PROFILES, declared="fp16", probe=NO_GPU, plan_names=names
-        )
-        texts.append((tmp_path / name / "plan.json").read_bytes())
-    assert texts[0] == texts[1] and str(tmp_path).encode() not in texts[0]
-
-
-@pytest.mark.parametrize(("declared", "holds"), [("fp16", "fp32"), ("fp32", "fp16")])
-def test_a_file_that_contradicts_the_declared_precision_is_refused(
-    models: dict[str, Path], declared: str, holds: str, tmp_path: Path
-) -> None:
-    check_precision(models[holds], holds)
-    facts = (models[holds], f"precision={declared}", f"precision={holds}")
-    with raises("wrong-file", *facts):  # before wrong profiles and options
-        build_engine(models[holds], tmp_path / "out", profiles=[], declared=declared, no_such_option=1)
-    assert not (tmp_path / "out").exists()
-
-
-def test_wrong_options_come_all_at_once_and_wrong_profiles_before_anything_is_built(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    with raises("bad-options") as caught:
-        build_engine(models["fp32"], out, profiles=PROFILES, declared="fp32", tf32="no", workspace_gb=4)
-    faults = {line.strip(" -").split(":")[0]: line for line in str(caught.value).splitlines()[1:]}
-    assert set(faults) == {"tf32", "workspace_gb"}
-    expect(faults["tf32"], "wrong-type", "'no'")
-    expect(faults["workspace_gb"], "unknown-key", "memory_pools_gb")
-    wrong = [{"images": {"min": [1, 3, 9, 8], "opt": [2, 3, 9, 8], "max": [4, 3, 9, 8]}}]
-    for backend in ({"backend": "tensorrt"}, {"backend": "onnxruntime", "provider": "cpu"}):
-        with raises("wrong-plan", "axis 2", 8, "9, 9, 9") as caught:
-            build_engine(models["fp32"], out, profiles=wrong, declared="fp32", **backend)
-        assert codes_in(str(caught.value)) == ["wrong-plan", "axis-fixed"]
-    assert not out.exists()
-
-
-@pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime"])
-def test_where_an_engine_is_demanded_a_plan_is_a_failure(backend: str, models: dict[str, Path], tmp_path: Path) -> None:
-    report = build_engine(
-        models["fp16"],
-        tmp_path / "out",
-        profiles=PROFILES,
-        declared="fp16",
-        probe=NO_GPU,
-        backend=backend,
-        when_unavailable="fail",
-    )
-    assert report["status"] == "failed"
-    expect(report["reason"], None, "engine.when_unavailable=fail", "NVIDIA")
-    assert report["reasons"] == [report["reason"]] and (tmp_path / "out/plan.json").exists()
-
-
-def test_a_plan_for_cuda_needs_no_gpu_to_be_made(models: dict[str, Path], tmp_path: Path) -> None:
-    report = build_engine(
-        models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=NO_GPU, backend="onnxruntime"
-    )
-    assert report["status"] == "planned"
-    expect(report["reason"], None, "NVIDIA", "nvidia-smi")
-    assert report["plan"]["provider"] == "cuda" and report["lint"] == []
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.txt", "plan.json"]
-
-
-def test_lint_looks_before_the_build_and_knows_the_operators_of_plugins(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17, "com.acme" : 1]>
-        g (float16[1,4] images) => (float16[1,4] y, int64["u"] z)
-        { a = com.acme.Mine(images)  y = Relu(images)  b = Cast<to = 1>(y)  c = Flatten<axis = 0>(b)
-          d, z, e, f = Unique(c) }"""
-    proto = onnx.parser.parse_model(text)
-    for number, node in enumerate(proto.graph.node):
-        node.name = f"/head/{node.op_type}_{number}"
-    onnx.save(proto, tmp_path / "model.onnx")
-    (tmp_path / "libmine.so").write_bytes(b"a plugin")
-
-    def found(**options: Any) -> dict[str, str]:
-        keywords = {"profiles": [], "declared": "fp16", "probe": NO_GPU} | options
-        report = build_engine(tmp_path / "model.onnx", tmp_path / "out", **keywords)
-        return {finding["node"]: finding["severity"] for finding in report["lint"]}
-
-    without, library = found(), [str(tmp_path / "libmine.so")]
-    assert without["/head/Mine_0"] == "error" and "/head/Unique_4" in without
-    assert "/head/Mine_0" not in found(plugins=library), "nobody knows what it brings"
-    assert "/head/Mine_0" in found(plugins=library, plugin_ops=["Other"]), "it does not bring this one"
-    named = found(plugins=library, plugin_ops=["Mine", "Unique"])
-    assert "/head/Mine_0" not in named and "/head/Unique_4" not in named, "of ONNX's own domain, too"
-    assert "/head/Unique_4" not in found(lint_ignore=["unique"])
-    asked = found(plugins=library, probe=NO_GPU | {"plugin_ops": {library[0]: ["Mine"]}})
-    assert "/head/Mine_0" not in asked and "/head/Unique_4" in asked
-
-
-def test_what_is_assumed_of_plugins_is_said(models: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "libmine.so").write_bytes(b"a plugin")
-    options = {"profiles": PROFILES, "declared": "fp16", "probe": NO_GPU, "plugins": [str(tmp_path / "libmine.so")]}
-    assert ASSUMED in build_engine(models["fp16"], tmp_path / "out", **options)["not_verified"]
-    report = build_engine(models["fp16"], tmp_path / "out", **options, plugin_ops=["Mine"])
-    assert ASSUMED not in report["not_verified"] and report["plan"]["plugin_ops"] == ["Mine"]
-
-
-@pytest.mark.parametrize(
-    ("fail_on", "ignore", "status"),
-    [("never", [], "planned"), ("error", [], "failed"), ("warning", [], "failed"), ("error", ["unique"], "planned")],
+PROFILE = "{min: [1, 3, 128, 128], opt: [1, 3, 128, 128], max: [4, 3, 128, 128]}"
+OVERRIDES = (
+    *("precision=fp32", "data.verification_samples=6", "engine=onnxruntime", "engine.provider=cpu"),
+    *(f"engine.profiles=[{{images: {PROFILE}}}]", "engine.latency={warm_up: 1, runs: 10, rounds: 2}"),
 )
-def test_findings_of_the_file_that_is_built_end_it_where_told(
-    fail_on: str, ignore: list[str], status: str, tmp_path: Path
-) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (int64["u"] z) { d, z, e, f = Unique(x) }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.node[0].name = "/head/Unique"
-    onnx.save(proto, tmp_path / "model.onnx")
-    options = {"profiles": [], "declared": "fp32", "probe": NO_GPU, "lint_fail_on": fail_on, "lint_ignore": ignore}
-    report = build_engine(tmp_path / "model.onnx", tmp_path / "out", **options)
-    assert report["status"] == status and report["plan"]["lint"] == {"ignore": ignore, "fail_on": fail_on}
-    if status == "failed":
-        expect(report["reason"], "lint-fails", "lint.fail_on", fail_on, "unique (1):", "/head/Unique")
-        assert report["reasons"] == [report["reason"]]
-        assert engine_stage({"engine": report})["state"] == "failed", "no engine, and not for want of a GPU"
-    assert execute_plan(tmp_path / "out/plan.json")["status"] == status, "and so does the plan elsewhere"
-
-
-# --- ONNX Runtime, run here
-
-
-def test_without_a_reference_an_engine_is_built_and_not_verified(models: dict[str, Path], tmp_path: Path) -> None:
-    report = build_engine(
-        models["fp32"],
-        tmp_path / "out",
-        profiles=PROFILES,
-        declared="fp32",
-        backend="onnxruntime",
-        provider="cpu",
-        latency=FEW,
-    )
-    assert report["status"] == "built" and report["provider"] == "CPUExecutionProvider"
-    assert report["parity"]["state"] == "not verified"
-    (item,) = report["not_verified"]
-    expect(item, None, NO_EVIDENCE)
-    assert report["parity"]["reason"] == NO_EVIDENCE
-    assert [(row["points"], row["samples"]) for row in report["latency"]] == [(["min"], 1), (["opt"], 2), (["max"], 4)]
-
-
-def test_latencies_of_two_jobs_are_measured_one_after_the_other(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("truehalf.runtime.device_lock.FOLDER", tmp_path)
-    other = measuring("cpu", tmp_path)
-    assert says(other) == "measures"
-    options = {"profiles": PROFILES, "backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    with ThreadPoolExecutor(1) as pool:
-        build = pool.submit(build_engine, models["fp32"], tmp_path / "out", declared="fp32", **options)
-        said = ""
-        while "waits-for-another" not in codes_in(said) and not build.done():
-            said += capsys.readouterr().err
-            time.sleep(0.05)
-        assert not build.done(), build.result()
-        assert other.communicate(timeout=HANG_S)[0] == ""
-        assert build.result(timeout=HANG_S)["status"] == "built"
-
-
-def test_fp16_on_the_cpu_provider_is_never_a_proof(models: dict[str, Path], tmp_path: Path) -> None:
-    report = build_engine(
-        models["fp16"],
-        tmp_path / "out",
-        profiles=PROFILES,
-        declared="fp16",
-        backend="onnxruntime",
-        provider="cpu",
-        latency=FEW,
-    )
-    assert report["status"] == "built" and report["half_layers_fraction"] is None
-    assert report["not_verified"][0] == f"fp16: {CPU_FP16}"
-
-
-@pytest.mark.parametrize("step", ["run", "facts"])
-def test_an_optimised_file_that_does_not_run_is_kept_and_failed(
-    step: str, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stops(*_: Any) -> None:
-        raise RuntimeError("no kernel")
-
-    monkeypatch.setattr(f"truehalf.engines.ort_deploy.Deployed.{step}", stops)
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    report = build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
-    assert report["status"] == "failed" and (tmp_path / "out/model.optimized.onnx").exists()
-    (reason,) = report["reasons"]
-    expect(reason, None, "RuntimeError: no kernel")
-    assert report["parity"]["state"] == "failed" and report["parity"]["reason"] in reason
-    assert engine_stage({"engine": report})["state"] == "failed" and report["engine_mb"] > 0
-
-
-def test_where_no_file_was_written_there_is_nothing_to_keep(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stops(*_: Any) -> None:
-        raise StageError("runtime-refuses", "ONNX Runtime refuses the model")
-
-    monkeypatch.setattr("truehalf.engines.ort_deploy.Deployed.__init__", stops)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/model.optimized.onnx").write_bytes(b"of an earlier time")
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    with raises("runtime-refuses"):
-        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
-
-
-def test_a_model_of_fixed_shapes_needs_no_profile(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (float[2,4] y) { y = Relu(x) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    report = build_engine(tmp_path / "model.onnx", tmp_path / "out", profiles=[], declared="fp32", **options)
-    (row,) = report["latency"]
-    assert report["status"] == "built" and row["shapes"] == {"x": [2, 4]} and row["points"] == ["min", "opt", "max"]
-
-
-@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt"])
-@pytest.mark.parametrize("link", [False, True])
-def test_an_engine_is_never_written_over_its_model(
-    backend: str, link: bool, models: dict[str, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    name = "model.engine" if backend == "tensorrt" else "model.optimized.onnx"
-    out.mkdir()
-    model = out / name
-    models["fp32"].rename(model)
-    content = model.read_bytes()
-    given = tmp_path / "given.onnx"
-    given.symlink_to(model)
-    options = {"backend": backend} | ({"provider": "cpu", "latency": FEW} if backend == "onnxruntime" else {})
-    with raises("would-overwrite", model):
-        build_engine(
-            given if link else model,
-            out,
-            profiles=PROFILES,
-            declared="fp32",
-            probe=NO_GPU | {"plugin_ops": None},
-            **options,
-        )
-    assert model.read_bytes() == content and [file.name for file in out.iterdir()] == [name]
-
-
-def test_weights_are_not_written_over_either(tmp_path: Path) -> None:
-    proto = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
-    )
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
-    data = "model.optimized.onnx.data"
-    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location=data, size_threshold=0)
-    kept = (tmp_path / data).read_bytes()
-    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    with raises("would-overwrite", tmp_path / data):
-        build_engine(tmp_path / "m.onnx", tmp_path, declared="fp32", profiles=profiles, **options)
-    assert (tmp_path / data).read_bytes() == kept
-
-
-def test_a_file_of_an_earlier_time_stays_until_there_is_another(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "profiles": PROFILES, "declared": "fp32"}
-    build_engine(models["fp32"], out, **options)
-    first = (out / "model.optimized.onnx").read_bytes()
-
-    def stops(*_: Any) -> None:
-        raise RuntimeError("no memory")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("truehalf.engines.ort_deploy.Deployed._optimise", stops)
-        with raises("runtime-refuses", "RuntimeError: no memory"):
-            build_engine(models["fp32"], out, **options)
-    assert (out / "model.optimized.onnx").read_bytes() == first
-    assert sorted(file.name for file in out.iterdir()) == ["README.txt", "model.optimized.onnx", "plan.json"]
-
-
-def test_a_profile_from_no_sample_on_is_first_run_with_samples(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What ran where is read from the first run, in which an empty batch runs nothing."""
-    from truehalf.engines.ort_deploy import Deployed
-
-    batches: list[int] = []
-    run = Deployed.run
-
-    def counted(self: Deployed, feeds: Any) -> Any:
-        batches.append(len(feeds["images"]))
-        return run(self, feeds)
-
-    monkeypatch.setattr(Deployed, "run", counted)
-    profiles = [{"images": {"min": [0, 3, 8, 8], "opt": [2, 3, 8, 8], "max": [4, 3, 8, 8]}}]
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW, "declared": "fp32"}
-    report = build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
-    assert report["status"] == "built" and batches == [2]
-    profiles[0]["images"]["opt"] = [0, 3, 8, 8]
-    build_engine(models["fp32"], tmp_path / "out", profiles=profiles, **options)
-    assert batches == [2, 4]
-
-
-@pytest.mark.parametrize("before", [None, "1"])
-def test_variables_of_a_plan_are_there_before_providers_load_and_gone_afterwards(
-    before: str | None, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, seen = "NVIDIA_TF32_OVERRIDE", []
-    monkeypatch.delenv(name, raising=False)
-    if before is not None:
-        monkeypatch.setenv(name, before)
-
-    def looked(*_: Any) -> dict[str, Any]:
-        seen.append(os.environ.get(name))
-        return NO_GPU
-
-    monkeypatch.setattr("truehalf.engines.build.probe_machine", looked)
-    options = {"backend": "onnxruntime", "provider": "tensorrt", "profiles": PROFILES, "declared": "fp16"}
-    assert build_engine(models["fp16"], tmp_path / "out", **options)["status"] == "planned"
-    execute_plan(tmp_path / "out/plan.json")
-    assert seen == ["0", "0"] and os.environ.get(name) == before
-
-
-def test_a_reference_that_is_missing_is_said_before_the_build(models: dict[str, Path], tmp_path: Path) -> None:
-    def missing() -> str:
-        raise StageError("file-missing", "there is no reference")
-
-    options = {"backend": "onnxruntime", "provider": "cpu", "evidence": missing}
-    with raises("file-missing"):
-        build_engine(models["fp32"], tmp_path / "out", profiles=PROFILES, declared="fp32", **options)
-    assert not (tmp_path / "out/model.optimized.onnx").exists()
-
-
-# --- plans carried out elsewhere
-
-
-def carried(models: dict[str, Path], folder: Path, **options: Any) -> Path:
-    """A plan for the CPU provider beside its model, in a folder of their own."""
-    folder.mkdir()
-    (folder / "model.onnx").write_bytes(models["fp32"].read_bytes())
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW} | options
-    names = ("artifacts/cast_cleanup/model.onnx", "artifacts/engine/model.optimized.onnx")
-    build_engine(models["fp32"], folder, profiles=PROFILES, declared="fp32", probe=NO_GPU, plan_names=names, **options)
-    (folder / "model.optimized.onnx").unlink(missing_ok=True)
-    return folder / "plan.json"
-
-
-def test_a_plan_is_carried_out_beside_its_model(models: dict[str, Path], tmp_path: Path) -> None:
-    plan = carried(models, tmp_path / "carried")
-    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", str(plan), "--out", "built")
-    assert done.returncode == 0, done.stderr
-    printed, written = json.loads(done.stdout), json.loads((tmp_path / "built/engine.json").read_text())
-    assert printed["status"] == "built" and "layer_table" not in printed and written["layer_table"]
-    assert written["stage"] == "engine" and written["plan"]["onnx"] == "artifacts/cast_cleanup/model.onnx"
-    assert (tmp_path / "built/model.optimized.onnx").exists()
-    assert written["parity"]["state"] == "not verified"
-    assert any(item.endswith(written["parity"]["reason"]) for item in written["not_verified"])
-
-
-def test_a_plan_that_cannot_be_carried_out_here_either_stays_a_plan(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("truehalf.engines.build.probe_machine", lambda plugins: NO_GPU)
-    report = execute_plan(carried(models, tmp_path / "carried", provider="cuda"))
-    assert report["status"] == "planned" and (tmp_path / "carried/engine.json").exists()
-    demanded = execute_plan(carried(models, tmp_path / "demanded", provider="cuda", when_unavailable="fail"))
-    assert demanded["status"] == "failed"
-    expect(demanded["reason"], None, "engine.when_unavailable=fail", "NVIDIA")
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "facts"),
-    [
-        ({"format": 99}, "wrong-plan", ["format:", 1, 99]),
-        ({"declared": "fp64"}, "wrong-plan", ["declared:", "fp16", "fp32", "'fp64'"]),
-        ({"backend": "foo"}, "wrong-plan", ["tensorrt", "onnxruntime", "'foo'"]),
-        ({"provider": "foo"}, "unknown-choice", ["provider:", "cuda", "tensorrt", "cpu", "'foo'"]),
-        ({"plugins": None}, "wrong-plan", ["plugins:"]),
-        ({"shape_inputs": None}, "wrong-plan", ["shape_inputs:"]),
-        ({"shape_inputs": ["images"]}, "wrong-plan", ["shape_inputs:", [], ["images"]]),
-        ({"profiles": []}, "needs-value", ["engine.profiles:", "images"]),
-        ({"profiles": ["x"]}, "wrong-type", ["profiles[0]:", "'x'"]),
-        (
-            {"profiles": [{"images": {"min": [9, 3], "opt": [1, 3], "max": [1, 3]}}]},
-            "wrong-shape",
-            ["engine.profiles[0].images.min:", 4, "[N, 3, 8, 8]", [9, 3]],
-        ),
-        ({"latency": {"warm_up": 0, "runs": 0, "rounds": 2}}, "out-of-range", ["latency.runs:", 10, 0]),
-        ({"lint": {"ignore": ["no such"], "fail_on": "never"}}, "bad-syntax", ["lint.ignore", "'no such'"]),
-        (
-            {"lint": {"ignore": [], "fail_on": "always"}},
-            "unknown-choice",
-            ["lint.fail_on:", "never", "error", "warning", "'always'"],
-        ),
-        ({"when_unavailable": "cry"}, "unknown-choice", ["when_unavailable:", "plan, fail", "'cry'"]),
-        ({"environment": {"A": 1}}, "wrong-type", ["environment.A:", 1]),
-        ({"engine": ".."}, "bad-syntax", ["engine:", "'..'"]),
-    ],
-)
-def test_a_wrong_plan_is_refused_wherever_it_is(
-    changes: dict[str, Any], code: str, facts: list[object], models: dict[str, Path], tmp_path: Path
-) -> None:
-    """None: left out. No machine is looked at: a plan must not be carried to a GPU to be found wrong."""
-    plan = carried(models, tmp_path / "carried", provider="cuda")
-    content = json.loads(plan.read_text()) | changes
-    plan.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
-    with raises("wrong-plan") as caught:
-        execute_plan(plan)
-    assert str(caught.value).startswith(f"{plan}: ")
-    expect(str(caught.value).removeprefix(f"{plan}: "), code, *facts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "key", "code", "facts"),
-    [
-        ({"builder": {"memory_pools_gb": [1]}}, "builder.memory_pools_gb", "wrong-type", [[1]]),
-        ({"builder": {"memory_pools_gb": {"foo": "x"}}}, "builder.memory_pools_gb.foo", "wrong-type", ["'x'"]),
-        ({"builder": {"memory_pools_gb": {"foo": 1}}}, "builder.memory_pools_gb.foo", "unknown-key", ["workspace"]),
-        ({"builder": {"profiling_verbosity": 5}}, "builder.profiling_verbosity", "unknown-choice", ["detailed", 5]),
-        ({"builder": {"tf32": "yes"}}, "builder.tf32", "wrong-type", ["'yes'"]),
-        (
-            {"builder": {"builder_optimization_level": 99}},
-            "builder.builder_optimization_level",
-            "out-of-range",
-            [0, 5, 99],
-        ),
-        (
-            {"builder": {"hardware_compatibility": "foo"}},
-            "builder.hardware_compatibility",
-            "unknown-choice",
-            ["none", "'foo'"],
-        ),
-        (
-            {"builder": {"tiling_optimization_level": "x"}},
-            "builder.tiling_optimization_level",
-            "unknown-choice",
-            ["none", "'x'"],
-        ),
-        ({"builder": {"fp16": True}}, "builder.fp16", "unknown-key", ["tf32"]),
-        ({"onnx_data": [5]}, "onnx_data[0]", "bad-syntax", [5]),
-        ({"onnx_data": ["../secret"]}, "onnx_data[0]", "bad-syntax", ["'../secret'"]),
-        ({"graph": {"float_nodes": "x"}}, "graph.float_nodes", "wrong-type", ["'x'"]),
-        ({"graph": {"fp16_node_names": ["a", 1]}}, "graph.fp16_node_names", None, [["a", 1]]),
-        ({"plugin_ops": [5]}, "plugin_ops[0]", "wrong-type", [5]),
-        ({"latency": {"runs": 1}}, "latency.runs", "out-of-range", [10, 1]),
-        ({"latency": {"rounds": 1}}, "latency.rounds", "out-of-range", [2, 1]),
-        ({"shape_inputs": [1]}, "shape_inputs", "wrong-type", [[1]]),
-        ({"plugins": [{"path": 1, "sha256": "x"}]}, "plugins[0].path", "wrong-type", [1]),
-        ({"engine": ""}, "engine", "bad-syntax", ["''"]),
-        ({"engine": "../out.engine"}, "engine", "bad-syntax", ["'../out.engine'"]),
-        ({"engine": "/abs/model.engine"}, "engine", "bad-syntax", ["'/abs/model.engine'"]),
-        ({"engine": "C:\\model.engine"}, "engine", "bad-syntax", [repr("C:\\model.engine")]),
-        ({"engine": "artifacts/engine/"}, "engine", "bad-syntax", ["'artifacts/engine/'"]),
-        ({"engine": "plan.json"}, "engine", "would-overwrite", ["'plan.json'"]),
-    ],
-    ids=str,
-)
-def test_values_of_a_plan_for_tensorrt_are_checked_without_a_gpu(
-    changes: dict[str, Any],
-    key: str,
-    code: str | None,
-    facts: list[object],
-    models: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text())
-    for name, change in changes.items():
-        content[name] = content[name] | change if isinstance(change, dict) else change
-    (tmp_path / "plan.json").write_text(json.dumps(content))
-    with raises("wrong-plan", tmp_path / "plan.json") as caught:
-        execute_plan(tmp_path / "plan.json")
-    (fault,) = str(caught.value).splitlines()[1:]
-    assert fault.startswith(f"  {key}: ")
-    expect(fault, code, *facts)
-
-
-def test_every_fault_of_a_plan_is_said_at_once(models: dict[str, Path], tmp_path: Path) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text()) | {"declared": "fp64", "engine": "..", "onnx_data": [5]}
-    content["builder"] |= {"tf32": "yes", "profiling_verbosity": 5}
-    del content["builder"]["refit"]
-    content["latency"]["runs"] = 1
-    (tmp_path / "plan.json").write_text(json.dumps(content))
-    with raises("wrong-plan") as caught:
-        execute_plan(tmp_path / "plan.json")
-    named = [line.strip().split(":")[0] for line in str(caught.value).splitlines()[1:]]
-    assert sorted(named) == sorted(
-        ["declared", "builder.refit", "engine", "onnx_data[0]", "builder.tf32", "builder.profiling_verbosity"]
-    ), "bounds are looked at when the types are right"
-
-
-def test_a_plan_of_before_the_names_of_its_fp16_nodes_is_still_one(models: dict[str, Path], tmp_path: Path) -> None:
-    build_engine(models["fp16"], tmp_path, profiles=PROFILES, declared="fp16", probe=NO_GPU)
-    content = json.loads((tmp_path / "plan.json").read_text())
-    del content["graph"]["fp16_node_names"]
-    check_keys(content)
-
-
-def test_weights_beside_the_model_are_part_of_the_plan(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float["n",4] x) => (float["n",4] y) { y = MatMul(x, w) }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
-    for folder in ("here", "there"):
-        (tmp_path / folder / "weights").mkdir(parents=True)
-    where = {"save_as_external_data": True, "location": "weights/w.bin", "size_threshold": 0}
-    onnx.save(onnx.ModelProto.FromString(proto.SerializeToString()), tmp_path / "here/model.onnx", **where)
-    shutil.copytree(tmp_path / "here", tmp_path / "there", dirs_exist_ok=True)
-    profiles = [{"x": {"min": [1, 4], "opt": [1, 4], "max": [2, 4]}}]
-    options = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
-    here, there = tmp_path / "here/model.onnx", tmp_path / "there"
-    names = ("artifacts/model.onnx", "model.optimized.onnx")
-    build_engine(here, there, declared="fp32", profiles=profiles, probe=NO_GPU, plan_names=names, **options)
-    assert json.loads((there / "plan.json").read_text())["onnx_data"] == ["weights/w.bin"]
-    assert execute_plan(there / "plan.json")["status"] == "built"
-    (there / "weights/w.bin").write_bytes(np.zeros(16, np.float32).tobytes())
-    with raises("wrong-file", there / "model.onnx"):
-        execute_plan(there / "plan.json")
-
-
-def test_another_model_or_no_plan_is_refused(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the project itself has artifacts once it has run
-    plan = carried(models, tmp_path / "carried")
-    (plan.parent / "model.onnx").write_bytes(models["fp16"].read_bytes())
-    with raises("wrong-file", plan.parent / "model.onnx"):
-        execute_plan(plan)
-    (plan.parent / "model.onnx").unlink()
-    with raises("file-missing", "artifacts/cast_cleanup/model.onnx", plan.parent / "model.onnx"):
-        execute_plan(plan)
-    plan.write_text("{}")
-    with raises("wrong-plan", plan, "tensorrt", "onnxruntime"):
-        execute_plan(plan)
-    done = in_workspace(tmp_path, "python", "-m", "truehalf", "engine", "absent.json")
-    assert done.returncode == 2 and done.stderr.startswith("truehalf engine: ")
-    expect(done.stderr, "file-missing", "absent.json")
-
-
-# --- the stage
 
 
 @pytest.fixture(scope="module")
@@ -636,13 +35,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from truehalf.verification.chain.reference import write_reference
 
     root = tmp_path_factory.mktemp("detector")
-    overrides = ["precision=fp32", "data.verification_samples=6", "engine=onnxruntime", "engine.provider=cpu"]
-    values = composed(*overrides)
-    values["engine"]["latency"] = FEW
-    one, four = [1, 3, 128, 128], [4, 3, 128, 128]
-    values["engine"]["profiles"] = [{"images": {"min": one, "opt": one, "max": four}}]
-    (root / "params.yaml").write_text(yaml.safe_dump(values))
-    config = validated(values)
+    config = validated(composed(*OVERRIDES))
     for folder in ("artifacts/cast_cleanup", "artifacts/trace", "artifacts/reference", "artifacts/verify", "reports"):
         (root / folder).mkdir(parents=True)
     embedded(root / "artifacts/cast_cleanup/model.onnx")
@@ -659,9 +52,8 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stage(root: Path) -> dict[str, Any]:
-    done = in_workspace(root, "python", "-m", "stages.engine")
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads((root / "reports/engine.json").read_text()))
+    in_process.run_stages(root, *OVERRIDES, stages=("engine",))
+    return in_process.report(root, "engine")
 
 
 @pytest.mark.slow
@@ -679,10 +71,10 @@ def test_the_stage_proves_the_embedded_detector_as_onnx_runtime_serves_it(detect
 
 
 @pytest.mark.slow
-def test_a_plan_of_the_workspace_is_held_against_its_reference(detector: Path) -> None:
+def test_a_plan_of_the_workspace_is_compared_with_its_reference(detector: Path) -> None:
     stage(detector)
     done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json", "--out", "x")
-    assert done.returncode == 0 and json.loads(done.stdout)["parity"]["state"] == "verified", done.stderr
+    assert done.returncode == 0 and "outputs: verified" in done.stdout, done.stderr
 
 
 @pytest.mark.slow
@@ -699,44 +91,19 @@ def test_an_engine_that_fails_is_kept_and_the_command_says_so(detector: Path) ->
         expect(report["reasons"][0], None, "profile 0", "min", "opt")
         assert (detector / "artifacts/engine/model.optimized.onnx").exists(), "kept for inspection"
         done = in_workspace(detector, "python", "-m", "truehalf", "engine", "artifacts/engine/plan.json")
-        assert done.returncode == 1 and json.loads(done.stdout)["status"] == "failed"
+        assert done.returncode == 1 and done.stdout.startswith("failed: ")
     finally:
         np.savez(file, **kept)
 
 
-def test_a_model_that_failed_verify_gets_no_engine(detector: Path) -> None:
-    verdict = detector / "artifacts/verify/verdict.json"
-    try:
-        verdict.write_text('{"verdict": "failed"}')
-        report = stage(detector)
-        assert report["status"] == "refused" and "engine.build_unverified=true" in report["reason"]
-        assert [file.name for file in (detector / "artifacts/engine").iterdir()] == ["REFUSED"]
-    finally:
-        verdict.write_text('{"verdict": "passed"}')
-
-
-def test_the_evidence_is_that_of_verify(detector: Path) -> None:
-    evidence = evidence_of(load_params(detector), detector)
-    assert len(evidence.reference.names) == 6 and evidence.reference.truth
-    assert not isinstance(evidence.adversarial, str) and len(evidence.adversarial.names) == 3
-
-
-@pytest.mark.gpu
-def test_an_fp16_file_becomes_an_engine_of_half_layers(models: dict[str, Path], tmp_path: Path) -> None:
-    machine = probe()
-    assert machine["tensorrt"], "there is a GPU and TensorRT cannot be imported: pip install 'truehalf[tensorrt]'"
-    report = build_engine(models["fp16"], tmp_path / "out", profiles=PROFILES, declared="fp16", probe=machine)
-    assert report["status"] == "built", report
-    assert report["half_layers"] > 0 and (tmp_path / "out/model.engine").stat().st_size > 0
-    assert {one["dtype"] for one in report["io"]} == {"HALF"} and len(report["latency"]) == 3
-
-
-@pytest.mark.gpu
-def test_on_cuda_the_kernels_are_half(models: dict[str, Path], tmp_path: Path) -> None:
-    machine = probe()
-    assert "CUDAExecutionProvider" in machine["onnxruntime_providers"], "there is a GPU and the provider does not load"
-    options = {"backend": "onnxruntime", "provider": "cuda", "latency": FEW}
-    out = tmp_path / "out"
-    report = build_engine(models["fp16"], out, profiles=PROFILES, declared="fp16", probe=machine, **options)
-    assert report["status"] == "built" and report["provider"] == "CUDAExecutionProvider", report
-    assert report["half_layers"] == 1 and report["cpu_nodes"] == [] and len(report["latency"]) == 3
+def test_a_model_that_failed_verify_gets_no_engine(tmp_path: Path) -> None:
+    for folder in ("cast_cleanup", "verify"):
+        (tmp_path / "artifacts" / folder).mkdir(parents=True)
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] images) => (float[N,3,8,8] y) { y = Relu(images) }'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "artifacts/cast_cleanup/model.onnx")
+    (tmp_path / "artifacts/verify/verdict.json").write_text('{"verdict": "failed"}')
+    report = stage(tmp_path)
+    assert report["status"] == "refused" and "engine.build_unverified=true" in report["reason"]
+    assert [file.name for file in (tmp_path / "artifacts/engine").iterdir()] == ["REFUSED"]

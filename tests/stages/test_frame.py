@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from stages.frame import Stage, run_stage
-from tests.conftest import ROOT, write_params
+from tests.configurations import write_params
+from tests.conftest import ROOT
 from tests.messages import expect
-from truehalf.codes import codes_in
-from truehalf.config.params import params_digest
 from truehalf.errors import StageError
-from truehalf.files import swap_in, write_json
 
 
 @pytest.fixture
@@ -91,12 +89,6 @@ def test_hand_edited_params_are_validated_by_the_stage(scratch: Path, capsys) ->
     expect(unknown, "unknown-key", "opset")
 
 
-def test_the_digest_is_of_content_not_of_layout(scratch: Path) -> None:
-    before = params_digest(scratch)
-    (scratch / "params.yaml").write_text("# a comment\n" + (scratch / "params.yaml").read_text())
-    assert params_digest(scratch) == before
-
-
 def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     run_stage("slim", write_good)
     code = (
@@ -113,30 +105,6 @@ def test_a_killed_stage_is_never_taken_for_a_whole_one(scratch: Path) -> None:
     assert (scratch / "artifacts/slim/model.onnx").read_text() == "good"
     run_stage("slim", write_good)  # the leftover folder is in nobody's way
     assert not list(scratch.glob("artifacts/*.partial"))
-
-
-def test_swap_in_replaces_a_folder(tmp_path: Path) -> None:
-    for name in ("new", "place"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-    swap_in(tmp_path / "new", tmp_path / "place")
-    assert (tmp_path / "place/file").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["place"]
-
-
-def test_json_keeps_non_finite_numbers_readable(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"a": float("nan"), "b": [float("inf"), 1.0]})
-    assert json.loads((tmp_path / "x.json").read_text()) == {"a": "nan", "b": ["inf", 1.0]}
-
-
-@pytest.mark.parametrize("text", ["m.onnx", "two:\n  - one\n  - two"])
-def test_an_error_that_says_more_of_another_ends_with_its_code(text: str) -> None:
-    error = StageError("no-match", text)
-    assert error.text == text
-    more = StageError(error.code, f"stage: {error.text}; and what to do")
-    assert codes_in(str(more)) == ["no-match"] and more.code == "no-match"
-    again = StageError("wrong-type", f"stage: {error}")
-    assert codes_in(str(again)) == ["no-match"] and again.text == f"stage: {text}"
 
 
 @pytest.mark.parametrize("place", ["reports/slim.json", "artifacts/slim"])

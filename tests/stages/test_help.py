@@ -1,21 +1,45 @@
 """Every stage answers --help, and runs nothing when it is asked something else."""
 
+from __future__ import annotations
+
+import importlib
+import sys
+
 import pytest
 
 from tests.conftest import ROOT, in_workspace
+from tests.messages import expect
+
+STAGES = sorted(
+    path.stem for path in (ROOT / "stages").glob("*.py") if path.stem not in ("__init__", "frame", "restore")
+)
 
 
-@pytest.mark.parametrize("stage", ["trace", "slim", "calibrate", "fp16", "cast_cleanup", "verify", "engine", "probe"])
-def test_a_stage_answers_help_and_refuses_what_it_does_not_know(stage: str) -> None:
-    asked = in_workspace(ROOT, "python", "-m", f"stages.{stage}", "--help")
-    assert asked.returncode == 0 and f"python -m stages.{stage}" in asked.stdout
-    wrong = in_workspace(ROOT, "python", "-m", f"stages.{stage}", "--no-such-flag")
-    assert wrong.returncode == 2
+def answered(stage: str, *arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", [f"stages.{stage}", *arguments])
+        importlib.import_module(f"stages.{stage}").main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_answers_help_and_refuses_what_it_does_not_know(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answered(stage, "--help") == 0
+    expect(capsys.readouterr().out, None, f"python -m stages.{stage}")
+    assert answered(stage, "--no-such-flag") == 2
 
 
 @pytest.mark.parametrize(
     ("stage", "command"), [("fp16", "convert"), ("verify", "verify"), ("cast_cleanup", "clean-casts")]
 )
-def test_a_stage_that_is_handed_files_names_the_command_for_them(stage: str, command: str) -> None:
-    done = in_workspace(ROOT, "python", "-m", f"stages.{stage}", "a.onnx", "b.onnx")
-    assert done.returncode == 2 and f"truehalf {command} " in done.stderr
+def test_a_stage_that_is_handed_files_names_the_command_for_them(
+    stage: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answered(stage, "a.onnx", "b.onnx") == 2
+    expect(capsys.readouterr().err, None, f"truehalf {command}")
+
+
+def test_a_stage_is_a_command() -> None:
+    done = in_workspace(ROOT, "python", "-m", "stages.fp16", "a.onnx")
+    assert done.returncode == 2 and "truehalf convert " in done.stderr

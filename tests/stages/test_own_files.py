@@ -11,10 +11,9 @@ import onnx.parser
 import pytest
 
 from tests.in_process import TO_VERIFY, report, run_stages
-from tests.messages import expect, raises
+from tests.messages import expect
 from tests.tiers import first_of
 from truehalf.files import read_json
-from truehalf.slimming.slim import slim
 
 PICTURES = """ g (float[{batch}, 3, {height}, {width}] {x}) => (float[{batch}, 4] {y}, float[{batch}, 4, {left}] {z}) {{
     c = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> ({x}, w)
@@ -203,60 +202,3 @@ def test_a_module_passes_by_the_names_of_its_own_inputs(case: tuple[str, str], t
     assert {key: sides["max"] for key, sides in profile.items()} == {
         key: [8, *shape] for key, (_, shape) in ARRAYS[name].items()
     }
-
-
-@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
-def test_files_of_torch_are_slimmed(exporter: str, tmp_path: Path) -> None:
-    """Where dynamic_axes names none of an output's axes, torch names each after the node, whatever its size."""
-    import torch
-
-    name_space: dict[str, Any] = {}
-    exec(MODULES, name_space)
-    module, path = name_space["Pictures"]().eval(), tmp_path / "m.onnx"
-    wanted: dict[str, Any] = {"input_names": ["pixels"], "output_names": ["scores", "map"]}
-    if exporter == "torchscript":
-        wanted |= {"dynamic_axes": {"pixels": {0: "n", 2: "h"}}, "dynamo": False, "opset_version": 17}
-    else:
-        sides = {0: torch.export.Dim("n"), 2: torch.export.Dim.DYNAMIC}
-        wanted |= {"dynamic_shapes": {"x": sides}, "dynamo": True, "verbose": False}
-    torch.onnx.export(module, (torch.rand(2, 3, 16, 16),), path, **wanted)
-    feeds = [{"pixels": np.random.default_rng(n).random((n, 3, 16, 16), np.float32)} for n in (1, 3)]
-    assert slim(path, tmp_path / "slim.onnx", check_feeds=feeds)["parity"]["status"] == "verified"
-    before, after = (onnx.load(tmp_path / file).graph for file in ("m.onnx", "slim.onnx"))
-    for one, other in zip((*before.input, *before.output), (*after.input, *after.output), strict=True):
-        assert (one.name, one.type) == (other.name, other.type)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_symbols_of_outputs_may_be_numbers(seed: int, tmp_path: Path) -> None:
-    """Any of an output's axes by a name of its own: slim accepts it, and the file goes on saying it."""
-    draw = np.random.default_rng(seed)
-    sides: list[Any] = [draw.choice(["n", "a"]), *draw.choice(["b", "3"], 1), *draw.choice(["c", "4"], 1)]
-    text = f""" g (float[n, 3, 4] x) => (float[{", ".join(map(str, sides))}] y) {{
-        i = Identity (x)  t = Transpose <perm = [0, 2, 1]> (i)  b = Transpose <perm = [0, 2, 1]> (t)  y = Neg (b)
-    }}"""
-    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + text), tmp_path / "m.onnx")
-    feeds = [{"x": draw.random((n, 3, 4), np.float32)} for n in (1, 3)]
-    slim(tmp_path / "m.onnx", tmp_path / "slim.onnx", check_feeds=feeds)
-    (output,) = onnx.load(tmp_path / "slim.onnx").graph.output
-    assert [side.dim_param or str(side.dim_value) for side in output.type.tensor_type.shape.dim] == sides
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_an_axis_that_an_input_varies_is_none_that_may_become_a_number(
-    axis: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import onnxslim
-
-    text = " g (float[n, m] x) => (float[n, m] y) { i = Identity (x)  y = Neg (i) }"
-    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + text), tmp_path / "m.onnx")
-    plain = onnxslim.slim
-
-    def baked(*arguments: Any, **keywords: Any) -> onnx.ModelProto:
-        proto: onnx.ModelProto = plain(*arguments, **keywords)
-        proto.graph.output[0].type.tensor_type.shape.dim[axis].dim_value = 2
-        return proto
-
-    monkeypatch.setattr("onnxslim.slim", baked)
-    with raises("slim-fails", "outputs", "y"):
-        slim(tmp_path / "m.onnx", tmp_path / "slim.onnx")

@@ -1,5 +1,6 @@
 """What DVC deleted before a stage that then fails comes back, from real DVC's lock and cache."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,13 +22,21 @@ MAKE = "from pathlib import Path\nfor f in ('artifacts/make/deep/model.onnx', 'r
 MAKE += "    Path(f).parent.mkdir(parents=True, exist_ok=True); Path(f).write_text('good')\n"
 
 
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of one stage that DVC has run. To be read only."""
+    folder = tmp_path_factory.mktemp("reproduced")
+    (folder / "dvc.yaml").write_text(CHAIN)
+    (folder / "make.py").write_text(MAKE)
+    subprocess.run([*DVC, "init", "-q", "--no-scm"], cwd=folder, check=True)
+    (folder / ".dvc/config").write_text("[core]\n    no_scm = True\n    analytics = false\n")
+    subprocess.run([*DVC, "repro", "-q"], cwd=folder, check=True)
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "dvc.yaml").write_text(CHAIN)
-    (tmp_path / "make.py").write_text(MAKE)
-    for command in (["init", "-q", "--no-scm"], ["config", "core.analytics", "false"], ["repro", "-q"]):
-        subprocess.run([*DVC, *command], cwd=tmp_path, check=True)
-    return tmp_path
+def project(reproduced: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reproduced, tmp_path / "project", symlinks=True))
 
 
 def test_dvc_deletes_outs_before_a_failing_stage_and_they_come_back(project: Path) -> None:

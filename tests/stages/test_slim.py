@@ -1,436 +1,61 @@
-"""slim: fewer nodes and the same network, or the name of the pattern that changed it."""
+"""The stage slim: what the configuration switches off is left out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import onnxslim
 import pytest
 
-from stages.frame import Stage
-from stages.slim import run
-from tests.conftest import SPEC, write_params
-from tests.measuring.shipped import shipped
-from tests.messages import expect, raises
-from tests.tiers import first_of
+from tests.conftest import SPEC
+from tests.in_process import report, run_stages
+from tests.messages import expect
 from tests.truehalf.models import detectors
+from tests.truehalf.slimming.test_slim import sampled_feeds, write, write_sampled
 from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model
-from truehalf.repairs import PASSES, Done
-from truehalf.slimming.slim import at_fault, slim
-
-# Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
-GRAPH = """
-<ir_version: 8, opset_import: ["" : 17]>
-net (float[batch, 3, 4] x) => (float[batch, 3, 4] y)
-<float[4] a = {1.0, 2.0, 3.0, 4.0}, float[4] b = {0.5, 0.5, 0.5, 0.5}>
-{
-    same = Identity(x)
-    sum = Add(a, b)
-    scaled = Mul(same, sum)
-    turned = Transpose <perm = [0, 2, 1]> (scaled)
-    back = Transpose <perm = [0, 2, 1]> (turned)
-    kept = Relu(back)
-    y = Neg(kept)
-}
-"""
-FEEDS = [{"x": np.random.default_rng(n).normal(size=(n, 3, 4)).astype(np.float32)} for n in (1, 3)]
-
-
-def write(path: Path, trained: bool | None = None) -> Path:
-    model = onnx.parser.parse_model(GRAPH)
-    for node in model.graph.node:
-        node.name = f"/net/block.0/{node.op_type}_{node.output[0]}"
-    model.metadata_props.add(key="author", value="somebody")
-    if trained is not None:
-        model.metadata_props.add(key="truehalf.io_spec", value=json.dumps({"outputs": [], "trained": trained}))
-    onnx.save(model, path)
-    return path
-
-
-def wrong_pattern(name: str, op: str, replacement: str) -> Any:
-    """A pattern of onnxslim that turns one operation into another."""
-    from onnxslim.core.pattern import Pattern, PatternMatcher
-
-    class Wrong(PatternMatcher):
-        def __init__(self) -> None:
-            lines = ("input input 0 1 node_0", f"{op} node_0 1+ 1+ input output", "output output 1 0 node_0")
-            super().__init__(Pattern("\n".join(lines)), 1)
-
-        @property
-        def name(self) -> str:
-            return name
-
-        def rewrite(self, opset: int = 17) -> dict[str, Any]:
-            node = self.node_0
-            inputs, outputs = list(node.inputs), list(node.outputs)
-            node.inputs.clear()
-            node.outputs.clear()
-            layer = {"op": replacement, "inputs": inputs, "outputs": outputs, "name": node.name, "attrs": {}}
-            return {node.name: layer | {"domain": None}}
-
-    return Wrong()
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
-
-    def register(*args: str) -> None:
-        monkeypatch.setitem(DEFAULT_FUSION_PATTERNS, args[0], [wrong_pattern(*args)])
-
-    return register
-
-
-def test_fewer_nodes_same_results(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    source = write(tmp_path / "source.onnx")
-    before = source.read_bytes()
-    report = slim(source, tmp_path / "out" / "m.onnx", check_feeds=FEEDS)
-    assert report["ops_before"] == {"Add": 1, "Identity": 1, "Mul": 1, "Neg": 1, "Relu": 1, "Transpose": 2}
-    assert report["ops_after"] == {"Mul": 1, "Neg": 1, "Relu": 1}
-    assert (report["nodes_before"], report["nodes_after"]) == (7, 3)
-    parity = report["parity"]
-    assert parity["status"] == "verified"
-    assert (parity["samples"], parity["batch_sizes"], parity["max_abs"]) == (4, [1, 3], {"y": 0.0})
-    assert report["model"]["untyped_nodes"] == 0
-    assert source.read_bytes() == before
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["m.onnx"]
-    assert capfd.readouterr().out == ""
-
-
-def test_names_metadata_types_and_dynamic_batch_are_kept(tmp_path: Path) -> None:
-    slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")
-    model = load_model(tmp_path / "m.onnx")
-    assert [node.name for node in model.graph] == [
-        "/net/block.0/Mul_scaled",
-        "/net/block.0/Relu_kept",
-        "/net/block.0/Neg_y",
-    ]
-    assert dict(model.metadata_props) == {"author": "somebody"}
-    assert [str(value.shape) for value in (*model.graph.inputs, *model.graph.outputs)] == ["[batch,3,4]"] * 2
-    assert all(str(value.dtype) == "FLOAT" for node in model.graph for value in node.outputs)
-
-
-def test_nodes_that_onnxslim_made_get_their_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fused(path: str, **_: Any) -> onnx.ModelProto:
-        model = onnx.load(path)
-        model.graph.node[5].name, model.graph.node[6].name = "fusion_0", ""
-        return model
-
-    monkeypatch.setattr(onnxslim, "slim", fused)
-    slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=())
-    names = [node.name for node in load_model(tmp_path / "m.onnx").graph]
-    assert names[4:] == ["/net/block.0/Transpose_back", "/net/block.0/Relu", "/net/block.0/Neg"]
-
-
-def test_second_run_over_the_first_adds_nothing(tmp_path: Path) -> None:
-    source = write(tmp_path / "source.onnx")
-    sizes = []
-    for _ in range(2):
-        slim(source, tmp_path / "m.onnx", check_feeds=FEEDS)
-        sizes.append([(file.name, file.stat().st_size) for file in sorted(tmp_path.iterdir())])
-    assert sizes[0] == sizes[1]
-
-
-def test_wrong_pattern_fails_and_is_named(tmp_path: Path, register: Any) -> None:
-    register("FusionWrong", "Relu", "Sigmoid")
-    (tmp_path / "m.onnx").write_bytes(b"the last good file")
-    with raises("outputs-differ", "2.08%", "99.9%", "slim.skip_patterns='[FusionWrong]'") as caught:
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-    assert "repair.passes" not in str(caught.value)
-    assert (tmp_path / "m.onnx").read_bytes() == b"the last good file"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "source.onnx"]
-
-
-def test_two_wrong_patterns_are_both_named(tmp_path: Path, register: Any) -> None:
-    register("FusionWrong", "Relu", "Sigmoid")
-    register("EliminationWrong", "Neg", "Abs")
-    with raises("outputs-differ") as caught:
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-    both = ("FusionWrong,EliminationWrong", "EliminationWrong,FusionWrong")
-    assert any(f"slim.skip_patterns='[{names}]'" in str(caught.value) for names in both)
-
-
-def test_wrong_pattern_can_be_skipped(tmp_path: Path, register: Any) -> None:
-    register("FusionWrong", "Relu", "Sigmoid")
-    report = slim(
-        write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, skip_patterns=["FusionWrong"]
-    )
-    assert report["parity"]["status"] == "verified"
-    assert report["skipped_patterns"] == ["FusionWrong"]
-
-
-def test_wrong_optimisation_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxslim.core import optimization
-
-    def doubled(graph: Any) -> None:
-        for tensor in graph.tensors().values():
-            if hasattr(tensor, "values") and tensor.values.dtype == np.float32:
-                tensor.values = tensor.values * 2
-
-    monkeypatch.setattr(optimization, "tie_weights", doubled)
-    with raises("outputs-differ", "slim.skip_patterns='[weight_tying]'"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-
-
-def test_pattern_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, register: Any) -> None:
-    register("FusionBroken", "Relu", "Sigmoid")
-    from onnxslim.core.pattern.registry import DEFAULT_FUSION_PATTERNS
-
-    def broken(opset: int = 17) -> dict[str, Any]:
-        raise KeyError("axes")
-
-    monkeypatch.setattr(DEFAULT_FUSION_PATTERNS["FusionBroken"][0], "rewrite", broken)
-    with raises("slim-fails", "KeyError: 'axes'", "slim.skip_patterns='[FusionBroken]'"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-
-
-def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxslim, "slim", lambda *_, **__: None)
-    with raises("slim-fails", "onnxslim", "simplify=false", "precision=fp32") as caught:
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-    assert not any(key in str(caught.value) for key in ("slim.skip_patterns", "repair.passes"))
-    assert not (tmp_path / "m.onnx").exists()
-
-
-def test_prints_of_onnxslim_stay_out_of_stdout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def chatty(path: str, **_: Any) -> onnx.ModelProto:
-        print("| a table |")
-        return onnx.load(path)
-
-    monkeypatch.setattr(onnxslim, "slim", chatty)
-    slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
-    assert capsys.readouterr().out == ""
-
-
-def test_changed_outputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def renamed(path: str, **_: Any) -> onnx.ModelProto:
-        model = onnx.load(path)
-        model.graph.output[0].name = model.graph.node[-1].output[0] = "renamed"
-        return model
-
-    monkeypatch.setattr(onnxslim, "slim", renamed)
-    with raises("slim-fails", "onnxslim", "y: FLOAT", "renamed: FLOAT"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")
-
-
-def test_untrained_model_that_differs_is_not_verified(tmp_path: Path, register: Any) -> None:
-    register("FusionWrong", "Relu", "Sigmoid")
-    report = slim(write(tmp_path / "source.onnx", trained=False), tmp_path / "m.onnx", check_feeds=FEEDS)
-    assert report["parity"]["status"] == "not verified"
-    expect(report["parity"]["reason"], "weights-random", "2.08%")
-
-
-def test_without_samples_nothing_is_verified(tmp_path: Path) -> None:
-    parity = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx")["parity"]
-    assert parity["status"] == "not verified" and set(parity) == {"status", "reason"}, "no samples, no numbers"
-
-
-def test_unknown_pattern_is_refused(tmp_path: Path) -> None:
-    with raises("unknown-choice", "onnxslim", "FusionTypo", "FusionGemm", "weight_tying"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", skip_patterns=["FusionTypo"])
-
-
-SAMPLED = """
-<ir_version: 8, opset_import: ["" : 17]>
-net (float[batch, 3, 4, 6] x, float[batch, 5, 2, 2] grid) => (float[batch, 3, 5, 2] y)
-{
-    sampled = GridSample <mode = "bilinear"> (x, grid)
-    other = GridSample <mode = "nearest"> (x, grid)
-    y = Add (sampled, other)
-}
-"""
-
-
-def write_sampled(path: Path) -> Path:
-    model = onnx.parser.parse_model(SAMPLED)
-    for node in model.graph.node:
-        node.name = f"/net/block.0/{node.op_type}_{node.output[0]}"
-    onnx.save(model, path)
-    return path
-
-
-def sampled_feeds() -> list[dict[str, np.ndarray]]:
-    rng = np.random.default_rng(0)
-    return [
-        {
-            "x": rng.normal(size=(n, 3, 4, 6)).astype(np.float32),
-            "grid": rng.uniform(-1.2, 1.2, (n, 5, 2, 2)).astype("f"),
-        }
-        for n in (1, 3)
-    ]
-
-
-def test_repair_runs_at_the_end_and_is_reported(tmp_path: Path) -> None:
-    source = write_sampled(tmp_path / "source.onnx")
-    report = slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds())
-    assert list(report["repair"]["counts"]) == list(shipped("repair/tensorrt")["passes"])
-    assert report["repair"]["counts"]["grid_sample_gather"] == 1
-    refused = [entry for entry in report["repair"]["refused"] if entry["pass"] == "grid_sample_gather"]
-    assert [entry["node"] for entry in refused] == ["/net/block.0/GridSample_other"]
-    assert (report["ops_after"]["GridSample"], report["ops_after"]["GatherND"]) == (1, 1)
-    assert report["parity"]["status"] == "verified"
-    assert report["model"]["untyped_nodes"] == 0
-    assert all(node.name.startswith("/net/block.0/") for node in load_model(tmp_path / "m.onnx").graph)
-
-
-def test_repair_of_the_same_file_is_the_same_to_the_byte(tmp_path: Path) -> None:
-    source = write_sampled(tmp_path / "source.onnx")
-    for name in ("a.onnx", "b.onnx"):
-        slim(source, tmp_path / name)
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-
-
-def test_no_repair_where_none_is_wanted(tmp_path: Path) -> None:
-    report = slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=())
-    assert report["repair"] == {"counts": {}, "refused": []}
-    assert report["ops_after"]["GridSample"] == 2
-
-
-def test_wrong_repair_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(1)
-
-    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
-    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero", "infer_value_info"]
-    with raises("outputs-differ", "allowzero", "repair.passes='[grid_sample_gather,infer_value_info]'") as caught:
-        slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds(), repair=passes)
-    assert "slim.skip_patterns" not in str(caught.value)
-    assert not (tmp_path / "m.onnx").exists()
-
-
-def test_onnxslim_is_named_where_it_is_wrong_without_repair_too(tmp_path: Path, register: Any) -> None:
-    register("FusionWrong", "Relu", "Sigmoid")
-    with raises("outputs-differ", "slim.skip_patterns='[FusionWrong]'") as caught:
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=["infer_value_info"])
-    assert "repair.passes" not in str(caught.value)
-
-
-def test_unknown_repair_is_refused(tmp_path: Path) -> None:
-    with raises("unknown-choice", "repair", "grid_sample", "allowzero", "infer_value_info"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["grid_sample"])
-
-
-def test_invalid_file_of_a_repair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "NoSuchOperator"
-        return Done(1)
-
-    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
-    with raises("model-invalid", "NoSuchOperator", "allowzero", "repair.passes='[]'"):
-        slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["allowzero"])
-
-
-def test_truncated_file_is_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "source.onnx")
-    source.write_bytes(source.read_bytes()[:100])
-    with raises("file-unreadable", source, 100):
-        slim(source, tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize("guilty", [[], ["c"], ["a"], ["f"], ["b", "e"], ["a", "b", "f"]])
-def test_bisection_finds_exactly_the_guilty(guilty: list[str]) -> None:
-    asked = []
-
-    def agrees(skip: Sequence[str]) -> bool:
-        asked.append(list(skip))
-        return set(guilty) <= set(skip)
-
-    assert sorted(at_fault(agrees, list("abcdef"))) == guilty
-    assert len(asked) <= 2 + 5 * max(1, len(guilty))
-
-
-def test_bisection_finds_nothing_where_skipping_all_does_not_help() -> None:
-    assert at_fault(lambda skip: False, list("abc")) == []
-
-
-@pytest.mark.parametrize("decoder", first_of(["rtdetrv2", "dfine"]))
-def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -> None:
-    source = tmp_path / "trace.onnx"
-    trace(detectors.detector(decoder), detectors.pictures(0, 1), source, spec=detectors.spec())
-    checks = [detectors.pictures(2), detectors.pictures(3, 4, 5)]
-    report = slim(source, tmp_path / "m.onnx", check_feeds=checks)
-    assert report["parity"]["status"] == "verified"
-    assert report["parity"]["matched_queries"] == 1.0
-    assert report["nodes_after"] < report["nodes_before"] / 2
-    assert report["model"]["untyped_nodes"] == 0
-    model = load_model(tmp_path / "m.onnx")
-    assert model.metadata_props == load_model(source).metadata_props
-    names = [node.name for node in model.graph]
-    assert all(name.startswith("/network/") or name.count("/") == 1 for name in names)
-    assert len(set(names)) == len(names)
-
-
-def test_stage_passes_the_file_on_without_simplify_and_repair(tmp_path: Path) -> None:
-    write_params(tmp_path, "precision=fp32", "simplify=false", "repair=none")
+def traced(tmp_path: Path) -> Path:
+    """artifacts/trace of a workspace."""
     folder = tmp_path / "artifacts" / "trace"
     folder.mkdir(parents=True)
-    source = write(folder / "model.onnx")
-    (folder / "model.onnx.data").write_bytes(b"weights")
-    stage = Stage("slim", tmp_path)
-    report = run(stage)
-    assert report["status"] == "skipped"
-    expect(report["reason"], None, "simplify=false", "repair=none")
-    assert (stage.out() / "model.onnx").read_bytes() == source.read_bytes()
-    assert (stage.out() / "model.onnx.data").read_bytes() == b"weights"
-    assert report["model"]["nodes"] == 7
+    return folder
 
 
-def test_stage_repairs_without_simplify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_passes_the_file_on_without_simplify_and_repair(traced: Path, tmp_path: Path) -> None:
+    source = write(traced / "model.onnx")
+    (traced / "model.onnx.data").write_bytes(b"weights")
+    run_stages(tmp_path, "precision=fp32", "simplify=false", "repair=none", stages=("slim",))
+    found, out = report(tmp_path, "slim"), tmp_path / "artifacts/slim"
+    assert found["status"] == "skipped" and found["model"]["nodes"] == 7
+    expect(found["reason"], None, "simplify=false", "repair=none")
+    assert (out / "model.onnx").read_bytes() == source.read_bytes()
+    assert (out / "model.onnx.data").read_bytes() == b"weights"
+
+
+def test_stage_repairs_without_simplify(traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxslim, "slim", None)  # not called
     monkeypatch.setattr("stages.slim.calibration_samples", lambda *_: [])
     monkeypatch.setattr("stages.slim.check_feeds", lambda *_: sampled_feeds())
-    write_params(tmp_path, "precision=fp32", "simplify=false")
-    folder = tmp_path / "artifacts" / "trace"
-    folder.mkdir(parents=True)
-    write_sampled(folder / "model.onnx")
-    (folder / "io_spec.json").write_text('{"inputs": []}')
-    stage = Stage("slim", tmp_path)
-    report = run(stage)
-    assert (report["simplified"], report.get("status")) == (False, None)
-    assert report["repair"]["counts"]["grid_sample_gather"] == 1
-    assert (report["ops_before"]["GridSample"], report["ops_after"]["GridSample"]) == (2, 1)
-    assert report["parity"]["status"] == "verified"
-    names = [node.name for node in load_model(stage.out() / "model.onnx").graph]
+    write_sampled(traced / "model.onnx")
+    (traced / "io_spec.json").write_text('{"inputs": []}')
+    run_stages(tmp_path, "precision=fp32", "simplify=false", stages=("slim",))
+    found = report(tmp_path, "slim")
+    assert (found["simplified"], found["status"]) == (False, "done")
+    assert found["repair"]["counts"]["grid_sample_gather"] == 1
+    assert (found["ops_before"]["GridSample"], found["ops_after"]["GridSample"]) == (2, 1)
+    assert found["parity"]["status"] == "verified"
+    names = [node.name for node in load_model(tmp_path / "artifacts/slim/model.onnx").graph]
     assert {"/net/block.0/GridSample_other", "/net/block.0/Add_y"} <= {*names}
 
 
-def test_wrong_repair_is_named_without_onnxslim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(1)
-
-    monkeypatch.setattr(onnxslim, "slim", None)
-    monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
-    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero"]
-    with raises("outputs-differ", "allowzero", "repair.passes='[grid_sample_gather]'") as caught:
-        slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds(), repair=passes, simplify=False)
-    assert "slim.skip_patterns" not in str(caught.value)
-
-
-def test_a_file_without_onnxslim_and_repair_keeps_its_nodes(tmp_path: Path) -> None:
-    report = slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, repair=(), simplify=False)
-    assert report["ops_after"] == report["ops_before"]
-    assert report["parity"]["max_abs"] == {"y": 0.0}
-
-
 @pytest.mark.slow
-def test_stage_slims_what_trace_wrote(tmp_path: Path) -> None:
-    write_params(tmp_path, "model.checkpoint=null", "data.calibration_samples=2")
-    folder = tmp_path / "artifacts" / "trace"
-    spec = detectors.spec()
-    spec |= SPEC
+def test_stage_slims_what_trace_wrote(traced: Path, tmp_path: Path) -> None:
     pictures = {"images": np.repeat(np.repeat(detectors.pictures(0, 1)["images"], 2, axis=2), 2, axis=3)}
-    trace(detectors.detector("dfine"), pictures, folder / "model.onnx", spec=spec)
-    report = run(Stage("slim", tmp_path))
-    assert report["parity"]["status"] == "verified"
-    assert report["parity"]["batch_sizes"] == [1, 3]
+    trace(detectors.detector("dfine"), pictures, traced / "model.onnx", spec=detectors.spec() | SPEC)
+    run_stages(tmp_path, "model.checkpoint=null", "data.calibration_samples=2", stages=("slim",))
+    parity = report(tmp_path, "slim")["parity"]
+    assert parity["status"] == "verified" and parity["batch_sizes"] == [1, 3]

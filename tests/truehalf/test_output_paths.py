@@ -12,12 +12,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from pipeline.compare.compare import main as compare_runs
-from stages.frontier import rank
-from tests.conftest import write_params
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.truehalf.test_output_files import REFUSED, made
+from truehalf import api
 from truehalf.cli.app import run as truehalf
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.engines.plan import check_target
@@ -68,23 +66,19 @@ def _alone(folder: Path, out: Path) -> None:
     )
 
 
-def _frontier(folder: Path, out: Path, checkpoint: Path) -> None:
-    write_params(folder)
-    rank(out=out, checkpoint=checkpoint, count=1, samples=1)
-
-
 DOORS: dict[str, Callable[..., None]] = {
     "fp16": lambda folder, out: _fp16(folder, out, folder / "d.json"),
     "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
     "cast_cleanup": lambda folder, out: clean_casts(folder / "in.onnx", out),
     "slim": lambda folder, out: slim(folder / "in.onnx", out),
+    "api.convert": lambda folder, out: api.convert(folder / "in.onnx", out, samples=folder / "samples", slim=False),
+    "api.convert by ranges": lambda folder, out: api.convert(folder / "in.onnx", out, ranges=folder / "ranges.json"),
+    "api.repair": lambda folder, out: api.repair(folder / "in.onnx", out),
     "pass_on": _pass_on,
     "lint": _lint,
     "verify": _verify,
     "engine": _engine,
     "build_engine.py": _alone,
-    "frontier": lambda folder, out: _frontier(folder, out, folder / "c.json"),
-    "checkpoint": lambda folder, out: _frontier(folder, folder / "o.json", out),
 }
 
 
@@ -100,6 +94,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez(folder / "samples" / "0.npz", x=np.ones((1, 4), np.float32))
     (folder / "plugin.so").write_text("")
     (folder / "plan.json").write_text("{}")
+    (folder / "ranges.json").write_text("{}")
     return folder
 
 
@@ -125,13 +120,14 @@ READ = {  # door -> what it reads, in the folder
     "decisions": ["in.onnx", "w.bin", "samples/0.npz", "o.onnx", "o.onnx.data"],
     "cast_cleanup": ["in.onnx", "w.bin"],
     "slim": ["in.onnx", "w.bin"],
+    "api.convert": ["in.onnx", "w.bin", "samples/0.npz"],
+    "api.convert by ranges": ["in.onnx", "w.bin", "ranges.json"],
+    "api.repair": ["in.onnx", "w.bin"],
     "pass_on": ["in.onnx", "w.bin", "io_spec.json"],
     "lint": ["in.onnx", "w.bin"],
     "verify": ["in.onnx", "w.bin", "other.onnx", "v.bin", "samples/0.npz"],
     "engine": ["in.onnx", "w.bin", "plugin.so", "plan.json", "engine.json"],
     "build_engine.py": ["in.onnx", "plugin.so", "engine.json"],
-    "frontier": ["c.json"],
-    "checkpoint": ["o.json"],
 }
 WAYS: Mapping[str, Callable[[Path], Path]] = {
     "itself": lambda path: path,
@@ -171,13 +167,3 @@ def test_links_are_followed(folder: Path) -> None:
     assert (folder / "o.onnx").is_symlink() and (folder / "d.json").is_symlink()
     onnx.checker.check_model(folder / "real-o.onnx", full_check=True)
     assert json.loads((folder / "real-d.json").read_text())
-
-
-def test_pages_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    for option in ("--out", "--json"):
-        monkeypatch.setattr("sys.argv", ["compare", option, str(tmp_path / "pipe")])
-        refused("file-unwritable", compare_runs, capsys, tmp_path / "pipe")
-    monkeypatch.setattr("sys.argv", ["compare", "--out", "a", "--json", f"../{tmp_path.name}/a"])
-    refused("would-overwrite", compare_runs, capsys, "--json")

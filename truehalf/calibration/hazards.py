@@ -38,6 +38,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.float16 import NORMAL_MIN
+from truehalf.ir import ops
 from truehalf.ir.slots import is_float32
 
 _SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 accumulates to what float16 holds
@@ -241,14 +242,7 @@ def _opset(node: ir.Node) -> int:
 
 
 # What comes out is what goes in, elsewhere, or nearly: a small element stays small.
-# fmt: off
-_CARRIES = {
-    "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
-    "Identity", "Pad", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split",
-    "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
-    "Abs", "Div", "Min", "Neg", "Relu", "Sqrt",
-}
-# fmt: on
+_CARRIES = ops.MOVES | ops.with_trait(ops.Trait.KEEPS_SMALL)
 
 
 def _ends(node: ir.Node) -> Iterator[tuple[ir.Value, str]]:

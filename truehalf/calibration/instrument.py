@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from truehalf.ir.facts import read_by
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
-_AXES_ARE_INPUTS = {"ReduceSum": 13, "ReduceMean": 18, "ReduceMax": 18, "ReduceMin": 18}  # from this opset on
 KEEP = {"keepdims": 1}
 LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
@@ -147,7 +147,7 @@ class Place:
         """A Reduce operator over some axes (None: all), which stay with length 1."""
         if axes is None:
             return self.node(op_type, [value], KEEP)
-        if self.graph.opset >= _AXES_ARE_INPUTS[op_type]:
+        if "axes" not in onnx.defs.get_schema(op_type, self.graph.opset).attributes:
             return self.node(op_type, [value, self.graph.constant(list(axes))], KEEP)
         return self.node(op_type, [value], {**KEEP, "axes": list(axes)})
 

@@ -35,10 +35,10 @@ from truehalf.calibration.instrument import LARGEST, Instrumented, Place, main_v
 from truehalf.calibration.sums import bounded, report_inner
 from truehalf.errors import StageError
 from truehalf.float16 import LOST, NORMAL_MIN
+from truehalf.ir.ops import Trait, has
 
 _FLOAT = ir.DataType.FLOAT
 _WHERE_FROM = 9  # opset
-_PERMUTING = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "DepthToSpace", "SpaceToDepth"}
 
 
 def float_tensors(model: ir.Model, untyped: list[str] | None = None) -> list[str]:
@@ -69,7 +69,7 @@ def roots(model: ir.Model, tensors: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in tensors:
         node = values[name].producer()
-        source = node.inputs[0] if node is not None and node.domain == "" and node.op_type in _PERMUTING else None
+        source = node.inputs[0] if node is not None and has(node, Trait.PERMUTES) else None
         found[name] = found.get(str(source.name), name) if source is not None else name
     return found
 

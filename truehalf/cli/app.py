@@ -1,4 +1,4 @@
-"""`truehalf`: one module a subcommand, imported when it is called."""
+"""Entry point of the command `truehalf`: one module a subcommand, imported when it is called."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from importlib.metadata import version
 
 import click
 
-from truehalf.cli.form import BAD_INPUT, STOPPED
+from truehalf.cli.form import BAD_INPUT, EXIT_CODES, STOPPED, write_examples
 
-# By name: what `truehalf --help` says of it. The module has the same name, and a click command called `command`.
+# Name and line in `truehalf --help`. The module has the same name, and a click command called `command`.
 COMMANDS = {
-    "convert": "FP32 file to a verified FP16 file: the whole way, in one command",
+    "convert": "FP32 file to FP16, verified: the whole way in one command",
     "verify": "compare an FP16 file with its FP32 reference",
-    "lint": "what TensorRT refuses, computes wrongly or runs slowly",
-    "inspect": "inputs, outputs, casts, FP16 share and FP32 islands of a file",
-    "calibrate": "measure ranges, once, for many conversions",
-    "clean-casts": "remove every Cast that can go, from any tool's file",
-    "repair": "replace TensorRT-hostile patterns by equal ones",
-    "export": "torch module to FP32 ONNX, compared with it (needs truehalf[torch])",
-    "engine": "carry out a build plan on this machine",
-    "report": "the HTML page of a --json result",
-    "autocast": "NVIDIA AutoCast's command line, with our placement",
+    "lint": "find what TensorRT refuses, computes wrongly or runs slowly",
+    "inspect": "show I/O spec, casts, FP16 share and FP32 islands of a file",
+    "calibrate": "measure ranges once for many conversions",
+    "clean-casts": "remove needless Casts from any tool's file",
+    "repair": "rewrite TensorRT-hostile patterns",
+    "export": "torch module to FP32 ONNX, verified (needs truehalf[torch])",
+    "engine": "build a planned TensorRT engine on this machine",
+    "report": "draw the HTML page of a --json result",
+    "autocast": "NVIDIA AutoCast's command line, with minimum-cut casts",
 }
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
@@ -42,11 +42,13 @@ class _Group(click.Group):
         command: click.Command = module.command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Examples"):
-            formatter.write("".join(f"  {line}\n" for line in _EXAMPLES))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, _EXAMPLES)
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+        click.Command.format_options(self, ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(f"{EXIT_CODES} `truehalf COMMAND --help` shows a command's options.")
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,5 +1,5 @@
-"""truehalf autocast: the command line of NVIDIA AutoCast (nvidia-modelopt 0.47.0), carried out with its rules and our
-placement of Casts. Its users paste what they have; what is not done here is refused by name.
+"""truehalf autocast: the command line of NVIDIA AutoCast (nvidia-modelopt 0.47.0), with its rules and defaults, and
+minimum-cut placement of Casts. What is not supported here is refused by name.
 """
 
 from __future__ import annotations
@@ -8,30 +8,40 @@ import argparse
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
-from truehalf.cli.form import BAD_INPUT, Command, guarded, show
+from truehalf.cli.form import BAD_INPUT, guarded, show
 from truehalf.config.precision import Precision
 from truehalf.errors import StageError
 
-_EXAMPLES = (
-    "truehalf autocast --onnx_path model.onnx --output_path out.onnx -d calibration.npz",
-    "truehalf autocast --onnx_path model.onnx -ope Softmax Exp -ne '/decoder/.*' --keep_io_types",
-)
+_DESCRIPTION = """NVIDIA AutoCast's arguments, rules and defaults (float16 inputs and outputs
+among them), with minimum-cut placement of Casts.
+
+Examples:
+  truehalf autocast --onnx_path model.onnx --output_path out.onnx -d data.npz
+  truehalf autocast --onnx_path m.onnx -ope Softmax Exp --keep_io_types
+"""
+_EXITS = "Exit codes: 0 converted (not verified), 2 bad input, 130 stopped."
 _OPSET_MIN = 13
 
 
+class _Command(click.Command):
+    """A command whose arguments argparse reads; only completion needs to know them."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for action in parser()._actions for name in action.option_strings]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 @click.command(
-    cls=Command,
-    examples=_EXAMPLES,
-    exits="Exit codes: 0 converted (AutoCast verifies nothing: truehalf verify), 2 bad input, 130 stopped.",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    cls=_Command, context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> int:
-    """Convert with NVIDIA AutoCast's arguments, rules and defaults (float16 inputs and outputs among them)."""
+    """Convert with NVIDIA AutoCast's arguments."""
     try:
         given = parser().parse_args(list(arguments))
-    except SystemExit as end:  # argparse has said why
+    except SystemExit as end:  # argparse has printed why
         return BAD_INPUT if end.code else 0
     return guarded("autocast", lambda: _autocast(given))
 
@@ -39,38 +49,54 @@ def command(arguments: tuple[str, ...]) -> int:
 def parser() -> argparse.ArgumentParser:
     """AutoCast's arguments, by its names, short forms and defaults."""
     found = argparse.ArgumentParser(
-        prog="truehalf autocast", description="NVIDIA AutoCast's command line, with minimum-cut placement of Casts."
+        prog="truehalf autocast",
+        usage="truehalf autocast --onnx_path MODEL [options]",
+        description=_DESCRIPTION,
+        epilog=_EXITS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = found.add_argument
-    add("--onnx_path", required=True, help="FP32 model")
-    add("--output_path", help="file to write; by default <model>.fp16.onnx beside it")
-    add("--low_precision_type", "-t", choices=("fp16", "bf16"), default="fp16", help="fp16; bf16 is refused")
-    add("--calibration_data", "-d", help=".npz or Polygraphy's JSON; without it, rules on ranges judge nothing")
-    add("--nodes_to_exclude", "-ne", nargs="*", default=[], help="regular expressions of node names that stay FP32")
-    add("--op_types_to_exclude", "-ope", nargs="*", default=[], help="op types that stay FP32")
+    main, lists, rules, other = (
+        found.add_argument_group(title) for title in ("files", "nodes", "rules", "accepted without effect, or refused")
+    )
+    add = main.add_argument
+    add("--onnx_path", required=True, metavar="MODEL", help="FP32 model")
+    add("--output_path", metavar="FILE", help="file to write [<model>.fp16.onnx beside it]")
+    add(
+        "--calibration_data",
+        "-d",
+        metavar="FILE",
+        help=".npz or Polygraphy's JSON; without it, no rule on ranges applies",
+    )
+    add(
+        "--keep_io_types",
+        action="store_true",
+        help="keep the types of inputs and outputs, which become float16 otherwise",
+    )
+    add("--opset", type=int, metavar="N", help=f"raise the model to this opset [{_OPSET_MIN}]")
+    add = lists.add_argument
+    add("--nodes_to_exclude", "-ne", nargs="*", default=[], metavar="REGEX", help="names of nodes that stay FP32")
+    add("--op_types_to_exclude", "-ope", nargs="*", default=[], metavar="OP", help="op types that stay FP32")
     add(
         "--nodes_to_include",
         "-ni",
         nargs="*",
         default=[],
-        help="regular expressions of names that go FP16 all the same",
+        metavar="REGEX",
+        help="names of nodes that run in FP16 anyway",
     )
-    add("--op_types_to_include", "-opi", nargs="*", default=[], help="op types that go FP16 all the same")
-    add("--data_max", type=float, default=512.0, help="largest |x| that a node may read or write in FP16")
-    add("--init_max", type=float, default=65504.0, help="largest |w| of a node in FP16")
-    add("--init_conversion_max_bytes", type=int, help="larger weights are cast at run time")
-    add("--max_depth_of_reduction", type=int, help="nodes that accumulate more terms stay FP32")
-    add(
-        "--keep_io_types",
-        action="store_true",
-        help="inputs and outputs keep their types; by default they become float16",
-    )
+    add("--op_types_to_include", "-opi", nargs="*", default=[], metavar="OP", help="op types that run in FP16 anyway")
+    add = rules.add_argument
+    add("--data_max", type=float, default=512.0, metavar="X", help="largest |x| of a node in FP16 [512]")
+    add("--init_max", type=float, default=65504.0, metavar="X", help="largest |w| of a node in FP16 [65504]")
+    add("--init_conversion_max_bytes", type=int, metavar="N", help="larger weights are cast at run time")
+    add("--max_depth_of_reduction", type=int, metavar="N", help="longest sum of a node in FP16 [no limit]")
+    add = other.add_argument
+    add("--low_precision_type", "-t", choices=("fp16", "bf16"), default="fp16", help="bf16 is refused")
+    add("--providers", nargs="+", default=["cpu"], metavar="EP", help="all but cpu are refused")
+    add("--trt_plugins", nargs="+", default=[], metavar="SO", help="refused")
+    add("--trt_plugins_precision", nargs="+", default=[], metavar="OP:TYPE", help="refused")
+    add("--use_standalone_type_inference", action="store_true", help="no effect: types are always inferred here")
     add("--log_level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), help="no effect")
-    add("--providers", nargs="+", default=["cpu"], help="cpu; others are refused")
-    add("--trt_plugins", nargs="+", default=[], help="refused where given")
-    add("--trt_plugins_precision", nargs="+", default=[], help="refused where given")
-    add("--opset", type=int, help=f"raise the model to this opset; at least {_OPSET_MIN}, which is also the default")
-    add("--use_local_type_inference", action="store_true", help="no effect: types are inferred here in any case")
     return found
 
 
@@ -82,11 +108,11 @@ def _autocast(given: argparse.Namespace) -> int:
     source = Path(given.onnx_path)
     out = Path(given.output_path or f"{given.onnx_path.removesuffix('.onnx')}.{given.low_precision_type}.onnx")
     version = load_model(source).graph.opset_imports.get("", 0)
-    opset = max(given.opset or _OPSET_MIN, version)
+    opset = given.opset or (_OPSET_MIN if version < _OPSET_MIN else None)
     precision = Precision(
         rules="autocast",
         keep_io_types=given.keep_io_types,
-        opset=opset if opset > version else None,
+        opset=opset,
         data_max=min(given.data_max, 65504.0),
         init_max=min(given.init_max, 65504.0),
         init_conversion_max_bytes=given.init_conversion_max_bytes,
@@ -98,26 +124,23 @@ def _autocast(given: argparse.Namespace) -> int:
     )
     report = convert(source, out, samples=given.calibration_data, slim=False, precision=precision).report
     fp16 = report["fp16"]
-    show(
-        f"converted: {out}: {report['cast_cleanup']['casts_after']} casts, {fp16.get('fp32_nodes_total', 0)} FP32 nodes"
-    )
+    casts, kept = report["cast_cleanup"]["casts_after"], fp16.get("fp32_nodes_total", 0)
+    show(f"converted: {out}: {casts} casts, {kept} FP32 nodes")
     for line in [*fp16["not_done"], *fp16["warnings"]]:
         show(f"warning: {line}")
-    show(f"nothing was compared: truehalf verify {source} {out} --samples ...")
+    show(f"not verified: to compare it, truehalf verify {source} {out} --samples ...")
     return 0
 
 
 def _refuse(given: argparse.Namespace) -> None:
-    """Raise StageError, naming everything that AutoCast does and this command does not."""
+    """Raise StageError, naming every argument that asks for what is not supported here."""
     faults = []
     if given.low_precision_type == "bf16":
-        faults.append(
-            "--low_precision_type bf16: FP16 alone is made here; detectors lose accuracy with 8 bits of mantissa"
-        )
+        faults.append("--low_precision_type bf16: only fp16 is supported; bf16 has 8 bits of mantissa")
     if given.providers != ["cpu"]:
         faults.append(f"--providers {' '.join(given.providers)}: ranges are measured on the CPU; leave it out, or cpu")
     for name in ("trt_plugins", "trt_plugins_precision"):
         if getattr(given, name):
             faults.append(f"--{name}: ranges are measured by ONNX Runtime, which has no TensorRT plugin; leave it out")
     if faults:
-        raise StageError("not-supported", "autocast: not done here:\n" + "\n".join(f"  - {fault}" for fault in faults))
+        raise StageError("not-supported", "autocast: not supported:\n" + "\n".join(f"  - {each}" for each in faults))

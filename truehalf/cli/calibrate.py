@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, image_options, option, preprocessing_of, show
+from truehalf.cli.form import (
+    FILE,
+    SOURCE,
+    Command,
+    check_places,
+    guarded,
+    image_options,
+    option,
+    preprocessing_of,
+    show_lines,
+)
 
 _EXAMPLES = (
     "truehalf calibrate slim.onnx --samples images/ -o ranges.json",
-    "truehalf convert slim.onnx --ranges ranges.json -o out.onnx --samples images/",
+    "truehalf convert slim.onnx --ranges ranges.json -o out.onnx --samples others/",
 )
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
-@click.argument("model", type=click.Path(path_type=Path), metavar="model.onnx")
+@click.argument("model", type=FILE, metavar="model.onnx")
 @option(
-    "--samples", required=True, metavar="SOURCE", help="folder of images, .npz or a folder of them, Polygraphy's JSON"
+    "--samples",
+    type=SOURCE,
+    required=True,
+    metavar="SOURCE",
+    help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("-o", "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="JSON file to write")
+@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="JSON file to write")
+@option("--quiet", is_flag=True, help="print one line")
 @image_options
 def command(**given: Any) -> int:
-    """Measure the range of every float tensor of an FP32 model, over real samples."""
+    """Measure the range of every float tensor of an FP32 model on real samples."""
     return guarded("calibrate", lambda: _calibrate(given))
 
 
 def _calibrate(given: dict[str, Any]) -> int:
     from truehalf.api import calibrate
+    from truehalf.data.given import of_file
     from truehalf.files import write_json
-    from truehalf.output_paths import check_outputs
 
-    check_outputs({"--out": given["out"]}, {"model.onnx": given["model"], "--samples": given["samples"]})
-    ranges = calibrate(given["model"], given["samples"], preprocessing=preprocessing_of(given))
-    write_json(given["out"], ranges)
+    model, out, preprocessing = given["model"], given["out"], preprocessing_of(given)
+    check_places({"--out": out}, {"model.onnx": model}, samples=given["samples"], preprocessing=preprocessing)
+    ranges = calibrate(model, of_file(given["samples"], model, preprocessing, given["skip_corrupt"]))
+    write_json(out, ranges)
     measured = [entry["absmax"] for entry in ranges["tensors"].values() if entry["absmax"] is not None]
     largest = f", largest |x| {max(measured):.4g}" if measured else ""
-    show(f"done: {given['out']}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{largest}")
-    for warning in ranges["warnings"]:
-        show(f"warning: {warning}")
+    lines = [f"done: {out}: {len(ranges['tensors'])} tensors, {ranges['samples']} samples{largest}"]
+    show_lines(lines + [f"warning: {warning}" for warning in ranges["warnings"]], given["quiet"])
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,9 +11,12 @@ import click
 
 from truehalf.cli.form import (
     FAILED,
+    FILE,
     NOT_VERIFIED,
     PASSED,
+    SOURCE,
     Command,
+    check_places,
     guarded,
     image_options,
     option,
@@ -22,11 +24,13 @@ from truehalf.cli.form import (
     precision_options,
     preprocessing_of,
     save_json,
-    show,
+    show_lines,
     terminal_width,
+    wrapped,
 )
 from truehalf.codes import coded
 from truehalf.config.precision import Precision
+from truehalf.errors import StageError
 
 if TYPE_CHECKING:
     from truehalf.api import Result
@@ -35,36 +39,38 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",
-    "truehalf convert model.onnx --samples feeds.npz -o out.onnx --op-block-list Softmax",
-    "truehalf convert model.onnx -o out.onnx            (no samples: not verified, exit 3)",
+    "truehalf convert model.onnx --samples feeds.npz -o o.onnx --op-block-list Exp",
+    "truehalf convert model.onnx -o out.onnx     (no samples: not verified, exit 3)",
 )
-_NO_SAMPLES = coded(
-    "needs-value",
-    "no samples were given: converted by the rules that need none (weights, lists, graph), and nothing was compared",
-)
-_SHARED = coded(
-    "too-few-samples",
-    "there is one sample alone, and the conversion was calibrated on it: that it passes proves nothing of others",
-)
+_NO_SAMPLES = {  # by whether ranges were given
+    False: "no samples were given: converted by the rules that need none (weights, lists, graph), not compared",
+    True: "no samples were given: converted by the given ranges, not compared",
+}
+_SHARED = "there is only one sample, and the conversion was calibrated on it: passing shows nothing about other inputs"
+_RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"
+_NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
 
 
 @click.command(cls=Command, examples=_EXAMPLES)
-@click.argument("model", type=click.Path(path_type=Path), metavar="model.onnx")
-@option("-o", "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="FP16 file to write")
+@click.argument("model", type=FILE, metavar="model.onnx")
+@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="FP16 file to write")
 @option(
-    "--samples", metavar="SOURCE", help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON"
+    "--samples",
+    type=SOURCE,
+    metavar="SOURCE",
+    help="real inputs: folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--no-verify", is_flag=True, help="convert alone")
-@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="the whole result, for machines")
-@option("--quiet", is_flag=True, help="the verdict alone")
-@option("--verbose", is_flag=True, help="every node that stays FP32, with its reason")
-@option("--ranges", type=click.Path(path_type=Path), metavar="FILE", group="Samples", help="of `truehalf calibrate`")
-@option("--calibration-samples", type=click.IntRange(1), default=32, show_default=True, group="Samples", help="at most")
+@option("--no-verify", is_flag=True, help="only convert; all samples calibrate")
+@option("--json", "json_path", type=FILE, metavar="FILE", help="write the whole result, for machines")
+@option("--quiet", is_flag=True, help="print only the verdict")
+@option("--verbose", is_flag=True, help="list every FP32 node with its reason")
 @option(
-    "--verification-samples", type=click.IntRange(1), default=32, show_default=True, group="Samples", help="at most"
+    "--ranges", type=FILE, metavar="FILE", group="Samples", help="from `truehalf calibrate`; nothing is slimmed then"
 )
-@option("--no-slim", is_flag=True, group="Conversion", help="the file is slim already")
+@option("--calibration-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
+@option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
+@option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
 @image_options
 @precision_options
 def command(**given: Any) -> int:
@@ -74,52 +80,57 @@ def command(**given: Any) -> int:
 
 def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
-    from truehalf.output_paths import check_outputs
+    from truehalf.report.text import report_text
 
     precision, preprocessing = precision_of(given), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
-    check_outputs({"--out": out, "--json": given["json_path"]}, {"model.onnx": model, "--samples": samples})
-    shared = None if samples is None else _shared_out(given, preprocessing)
-    share = None if shared is None else shared[1]
-    seen = None if shared is None or ranges is not None else shared[0].only(shared[1].calibration)
-    with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
-        slimmed = _slimmed(model, Path(folder)) if not given["no_slim"] and ranges is None else model
-        result = convert(slimmed, out, samples=seen, ranges=ranges, slim=False, precision=precision)
-    report = None
-    if shared is not None and not given["no_verify"]:
-        report = compare(model, out, shared[0].only(shared[1].verification))
-    verdict, reasons = _verdict(report, share, given["no_verify"], ranges is not None)
+    outputs = {"--out": out, "--json": given["json_path"]}
+    check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)
+    seen, unseen, share = _shared_out(given, preprocessing)
+    slim = False if given["no_slim"] else None
+    result = convert(model, out, samples=seen, ranges=ranges, slim=slim, precision=precision)
+    report = None if unseen is None else compare(model, out, unseen)
+    verdict, reason = _verdict(report, share, given)
+    if verdict == "passed" and not result.report["cast_cleanup"]["model"]["fp16_nodes"]:
+        verdict, reason = "not verified", coded("wrong-file", _NOTHING)
     save_json(given["json_path"], _content(model, out, result, report, share, precision) | {"verdict": verdict})
-    lines = [f"{verdict}: {out}" + (f": {reasons[0]}" if reasons and report is None else "")]
-    if not given["quiet"]:
-        lines += ["", *_table(model, out, result, share)]
-        lines += ["", *_fp32_nodes(result.decisions, given["verbose"])]
-        lines += _verification(report, model, out, reasons)
-    show("\n".join(lines))
+    lines = [f"{verdict}: {out}" + (f": {reason}" if reason and report is None else "")]
+    lines += ["", *_table(model, out, result, share), "", *_fp32_nodes(result.decisions, given["verbose"])]
+    lines += _notes(result, ranges is not None and report is not None)
+    if report is not None:
+        lines += ["", *([f"why: {reason}"] if reason else []), report_text(report, model, out, terminal_width())]
+    show_lines(lines, given["quiet"])
     return _VERDICTS[verdict]
 
 
-def _slimmed(model: Path, folder: Path) -> Path:
-    from truehalf.slimming.slim import slim
+def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Any, Split | None]:
+    """Samples to calibrate with, samples to verify with (None: none), and which these are.
 
-    slim(model, folder / "slim.onnx")
-    return folder / "slim.onnx"
-
-
-def _shared_out(given: Mapping[str, Any], preprocessing: Any) -> tuple[Any, Split]:
+    Raises:
+        StageError: samples that do not fit the model, or that neither step would use.
+    """
     from truehalf.data.given import of_file, split
 
-    feeds = of_file(given["samples"], given["model"], preprocessing)
-    return feeds, split(len(feeds.names), given["calibration_samples"], given["verification_samples"])
+    if given["samples"] is None:
+        return None, None, None
+    calibrated, verified = given["ranges"] is None, not given["no_verify"]
+    if not calibrated and not verified:
+        raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
+    feeds = of_file(given["samples"], given["model"], preprocessing, given["skip_corrupt"])
+    most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
+    share = split(len(feeds.names), *most)
+    seen, unseen = (feeds.only(part) if part else None for part in (share.calibration, share.verification))
+    return seen, unseen, share
 
 
-def _verdict(report: Report | None, share: Split | None, skipped: bool, ranges: bool) -> tuple[str, list[str]]:
-    """The verdict, and why it is not "passed" where the comparison does not say it."""
+def _verdict(report: Report | None, share: Split | None, given: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The verdict, and why it is "not verified" where the comparison does not say it."""
     if report is None:
-        return "not verified", [coded("needs-value", "--no-verify: nothing was compared") if skipped else _NO_SAMPLES]
-    if report.passed and share is not None and share.is_shared and not ranges:
-        return "not verified", [_SHARED]
-    return report.verdict, []
+        reason = "not compared: --no-verify" if given["no_verify"] else _NO_SAMPLES[given["ranges"] is not None]
+        return "not verified", coded("needs-value", reason)
+    if report.passed and share is not None and share.is_shared:
+        return "not verified", coded("too-few-samples", _SHARED)
+    return report.verdict, None
 
 
 def _content(
@@ -156,7 +167,8 @@ def _table(model: Path, out: Path, result: Result, share: Split | None) -> list[
     lines += [f"{name:{width}}  {a:>10}  {b:>10}".rstrip() for name, a, b in rows]
     if share is not None:
         used = f"{len(share.calibration)} calibrated, {len(share.verification)} verified, of {share.total}"
-        lines.append(f"{'samples':{width}}  {used}{'; the same one' if share.is_shared else '; none in both'}")
+        both = "; none in both" if share.calibration and share.verification else ""
+        lines.append(f"{'samples':{width}}  {used}{'; the same one' if share.is_shared else both}")
     return lines
 
 
@@ -171,9 +183,9 @@ def _fp32_nodes(decisions: Sequence[Mapping[str, Any]], verbose: bool) -> list[s
     )
 
 
-def _verification(report: Report | None, model: Path, out: Path, reasons: Sequence[str]) -> list[str]:
-    if report is None:
-        return []
-    from truehalf.verification.page.text import report_text
-
-    return ["", *(f"why: {reason}" for reason in reasons), report_text(report, model, out, terminal_width())]
+def _notes(result: Result, ranges: bool) -> list[str]:
+    """What the conversion could not do, and what its user should know."""
+    fp16 = result.report["fp16"]
+    passed_on = [f"passed on unchanged: {fp16['reason']}"] if fp16["status"] == "passed on" else []
+    notes = [*passed_on, *fp16["not_done"], *fp16["warnings"], *([_RANGES] if ranges else [])]
+    return ["", "notes:", *wrapped(notes)] if notes else []

@@ -1,43 +1,49 @@
-"""truehalf engine: a build plan carried out on this machine."""
+"""truehalf engine: build of a planned engine on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from truehalf.cli.form import FAILED, PASSED, Command, as_text, guarded, option, show
+from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, show_lines, wrapped
 
 _EXAMPLES = ("truehalf engine artifacts/engine/plan.json", "truehalf engine plan.json --out built/")
-_EXITS = (
-    "Exit codes: 0 built, or planned where this machine cannot build it either, 1 failed, 2 bad input, 130 stopped."
-)
+_EXITS = "Exit codes: 0 built, or planned where this machine cannot build it, 1 failed, 2 bad input, 130 stopped."
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
-@click.argument("plan", type=click.Path(path_type=Path), metavar="plan.json")
-@option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="for the engine and engine.json; by default the plan's",
-)
-@option(
-    "--workspace",
-    type=click.Path(path_type=Path),
-    default=".",
-    metavar="FOLDER",
-    help="a project whose reference the engine is compared with",
-)
-def command(**given: Any) -> int:
-    """Build the engine of a plan on this machine, prove it, and print the report."""
-    return guarded("engine", lambda: _engine(**given))
+@click.argument("plan", type=FILE, metavar="plan.json")
+@option("--out", type=FILE, metavar="FOLDER", help="folder for the engine and engine.json [the plan's]")
+@option("--workspace", type=FILE, default=".", metavar="FOLDER", help="project that holds the FP32 reference [.]")
+@option("--quiet", is_flag=True, help="print only the verdict")
+def command(plan: Path, out: Path | None, workspace: Path, quiet: bool) -> int:
+    """Build the engine of a plan on this machine, verify it, and write engine.json, the whole report."""
+
+    def body() -> int:
+        from truehalf.engines.build import REPORT_FILE, execute_plan
+
+        report = execute_plan(plan, out, workspace=workspace)
+        show_lines(_lines(report, (out or plan.parent) / REPORT_FILE), quiet)
+        return FAILED if report["status"] == "failed" else PASSED
+
+    return guarded("engine", body)
 
 
-def _engine(plan: Path, out: Path | None, workspace: Path) -> int:
-    from truehalf.engines.build import execute_plan
-
-    report = execute_plan(plan, out, workspace=workspace)
-    show(as_text({key: value for key, value in report.items() if key != "layer_table"}))  # engine.json has it
-    return FAILED if report["status"] == "failed" else PASSED
+def _lines(report: Mapping[str, Any], file: Path) -> list[str]:
+    """The state of the engine, its precision, outputs and latency, and what was not verified."""
+    precision, parity = report["precision"], report.get("parity")
+    built = file.parent / Path(report.get("engine", "")).name
+    lines = [f"{report['status']}: {report.get('reason') or built}", f"report: {file}", ""]
+    share = precision["fp16_fraction"]
+    of_nodes = "" if share is None else f", {100 * share:.1f} % of {precision['float_nodes']} float nodes FP16"
+    lines.append(f"precision: {precision['declared']} declared{of_nodes}; layers: {precision['state']}")
+    if parity is not None:
+        lines.append(f"outputs: {parity['state']}" + (f": {parity['reason']}" if parity.get("reason") else ""))
+    for row in report.get("latency", []):
+        at = f"profile {row['profile']}, {' and '.join(row['points'])}, batch {row['samples']}"
+        lines.append(f"latency: {at}: p50 {row['p50_ms']:.3g} ms, p99 {row['p99_ms']:.3g} ms")
+    missing = report["not_verified"]
+    return lines + (["", "not verified:", *wrapped(missing)] if missing else [])

@@ -7,37 +7,30 @@ from typing import Any
 
 import click
 
-from truehalf.cli.form import NOT_VERIFIED, PASSED, Command, guarded, option, save_json, shape_of, show
+from truehalf.cli.form import FILE, NOT_VERIFIED, PASSED, Command, guarded, option, save_json, shape_of, show_lines
 from truehalf.config.schema import Exporter
 from truehalf.errors import StageError
 
 _EXAMPLES = (
     "truehalf export detector:build -o model.onnx --samples batches.npz",
     "truehalf export detector:build -o model.onnx --shape images:1x3x640x640",
-    "truehalf export detector:build -o model.onnx --samples x.npz --checkpoint w.pt",
+    "truehalf export detector:build -o m.onnx --samples x.npz --checkpoint w.pt",
 )
 
 
 @click.command(cls=Command, examples=_EXAMPLES)
 @click.argument("module", metavar="MODULE:FUNCTION")
-@option("-o", "--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="FP32 file to write")
-@option(
-    "--samples",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help=".npz, or a folder of them: arrays by input name, with batch axis",
-)
+@option("-o", "--out", type=FILE, required=True, metavar="FILE", help="FP32 file to write")
+@option("--samples", type=FILE, metavar="FILE", help=".npz or a folder of them: arrays by input name, with batch axis")
 @option("--shape", multiple=True, metavar="NAME:1x3x64x64", help="instead: noise of this shape; may be repeated")
-@option("--output", multiple=True, metavar="NAME", help="name of an output, in order; may be repeated")
+@option("--checkpoint", type=FILE, metavar="FILE", help="weights to load: .safetensors, or a state dict")
+@option("--json", "json_path", type=FILE, metavar="FILE", help="write the report, for machines")
+@option("--quiet", is_flag=True, help="print only the verdict")
+@option("--output", multiple=True, metavar="NAME", group="Export", help="name of an output, in order; may be repeated")
 @option(
-    "--checkpoint",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="weights to load: .safetensors, or a state dict",
+    "--exporter", type=click.Choice([each.value for each in Exporter]), group="Export", help="of torch [torchscript]"
 )
-@option("--exporter", type=click.Choice([each.value for each in Exporter]), help="[torchscript]")
-@option("--opset", type=int, metavar="N", help="[17]")
-@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="the report, for machines")
+@option("--opset", type=int, metavar="N", group="Export", help="of the file [17]")
 def command(**given: Any) -> int:
     """Export the torch module that a function returns, and compare the file with it on every sample."""
     return guarded("export", lambda: _export(given))
@@ -48,16 +41,21 @@ def _export(given: dict[str, Any]) -> int:
 
     from truehalf.api import export
     from truehalf.config.schema import TraceConfig
+    from truehalf.exporting.trace import SPEC_FILE
+    from truehalf.output_paths import check_outputs
 
     options: dict[str, Any] = {} if given["opset"] is None else {"opset": given["opset"]}
     options |= {} if given["exporter"] is None else {"exporter": Exporter(given["exporter"])}
-    module = given["module"]
+    module, weights = given["module"], []
+    read = {"--samples": given["samples"], "--checkpoint": given["checkpoint"]}
+    spec = given["out"].with_name(SPEC_FILE)
+    check_outputs({"--out": given["out"], "the I/O spec": spec, "--json": given["json_path"]}, read)
     if given["checkpoint"] is not None:
         from truehalf.exporting.module import made
         from truehalf.models.weights import load_weights
 
         module = made(module, Path.cwd())
-        show(load_weights(module, given["checkpoint"], None, ""))
+        weights.append(load_weights(module, given["checkpoint"], None, ""))
     result = export(
         module,
         given["out"],
@@ -68,12 +66,9 @@ def _export(given: dict[str, Any]) -> int:
     save_json(given["json_path"], result.report)
     parity = result.report["parity"]
     verified = parity["status"] == "verified"
-    show(
-        f"{'passed' if verified else 'not verified'}: {given['out']}: opset {result.report['opset']}, "
-        f"compared with torch on {parity['samples']} samples"
-    )
-    if not verified:
-        show(f"why: {parity['reason']}")
+    lines = [f"{'passed' if verified else 'not verified'}: {given['out']}: opset {result.report['opset']}, "]
+    lines[0] += f"compared with torch on {parity['samples']} samples"
+    show_lines(lines + ([] if verified else [f"why: {parity['reason']}"]) + weights, given["quiet"])
     return PASSED if verified else NOT_VERIFIED
 
 

@@ -1,18 +1,18 @@
-"""What all subcommands share: help with examples first, options in groups, exit codes, output."""
+"""Form of the subcommands: help with examples first, options in groups, exit codes, output."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, TextIO, cast, get_args, get_type_hints
 
 import click
 
@@ -28,6 +28,15 @@ _OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does n
 # Packages that are in no plain installation, and the extra that brings each.
 _EXTRAS = {"torch": "torch", "onnxscript": "torch", "safetensors": "torch", "tensorrt": "tensorrt"}
 _LISTS = {"all": True, "none": False}
+_COLOURS = {"passed": "green", "done": "green", "converted": "green", "built": "green", "failed": "red", "error": "red"}
+_COLOURS |= {"not verified": "yellow", "planned": "yellow", "warning": "yellow"}
+_STATES = "|".join(_COLOURS)
+_COLOURED = re.compile(rf"^(?:{_STATES})(?=:|  )|(?<=  )(?:{_STATES})$", re.MULTILINE)  # a line's first or last word
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    with formatter.section("Examples"):
+        formatter.write("".join(f"  {line}\n" for line in examples))
 
 
 class Command(click.Command):
@@ -40,8 +49,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
-            with formatter.section("Examples"):
-                formatter.write("".join(f"  {line}\n" for line in self.examples))
+            write_examples(formatter, self.examples)
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Argument):  # the usage line has it
@@ -63,12 +71,16 @@ class Option(click.Option):
         self.group = group
 
 
+FILE = click.Path(path_type=Path)
+SOURCE = click.Path()  # of samples: completed like a file, kept as text
+
+
 def option(*names: str, group: str = "", **keywords: Any) -> Callable[[Any], Any]:
     return click.option(*names, cls=Option, group=group, **keywords)
 
 
 def guarded(name: str, body: Callable[[], int]) -> int:
-    """Run a command's body; what the caller can fix is one line on stderr and exit code 2."""
+    """Run a command's body; an error that the user can fix is one line on stderr and exit code 2."""
     try:
         return body()
     except (StageError, ConfigErrors) as error:
@@ -77,32 +89,73 @@ def guarded(name: str, body: Callable[[], int]) -> int:
         if error.name not in _EXTRAS:
             raise
         extra = f"pip install 'truehalf[{_EXTRAS[error.name]}]'"
-        return _end(name, coded("package-missing", f"it needs the package {error.name}: {extra}"), BAD_INPUT)
+        return _end(name, coded("package-missing", f"the package {error.name} is missing: {extra}"), BAD_INPUT)
     except OSError as error:
         return _end(name, coded("file-unwritable", explain(error)), BAD_INPUT)
     except KeyboardInterrupt:
         return _end(name, "stopped; no file was left half written", STOPPED)
-    except Exception as error:  # a fault of ours; 1 would say that the model failed
+    except Exception as error:  # a defect of truehalf; 1 would say that the model failed
         traceback.print_exc()
         return _end(name, f"{type(error).__name__}: {error}", BAD_INPUT)
 
 
 def _end(name: str, message: str, code: int) -> int:
-    print(f"truehalf {name}: {message.removeprefix(f'{name}: ')}", file=sys.stderr)
+    start = f"truehalf {name}:"
+    shown = click.style(start, fg="red", bold=True) if _has_colour(sys.stderr) else start
+    print(f"{shown} {message.removeprefix(f'{name}: ')}", file=sys.stderr)
     return code
 
 
 def show(text: str) -> None:
-    """Print to stdout; a reader that goes away is no fault."""
+    """Print to stdout, on a terminal with verdicts in colour; a closed pipe is no error."""
+    if _has_colour(sys.stdout):
+        text = _COLOURED.sub(lambda found: click.style(found[0], fg=_COLOURS[found[0]], bold=True), text)
     try:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def show_lines(lines: Iterable[str], quiet: bool) -> None:
+    """Print all lines, or with --quiet the first: the verdict."""
+    listed = list(lines)
+    show("\n".join(listed[:1] if quiet else listed))
+
+
+def _has_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def wrapped(lines: Iterable[str]) -> list[str]:
+    """Items of a list, in lines that fit the terminal."""
+    width = max(60, min(terminal_width(), 120))
+    wrapper = textwrap.TextWrapper(width, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+    return [wrapper.fill(line) for line in lines]
+
+
 def terminal_width() -> int:
     """Columns of the terminal; of a pipe 120."""
     return shutil.get_terminal_size((120, 24)).columns
+
+
+def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path], **others: Any) -> None:
+    """Refuse outputs, before the work, that cannot be written or lie where an input does, a model's weights included.
+
+    Args:
+        outputs: by option; None is not written.
+        models: ONNX files that are read, by the name of their argument.
+        others: further files and folders that are read, by option without its dashes.
+
+    Raises:
+        StageError: file-unwritable, would-overwrite, or a model that cannot be read.
+    """
+    from truehalf.ir.model_file import load_model, source_weights
+    from truehalf.output_paths import check_outputs
+
+    exists = any(path is not None and path.exists() for path in outputs.values())  # else it is no file of weights
+    weights = [file for path in models.values() for file in source_weights(load_model(path))] if exists else []
+    read = {f"--{name.replace('_', '-')}": given for name, given in others.items()}
+    check_outputs(outputs, {**models, **read}, weights)
 
 
 def save_json(path: Path | None, content: Mapping[str, Any]) -> None:
@@ -113,28 +166,33 @@ def save_json(path: Path | None, content: Mapping[str, Any]) -> None:
 
 # --- options that several commands have -------------------------------------------------------------------------------
 
-_CHOICES = {"range": ("0..1", "0..255"), "layout": ("NCHW", "NHWC"), "resize": ("stretch", "letterbox")}
+_CHOICES = {
+    "range": ("0..1", "0..255"),
+    "layout": ("NCHW", "NHWC"),
+    "resize": ("stretch", "letterbox"),
+    "channels": ("RGB", "BGR"),
+}
 
 
 def image_options(command: Any) -> Any:
-    """--preprocessing and its parts, as keywords of a command."""
-    group = "Images"
+    """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
+    group = "Images (default: the preprocessing of the model's I/O spec)"
     for decorate in reversed(
         (
-            option("--size", metavar="HxW", group=group, help="height and width in pixels"),
-            option("--mean", metavar="R,G,B", group=group, help="subtracted from a pixel, after --range"),
-            option("--std", metavar="R,G,B", group=group, help="a pixel is divided by it"),
-            option("--range", "range_", type=click.Choice(_CHOICES["range"]), group=group, help="of a pixel, first"),
-            option("--layout", type=click.Choice(_CHOICES["layout"]), group=group),
-            option("--resize", type=click.Choice(_CHOICES["resize"]), group=group),
-            option("--channels", type=click.Choice(("RGB", "BGR")), group=group),
+            option("--size", metavar="HxW", group=group, help="height and width in pixels [the model's]"),
+            option("--range", "range_", type=click.Choice(_CHOICES["range"]), group=group, help="of pixels [0..1]"),
+            option("--mean", metavar="R,G,B", group=group, help="subtracted from pixels in --range [0,0,0]"),
+            option("--std", metavar="R,G,B", group=group, help="divides pixels after --mean [1,1,1]"),
+            option("--layout", type=click.Choice(_CHOICES["layout"]), group=group, help="axes of the input [NCHW]"),
             option(
-                "--preprocessing",
-                type=click.Path(path_type=Path),
-                metavar="FILE",
+                "--resize",
+                type=click.Choice(_CHOICES["resize"]),
                 group=group,
-                help="the same in YAML or JSON; without any of these, the model's I/O spec says it",
+                help="letterbox keeps the aspect ratio [stretch]",
             ),
+            option("--channels", type=click.Choice(_CHOICES["channels"]), group=group, help="their order [RGB]"),
+            option("--preprocessing", type=FILE, metavar="FILE", group=group, help="all of these, in YAML or JSON"),
+            option("--skip-corrupt", is_flag=True, group=group, help="leave out images that cannot be read"),
         )
     ):
         command = decorate(command)
@@ -190,7 +248,7 @@ class _Nullable(click.ParamType[Any]):
         try:
             return self.kind(value)
         except ValueError:
-            self.fail(f"{value!r} is no {self.kind.__name__} and not null", param, ctx)
+            self.fail(f"expected a number or null, got {value!r}", param, ctx)
 
 
 _NULL = object()
@@ -256,8 +314,3 @@ def shape_of(text: str) -> tuple[str, list[int]]:
     if not separator or not name or not re.fullmatch(r"\d+(x\d+)*", sides):
         raise StageError("bad-syntax", f"--shape: expected NAME:1x3x640x640, got {text!r}")
     return name, [int(side) for side in sides.split("x")]
-
-
-def as_text(content: Mapping[str, Any]) -> str:
-    """JSON for a terminal or a pipe."""
-    return json.dumps(plain(content), indent=2)

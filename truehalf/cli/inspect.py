@@ -1,4 +1,4 @@
-"""truehalf inspect: what a file is: inputs, outputs, casts, FP16 share, FP32 islands."""
+"""truehalf inspect: inputs, outputs, casts, FP16 share and FP32 islands of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, save_json, show
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, save_json, show
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -23,30 +23,23 @@ _EXAMPLES = (
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits="Exit codes: 0 done, 2 bad input, 130 stopped.")
-@click.argument("model", type=click.Path(path_type=Path), metavar="model.onnx")
-@option(
-    "--result", type=click.Path(path_type=Path), metavar="FILE", help="of `truehalf convert --json`, for the reasons"
-)
-@option("--islands", type=int, default=10, show_default=True, metavar="N", help="FP32 islands to show, largest first")
-@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="all of it, for machines")
+@click.argument("model", type=FILE, metavar="model.onnx")
+@option("--result", type=FILE, metavar="FILE", help="JSON of `truehalf convert --json`: why nodes are FP32")
+@option("--islands", type=click.IntRange(0), metavar="N", default=10, help="FP32 islands to show, largest first [10]")
+@option("--json", "json_path", type=FILE, metavar="FILE", help="write all of it, for machines")
 def command(**given: Any) -> int:
     """Show the I/O spec, casts, share of FP16 and FP32 islands of an ONNX file."""
     return guarded("inspect", lambda: _inspect(**given))
 
 
 def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | None) -> int:
-    from truehalf.files import read_json
     from truehalf.io_spec.in_file import SPEC_KEY
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
     from truehalf.ir.normalize import infer_types
 
-    loaded, reasons = load_model(model), {}
-    if result is not None:
-        content = read_json(result)
-        if not isinstance(content, Mapping) or "decisions" not in content:
-            raise StageError("wrong-file", f"{result}: expected the JSON of `truehalf convert --json`")
-        reasons = {row["node"]: f"{row['rule']}: {row['reason']}" for row in content["decisions"]}
+    check_places({"--json": json_path}, {"model.onnx": model}, result=result)
+    loaded, reasons = load_model(model), {} if result is None else _reasons(result)
     infer_types(loaded)
     facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
     spec = json.loads(loaded.metadata_props.get(SPEC_KEY, "{}"))
@@ -62,6 +55,16 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
     save_json(json_path, found)
     show("\n".join(_lines(found, islands)))
     return 0
+
+
+def _reasons(result: Path) -> dict[str, str]:
+    """By node, the rule that decided it and why."""
+    from truehalf.files import read_json
+
+    try:
+        return {row["node"]: f"{row['rule']}: {row['reason']}" for row in read_json(result)["decisions"]}
+    except (KeyError, TypeError) as error:
+        raise StageError("wrong-file", f"{result}: expected the JSON of `truehalf convert --json`") from error
 
 
 def _values(values: Any, declared: list[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from truehalf.cli.form import Command, guarded, option, show
+from truehalf.cli.form import FILE, Command, check_places, guarded, option, show, terminal_width
 from truehalf.errors import StageError
 
 if TYPE_CHECKING:
@@ -17,57 +15,61 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "truehalf lint model.onnx",
-    "truehalf lint model.onnx --torch detector:build --format sarif --out lint.sarif",
-    "truehalf lint model.onnx --tensorrt 11 --fail-on warning --ignore grid-sample@^/decoder/",
+    "truehalf lint model.onnx --torch detector:build",
+    "truehalf lint model.onnx --format sarif --out lint.sarif",
+    "truehalf lint model.onnx --fail-on warning --ignore grid-sample@^/decoder/",
 )
 _WIDTH_OF_FILES = 120
 _EXITS = "Exit codes: 0 nothing at or above --fail-on, 1 a finding that is, 2 bad input, 130 stopped."
 
 
 @click.command(cls=Command, examples=_EXAMPLES, exits=_EXITS)
-@click.argument("model", type=click.Path(path_type=Path), metavar="[model.onnx]", required=False)
-@option("--torch", metavar="MODULE:FACTORY", help="look at the source of this torch module, or of what it returns")
-@option("--tensorrt", metavar="VERSION", help="10, 11, 11.4, ...: will build it; by default 10.16 and 11.4")
-@option("--format", "form", type=click.Choice(("text", "json", "sarif")), default="text", show_default=True)
+@click.argument("model", type=FILE, metavar="[model.onnx]", required=False)
 @option(
-    "--ignore", multiple=True, metavar="RULE[@REGEX]", help="leave out a rule, or where the regex is found; repeats"
+    "--fail-on",
+    type=click.Choice(("never", "error", "warning")),
+    default="error",
+    help="lowest severity of exit code 1 [error]",
 )
-@option("--plugin-ops", multiple=True, metavar="OP", help="an operator of a plugin; may be repeated")
-@option("--fail-on", type=click.Choice(("never", "error", "warning")), default="error", show_default=True)
-@option("--out", type=click.Path(path_type=Path), metavar="FILE", help="write there, and not to stdout")
+@option("--ignore", multiple=True, metavar="RULE[@REGEX]", help="leave out a rule, or its matches; may be repeated")
+@option("--format", "form", type=click.Choice(("text", "json", "sarif")), default="text", help="of the findings [text]")
+@option("--out", type=FILE, metavar="FILE", help="write the findings there, print the first line")
+@option("--quiet", is_flag=True, help="print only the first line: the counts")
+@option("--verbose", is_flag=True, help="list every node of a finding")
+@option("--tensorrt", metavar="VERSION", group="Checks", help="10, 11, 11.4, ... [10.16 and 11.4]")
+@option("--torch", metavar="MODULE:FACTORY", group="Checks", help="check the source of this torch module, too")
+@option("--plugin-ops", multiple=True, metavar="OP", group="Checks", help="operator of a plugin; may be repeated")
 def command(**given: Any) -> int:
-    """Find what TensorRT refuses, computes wrongly or runs slowly. docs/lint.md explains each rule."""
+    """Find what TensorRT refuses, computes wrongly or runs slowly, in a file and in torch source."""
     return guarded("lint", lambda: _lint(given))
 
 
 def _lint(given: dict[str, Any]) -> int:
     from truehalf.api import lint
-    from truehalf.ir.model_file import load_model, source_weights
+    from truehalf.linting.report import PLACES_SHOWN, text
     from truehalf.output_files import write_text
-    from truehalf.output_paths import check_outputs
 
     model, out = given["model"], given["out"]
     if model is None and given["torch"] is None:
         raise StageError("needs-value", "expected model.onnx, --torch MODULE:FACTORY, or both; got neither")
+    check_places({"--out": out}, {} if model is None else {"model.onnx": model})
+    report = lint(model, **{name: given[name] for name in ("torch", "tensorrt", "ignore", "plugin_ops")})
+    places = None if given["verbose"] else PLACES_SHOWN
     if out is not None:
-        weights = source_weights(load_model(model)) if model is not None and out.exists() else ()
-        check_outputs({"--out": out}, {"the model": model}, weights)
-    options = {name: given[name] for name in ("torch", "tensorrt", "ignore", "plugin_ops")}
-    report = lint(model, **options)
-    written = _formatted(report, given["form"], out)
-    if out is None:
-        show(written)
+        write_text(out, _formatted(report, given["form"], _WIDTH_OF_FILES, places) + "\n")
+    if out is not None or given["quiet"]:
+        show(text(report, terminal_width()).splitlines()[0])
     else:
-        write_text(out, written + "\n")
+        show(_formatted(report, given["form"], terminal_width(), places))
     return int(report.reaches(given["fail_on"]))
 
 
-def _formatted(report: LintReport, form: str, out: Path | None) -> str:
+def _formatted(report: LintReport, form: str, width: int, places: int | None) -> str:
     from truehalf.linting import RULES
     from truehalf.linting.report import sarif, text
 
     if form == "text":
-        return text(report, shutil.get_terminal_size().columns if out is None else _WIDTH_OF_FILES)
+        return text(report, width, places)
     if form == "sarif":
         from truehalf.exporting.source_lint import RULES as SOURCE_RULES
 

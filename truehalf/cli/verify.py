@@ -1,31 +1,34 @@
-"""truehalf verify: does an FP16 file compute what its FP32 file computes?"""
+"""truehalf verify: comparison of an FP16 file with its FP32 reference."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from truehalf.cli.form import (
     FAILED,
+    FILE,
     NOT_VERIFIED,
     PASSED,
+    SOURCE,
     Command,
+    check_places,
     guarded,
     image_options,
     option,
     preprocessing_of,
     save_json,
-    show,
+    show_lines,
     terminal_width,
+    wrapped,
 )
 from truehalf.config.schema import Evaluation, VerifyConfig
 
 _EXAMPLES = (
     "truehalf verify model.onnx model_fp16.onnx --samples images/",
-    "truehalf verify fp32.onnx any_tools_fp16.onnx --samples feeds.npz --json result.json",
+    "truehalf verify a.onnx other_tools.onnx --samples feeds.npz --json result.json",
 )
 _LOCATE: dict[str, bool | str] = {"when-off": True, "always": "always", "never": False}
 _VERDICTS = {"passed": PASSED, "failed": FAILED, "not verified": NOT_VERIFIED}
@@ -33,40 +36,50 @@ _DEFAULTS = VerifyConfig()
 
 
 @click.command(cls=Command, examples=_EXAMPLES)
-@click.argument("reference", type=click.Path(path_type=Path), metavar="fp32.onnx")
-@click.argument("candidate", type=click.Path(path_type=Path), metavar="fp16.onnx")
+@click.argument("reference", type=FILE, metavar="fp32.onnx")
+@click.argument("candidate", type=FILE, metavar="fp16.onnx")
 @option(
-    "--samples", required=True, metavar="SOURCE", help="folder of images, .npz or a folder of them, Polygraphy's JSON"
+    "--samples",
+    type=SOURCE,
+    required=True,
+    metavar="SOURCE",
+    help="folder of images, .npz or a folder of them, Polygraphy's JSON",
 )
-@option("--spec", metavar="FILE", help="I/O spec in YAML or JSON; by default the one in fp32.onnx")
-@option("--json", "json_path", type=click.Path(path_type=Path), metavar="FILE", help="the whole report, for machines")
-@option("--quiet", is_flag=True, help="the verdict alone")
-@option("--evaluation", type=click.Choice([each.value for each in Evaluation]), group="Comparison")
-@option("--tolerance", type=float, metavar="NUMBER", group="Comparison", help="max |d| / max |reference| [0.01]")
-@option("--batch", type=int, metavar="NUMBER", group="Comparison", help=f"samples a run, at most [{_DEFAULTS.batch}]")
-@option("--score-threshold", type=float, metavar="NUMBER", group="Comparison", help="detections that count [0.5]")
-@option("--iou-threshold", type=float, metavar="NUMBER", group="Comparison", help="overlap of a match [0.9]")
-@option("--locate", type=click.Choice(list(_LOCATE)), default="when-off", group="Comparison", help="the node at fault")
-@option("--skip-corrupt", is_flag=True, group="Images", help="leave out images that cannot be read, and name them")
+@option("--spec", type=SOURCE, metavar="FILE", help="I/O spec in YAML or JSON [the one in fp32.onnx]")
+@option("--json", "json_path", type=FILE, metavar="FILE", help="write the whole report, for machines")
+@option("--quiet", is_flag=True, help="print only the verdict")
+@option("--verbose", is_flag=True, help="print all columns and every suspected node")
+@option(
+    "--evaluation",
+    type=click.Choice([each.value for each in Evaluation]),
+    group="Comparison",
+    help=f"how FP16 is computed [{_DEFAULTS.evaluation.value}]",
+)
+@option("--tolerance", type=float, metavar="X", group="Comparison", help="of plain tensors: max |d| / max |ref| [0.01]")
+@option("--batch", type=int, metavar="N", group="Comparison", help=f"samples in one run, at most [{_DEFAULTS.batch}]")
+@option("--score-threshold", type=float, metavar="X", group="Comparison", help="lowest score of a detection [0.5]")
+@option("--iou-threshold", type=float, metavar="X", group="Comparison", help="lowest IoU of a match [0.9]")
+@option(
+    "--locate",
+    type=click.Choice(list(_LOCATE)),
+    default="when-off",
+    group="Comparison",
+    help="search for the node that introduces the error [when-off]",
+)
 @image_options
 def command(**given: Any) -> int:
-    """Compare an FP16 file, of any tool, with its FP32 reference: matched detections, classes or tensors."""
+    """Compare an FP16 file of any tool with its FP32 reference: matched detections, classes or tensors."""
     return guarded("verify", lambda: _verify(given))
 
 
 def _verify(given: dict[str, Any]) -> int:
     from truehalf.api import compare
-    from truehalf.ir.model_file import load_model, source_weights
-    from truehalf.output_paths import check_outputs
-    from truehalf.verification.page.text import report_text
+    from truehalf.report.text import SUSPECTS_SHOWN, report_text
 
     preprocessing, json_path = preprocessing_of(given), given["json_path"]
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
-    if json_path is not None:
-        models = (reference, candidate) if json_path.exists() else ()
-        weights = [file for model in models for file in source_weights(load_model(model))]
-        read = {"fp32.onnx": reference, "fp16.onnx": candidate, "--samples": given["samples"], "--spec": spec}
-        check_outputs({"--json": json_path}, read, weights)
+    models = {"fp32.onnx": reference, "fp16.onnx": candidate}
+    check_places({"--json": json_path}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
     changed = ("batch", "score_threshold", "iou_threshold", "skip_corrupt")
     changes = {name: given[name] for name in changed if given[name] is not None}
     if given["evaluation"] is not None:
@@ -83,6 +96,9 @@ def _verify(given: dict[str, Any]) -> int:
         options=replace(_DEFAULTS, **changes),
     )
     save_json(json_path, report.as_dict())
-    text = report_text(report, reference, candidate, terminal_width())
-    show(text.splitlines()[0] if given["quiet"] else text)
+    lines = report_text(report, reference, candidate, 120 if given["verbose"] else terminal_width()).splitlines()
+    if given["verbose"] and len(report.suspects) > SUSPECTS_SHOWN:
+        further = (suspect.sentence for suspect in report.suspects[SUSPECTS_SHOWN:])
+        lines += ["", "further suspected nodes:", *wrapped(further)]
+    show_lines(lines, given["quiet"])
     return _VERDICTS[report.verdict]

@@ -76,51 +76,64 @@ class Precision:
         "convert: the FP32 graph; half: the module in half precision, traced; autocast: traced under torch.autocast",
     )
     keep_io_types: bool | list[str] = _key(
-        True, "float32 inputs and outputs: a drop-in for the FP32 file; false: float16; or names: [boxes]"
+        True,
+        "true: inputs and outputs stay float32, a drop-in for the FP32 file; false: float16; or names to keep",
     )
-    opset: int | None = _key(None, "raise the model to this opset first; null: keep its own")
+    opset: int | None = _key(None, "raise the model to this opset first; null: keep the model's")
     placement: Placement = _key(
-        Placement.min_cut, "the cheapest casts, provably; eager: every node in FP16 that no rule keeps out"
+        Placement.min_cut,
+        "min_cut: the cheapest casts, proven optimal; eager: every node in FP16 that no rule keeps FP32",
     )
-    fp16_ops: list[str] = _key(_FP16_OPS, "op types; the others run in what costs less")
-    op_block_list: list[str] = _key((), "op types, e.g. Softmax")
-    node_block_list: list[str] = _key((), "regular expressions, searched in node names, e.g. '/decoder/.*MatMul'")
-    scope_block_list: list[str] = _key((), "module scopes, e.g. 'decoder.layers.*.cross_attn'")
+    fp16_ops: list[str] = _key(
+        _FP16_OPS, "op types that run in FP16 unless a rule objects; other nodes take the type that costs less"
+    )
+    op_block_list: list[str] = _key((), "op types that stay FP32, e.g. Softmax")
+    node_block_list: list[str] = _key(
+        (), "node names that stay FP32: regular expressions, searched, e.g. '/decoder/.*MatMul'"
+    )
+    scope_block_list: list[str] = _key((), "module scopes that stay FP32, e.g. 'decoder.layers.*.cross_attn'")
     pattern_block_list: list[str] = _key(
-        (), "e.g. 'MatMul -> Softmax' (the MatMul that feeds one), 'Add <- Conv', 'outputs:2' (the last two)"
+        (), "patterns that stay FP32: 'MatMul -> Softmax' (a MatMul that feeds one), 'Add <- Conv', 'outputs:2'"
     )
-    op_include_list: list[str] = _key((), "read as op_block_list, for nodes that go FP16")
-    node_include_list: list[str] = _key((), "read as node_block_list, for nodes that go FP16")
-    scope_include_list: list[str] = _key((), "read as scope_block_list, for nodes that go FP16")
-    pattern_include_list: list[str] = _key((), "read as pattern_block_list, for nodes that go FP16")
-    strict_selectors: bool = _key(False, "an entry that matches nothing is an error, not a note in the report")
+    op_include_list: list[str] = _key((), "op types that run in FP16 although a rule or block list objects")
+    node_include_list: list[str] = _key((), "node names that run in FP16 although a rule or block list objects")
+    scope_include_list: list[str] = _key((), "module scopes that run in FP16 although a rule or block list objects")
+    pattern_include_list: list[str] = _key((), "patterns that run in FP16 although a rule or block list objects")
+    strict_selectors: bool = _key(False, "true: a list entry that matches no node is an error; false: a warning")
     rules: RuleSet = _key(
-        RuleSet.default, "autocast: only data_max, init_max and the lists, as NVIDIA's AutoCast decides"
+        RuleSet.default, "default: all rules; autocast: data_max, init_max and the lists alone, as in NVIDIA's AutoCast"
     )
     safety_factor: float = _key(
-        2.0, "|x| times this beyond 65504 keeps producer and consumers FP32, whatever an include list says"
+        2.0, "a tensor whose |x| times this exceeds 65504 keeps its producer and consumers FP32, include lists or not"
     )
     data_max: float | None = _key(512.0, "a node that reads or writes |x| above this on calibration samples stays FP32")
     data_max_share: float = _key(
-        0.0, "... if more than this share of the elements is above it (0: one element is enough)"
+        0.0, "data_max applies where more than this share of the elements exceeds it (0: one element is enough)"
     )
     init_max: float | None = _key(FP16_MAX, "a node with a weight |w| above this stays FP32")
     init_overflow: InitOverflow = _key(
-        InitOverflow.pin, "weights beyond 65504: pin judges them as they are; clamp stores 65504 and judges that"
+        InitOverflow.pin,
+        "weights above 65504: pin compares them with init_max as they are; clamp stores 65504 and compares that",
     )
     init_conversion_max_bytes: int | None = _key(
         None, "larger weights stay float32 in the file and are cast at run time"
     )
-    inner: bool = _key(True, "sums and mean squares inside LayerNormalization, ReduceMean, ... that go beyond FP16")
-    integers: bool = _key(True, "coordinates and positions above 2048, where FP16 no longer holds every integer")
-    masks: bool = _key(True, "a mask of -inf or -3.4e38 that only feeds a Softmax is clamped, and keeps no node FP32")
+    inner: bool = _key(
+        True, "keep nodes FP32 whose inner sums or mean squares exceed 65504 (LayerNormalization, ReduceMean, ...)"
+    )
+    integers: bool = _key(
+        True, "keep coordinates and positions above 2048 FP32, where FP16 does not hold every integer"
+    )
+    masks: bool = _key(
+        True, "clamp a mask of -inf or -3.4e38 that only feeds a Softmax, instead of keeping nodes FP32 for it"
+    )
     underflow_share_max: float | None = _key(
-        0.01, "share of nonzero values that FP16 would make 0 where that matters (log, 1/x, epsilons)"
+        0.01, "largest share of nonzero values that may become 0 in FP16, where 0 matters (log, 1/x, epsilons)"
     )
     reduction_depth_max: int | None = _key(None, "a node that accumulates more terms than this stays FP32")
     custom_rule: str | None = _key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = _key(
-        False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, and so changes no value at all"
+        False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds, so that it changes no value"
     )
 
     def __post_init__(self) -> None:

@@ -30,8 +30,9 @@ import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.moves import Region, has_kernel, reads_no_values, regions
+from truehalf.ir.moves import Region, has_kernel, regions
 from truehalf.ir.normalize import Names, normalize
+from truehalf.ir.ops import Trait, has
 
 
 @dataclass
@@ -103,7 +104,7 @@ class _Cleaning:
         for cast in reversed(_casts(graph)):
             source, result = _ends(cast)
             for use in list(result.uses()):
-                if reads_no_values(use.node) and has_kernel(use.node, source.dtype):
+                if has(use.node, Trait.SHAPE_ONLY) and has_kernel(use.node, source.dtype):
                     use.node.replace_input_with(use.idx, source)
                     self.rules["unread"] += 1
             if not result.uses() and not result.is_graph_output():
@@ -157,12 +158,12 @@ class _Cleaning:
 
     def _through(self, region: Region) -> None:
         """Let a region move values of the type that its readers want."""
-        casts = [node for node, _ in region.exits if not reads_no_values(node)]
+        casts = [node for node, _ in region.exits if not has(node, Trait.SHAPE_ONLY)]
         targets = {_ends(cast)[1].dtype if _is_cast(cast) else None for cast in casts}
         if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
             return
         (t,) = targets
-        typed = [*region.nodes, *(node for node, _ in region.exits if reads_no_values(node))]
+        typed = [*region.nodes, *(node for node, _ in region.exits if has(node, Trait.SHAPE_ONLY))]
         if t is None or not all(has_kernel(node, t) for node in typed):
             return
         rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()

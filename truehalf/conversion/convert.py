@@ -16,7 +16,7 @@ from truehalf.conversion.rewrite import ConversionReport, rewrite
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.sizes import concrete_shapes
+from truehalf.ir.normalize import concrete_shapes
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
 

@@ -17,6 +17,7 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model, source_weights
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
+from truehalf.progress import step
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -93,7 +94,8 @@ def to_fp16(
     if feeds is not None and input_shapes is None:
         input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
     measured = coverage(float_outputs(model), statistics)
-    result = convert_to_fp16(model, statistics, precision, input_shapes)
+    with step("convert"):
+        result = convert_to_fp16(model, statistics, precision, input_shapes)
     _restate_io(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"

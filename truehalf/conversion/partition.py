@@ -39,14 +39,14 @@ import onnx_ir as ir
 from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.sizes import elements
+from truehalf.ir.normalize import elements
+from truehalf.ir.ops import Trait, has
 
 # A launch costs 3 to 5 microseconds; a T4 moves 1 MB in 3 microseconds. Faster memory makes a launch dearer in bytes.
 LAUNCH = 1 << 20
 # FP32 without tensor cores against FP16 with them: on a T4 8 and 65 TFLOP/s beside 0.3 TB/s, on an H200 67 and 990
 # beside 4.8: between 0.03 and 0.07 bytes for each operation.
 BYTES_PER_FLOP = 0.05
-_VIEWS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"}
 _LIMIT = 2**29
 
 Assignment = dict[Owner, ir.DataType]
@@ -91,7 +91,7 @@ class Cost:
 
 
 def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping[ir.Value, tuple[int, ...]]) -> Problem:
-    """The placing problem of a model; `shapes` as truehalf.ir.sizes finds them."""
+    """The placing problem of a model; `shapes` as truehalf.ir.normalize finds them."""
     fixed: Assignment = {}
     fp32: dict[Owner, int] = {}
     for owner, node in ports.owners.items():
@@ -150,7 +150,7 @@ def _link(tensor: Tensor, shapes: Mapping[ir.Value, tuple[int, ...]]) -> Link:
 
 
 def _fp32_cost(owner: Owner, ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
-    if isinstance(owner, Slot) or (owner.domain == "" and owner.op_type in _VIEWS):
+    if isinstance(owner, Slot) or has(owner, Trait.VIEW):
         return 0
     slots = ports.slots[owner]
     values = [owner.inputs[i] for i in sorted(slots.inputs)] + [owner.outputs[i] for i in sorted(slots.outputs)]

@@ -67,7 +67,7 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
     """
     if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
         raise StageError(
-            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as stages.calibrate writes it'
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
     faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
     inner = content.get("inner", {})
@@ -83,7 +83,8 @@ def checked_ranges(content: Any) -> Mapping[str, Any]:
         more = len(faults) - _LISTED_FAULTS
         lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
         raise StageError(
-            "file-unreadable", "bad ranges; stages.calibrate writes good ones:\n" + "\n".join(f"  - {x}" for x in lines)
+            "file-unreadable",
+            "ranges: expected the JSON of `truehalf calibrate`, got\n" + "\n".join(f"  - {x}" for x in lines),
         )
     return content
 
@@ -187,3 +188,20 @@ def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:
     from truehalf.ir.facts import model_facts
 
     return model_facts(model) | {"size_mb": model_size_mb(path)}
+
+
+def skipped_report(path: Path) -> dict[str, Any]:
+    """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
+    from truehalf.conversion.partition import Cost
+    from truehalf.ir.model_file import load_model
+    from truehalf.ir.normalize import infer_types
+
+    model = load_model(path)
+    infer_types(model)
+    return {
+        "status": "skipped",
+        "reason": "precision=fp32: the file is passed on as it is",
+        "fp16_arithmetic": 0.0,
+        "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
+        "model": facts_of(model, path),
+    }

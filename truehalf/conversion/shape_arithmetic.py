@@ -5,7 +5,7 @@ depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a 
 no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
 
     sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
-             graph outputs of integers that are computed from sizes and constants alone
+             graph outputs of integers and bools that are computed from sizes and constants alone
     region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
              If, Loop and Scan. It ends at
                Shape and Size           they read no values
@@ -31,35 +31,15 @@ import onnx_ir as ir
 from truehalf.conversion.ports import passed_on
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import all_nodes, bodies, is_op
-from truehalf.ir.moves import reads_no_values
-from truehalf.ir.slots import COORDINATES, half_slots, schema_of
+from truehalf.ir.ops import Trait, has, row_of
+from truehalf.ir.slots import half_slots, schema_of
 
 SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
 COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions accumulates four
 
-# Inputs that may be floats, and yet say where or how many.
-_FLOATS_TOO = COORDINATES | {
-    *(("Range", name) for name in ("start", "limit", "delta")),
-    *(("Resize", "scales"), ("Upsample", "scales"), ("NonZero", "X"), ("Unique", "X")),
-    *(("NonMaxSuppression", "iou_threshold"), ("NonMaxSuppression", "score_threshold")),
-}
-# Operators with inputs that no float can be, and that are data all the same.
-_DATA = {
-    *("And", "Or", "Xor", "Not", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Equal", "Where"),
-    *("DequantizeLinear", "QLinearConv", "TfIdfVectorizer", "CategoryMapper"),
-}
 _INTEGERS = {"tensor(int32)", "tensor(int64)", "tensor(bool)"}
 _FLOAT = "tensor(float)"
-# By operator the output that is a choice.
-_CHOICES = {"TopK": 1, "ArgMax": 0, "ArgMin": 0, "MaxPool": 1, "NonMaxSuppression": 0}
-_LAYERS = {
-    *("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "MatMul", "MatMulInteger"),
-    *("QLinearConv", "QLinearMatMul", "Attention", "GRU", "LSTM", "RNN", "Softmax", "LogSoftmax"),
-    *("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "LpNormalization"),
-    *("LRN", "MeanVarianceNormalization", "RMSNormalization"),
-    *("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool", "MaxUnpool"),
-    *("Col2Im", "DFT", "GridSample", "MaxRoiPool", "Resize", "RoiAlign", "STFT", "Upsample"),
-}
+_LAYERS = Trait.PRODUCT | Trait.NORMALIZES | Trait.POOLS | Trait.SAMPLES
 
 
 @dataclass(frozen=True)
@@ -94,7 +74,7 @@ def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
             condition = node.attributes["body"].as_graph().outputs[0]
             _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
     for value in model.graph.outputs:
-        if value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and _is_size(value):
+        if value.dtype is not None and not value.dtype.is_floating_point() and _is_size(value, sources):
             _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
 
@@ -113,10 +93,10 @@ def deciding_input(node: ir.Node, index: int) -> str | None:
     if not schema.inputs:
         return None
     parameter = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last one repeats when it is variadic
-    if (node.op_type, parameter.name) in _FLOATS_TOO:
+    row, types = row_of(node), set(parameter.types)
+    if parameter.name in (*row.coordinates, *row.decides):
         return parameter.name
-    types = set(parameter.types)
-    decides = node.op_type not in _DATA and _FLOAT not in types and bool(types & _INTEGERS)
+    decides = not row.traits & Trait.INTEGER_DATA and _FLOAT not in types and bool(types & _INTEGERS)
     return parameter.name if decides else None
 
 
@@ -139,11 +119,11 @@ def _walk_back(
 
 
 def _is_end(node: ir.Node, value: ir.Value) -> bool:
-    if reads_no_values(node) or KEEP_FLOAT32 in node.metadata_props:
+    if has(node, Trait.SHAPE_ONLY) or KEEP_FLOAT32 in node.metadata_props:
         return True
-    if node.domain == "" and _CHOICES.get(node.op_type) == value.index():
+    if row_of(node).choice == value.index():
         return True
-    is_layer = schema_of(node) is None or node.op_type in _LAYERS
+    is_layer = schema_of(node) is None or has(node, _LAYERS)
     return is_layer and not _is_small(node) and not _is_of_coordinates(node)
 
 
@@ -174,23 +154,29 @@ def _is_of_coordinates(node: ir.Node) -> bool:
     return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
 
 
-def _is_size(value: ir.Value) -> bool:
-    """Whether a value is computed from sizes, one at least, and constants alone."""
+def _is_size(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
+    """Whether a value is computed from sizes, one at least, and constants alone; what chooses a branch, or says how
+    often a loop runs, may be data.
+    """
     waiting, seen, sizes = [value], {value}, 0
     while waiting:
         value = waiting.pop()
-        node = value.producer()
-        if node is None:
+        node, read = value.producer(), sources.get(value, [])
+        if node is None and not read:
             if value.const_value is None:
                 return False
-        elif reads_no_values(node):
-            sizes += 1
-        elif bodies(node) or schema_of(node) is None:
+        elif node is not None and not bodies(node):
+            if has(node, Trait.SHAPE_ONLY):
+                sizes += 1
+                continue
+            if schema_of(node) is None:
+                return False
+            read = list(node.inputs)
+        elif not read:
             return False
-        else:
-            read = [each for each in node.inputs if each is not None and each not in seen]
-            seen |= set(read)
-            waiting += read
+        more = [each for each in read if each is not None and each not in seen]
+        seen |= set(more)
+        waiting += more
     return sizes > 0
 
 

@@ -103,13 +103,21 @@ def given_samples(
         return images
     of_images = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
     given = [name for name, is_set in of_images.items() if is_set]
-    if given:
-        goes = "it goes" if len(given) == 1 else "they go"
-        said = f"{' and '.join(given)}: {goes} with images; these inputs are arrays already"
-        raise StageError("in-conflict", said)
+    if given and _are_arrays(source):
+        raise StageError(
+            "in-conflict", f"{' and '.join(given)}: expected with images only; these samples are arrays already"
+        )
     if not isinstance(source, (str, Path, Mapping, Sequence)) and hasattr(source, "__iter__"):
         source = list(source)
     return load_feeds(source, model, "samples")
+
+
+def _are_arrays(source: Any) -> bool:
+    """Whether samples are arrays, or lie in files that hold some; others are reported where they are opened."""
+    if not isinstance(source, (str, Path)):
+        return True
+    source = Path(source)
+    return source.is_dir() or (source.is_file() and source.suffix in (".npz", ".json"))
 
 
 def _images(
@@ -127,20 +135,20 @@ def _images(
         arrays, found = any(source.glob("*.npz")), images_under(source)
         if arrays and found:
             raise StageError(
-                "in-conflict", f"samples {source}: expected .npz files or images, it holds both; take one kind out"
+                "in-conflict", f"samples {source}: expected .npz files or images, got both; move one kind elsewhere"
             )
         if arrays:
             return None
         if not found:
-            raise StageError("file-missing", f"samples {source}: expected .npz files or images, there are none in it")
+            raise StageError("file-missing", f"samples {source}: expected .npz files or images, found neither")
     elif not is_image(source):
         return None
     applied = preprocessing_of(preprocessing) if preprocessing is not None else declared_by(entry)
     if applied is None:
         raise StageError(
             "needs-value",
-            f"samples {source}: images need a preprocessing (size, mean, std, channels, range, resize, layout); the "
-            "model's I/O spec declares none",
+            f"samples {source}: images need a preprocessing, and the model's I/O spec declares none; give size "
+            "(--size 640x640), range, mean, std, layout, resize or channels, where they differ from the defaults",
         )
     return load_images(source, model, applied, 1, skip_corrupt)
 
@@ -165,12 +173,15 @@ class Split:
 
 
 def split(total: int, calibration: int, verification: int) -> Split:
-    """Share samples out: every second one calibrates, the others verify; of many, spread over all of them.
+    """Share samples out: every second one calibrates, the others verify; of many, spread over all of them. Where
+    nothing is calibrated or nothing verified, all serve the other purpose.
 
     Args:
         total: number of samples, 1 or more.
-        calibration, verification: at most so many of each, 1 or more.
+        calibration, verification: at most so many of each; 0 of one of them: none.
     """
+    if not calibration or not verification:
+        return Split(_spread(range(total), calibration), _spread(range(total), verification), total)
     if total == 1:
         return Split([0], [0], 1)
     return Split(_spread(range(0, total, 2), calibration), _spread(range(1, total, 2), verification), total)
@@ -191,10 +202,12 @@ def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str,
     return feeds
 
 
-def of_file(samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None) -> Feeds | ImageFeeds:
+def of_file(
+    samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None, skip_corrupt: bool = False
+) -> Feeds | ImageFeeds:
     """Samples that come with an ONNX file; see `given_samples`."""
     model = load_model(path)
-    feeds = given_samples(samples, model, _entry(model), preprocessing)
+    feeds = given_samples(samples, model, _entry(model), preprocessing, skip_corrupt)
     assert not isinstance(feeds, Filled), "made here alone"
     return feeds
 

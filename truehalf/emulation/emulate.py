@@ -29,28 +29,13 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from truehalf.errors import StageError
+from truehalf.ir.facts import is_op
+from truehalf.ir.ops import Trait, has
 
 _HALF = ir.DataType.FLOAT16
 _FLOAT = ir.DataType.FLOAT
 
-# fmt: off
-_SEQUENCES = (
-    "ConcatFromSequence", "Optional", "OptionalGetElement", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-    "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence",
-)
-# Every element of the output is an element of an input, its negation, an integer next to it or a bound: FP16 holds it.
-_EXACT = frozenset({
-    "CenterCropPad", "Compress", "Concat", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Flatten", "Gather",
-    "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth",
-    "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
-    "Abs", "Ceil", "Clip", "Floor", "Max", "Min", "Neg", "Relu", "Round", "Sign",
-    "GlobalMaxPool", "MaxPool", "MaxUnpool", "ReduceMax", "ReduceMin",
-    "If", "Loop", "Scan",
-    *_SEQUENCES,
-})
-# fmt: on
 _TYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision")
-_DOMAINS = ("", "ai.onnx")
 
 
 def emulate(model: ir.Model) -> ir.Model:
@@ -106,7 +91,7 @@ def _with_types(model: ir.Model) -> ir.Model:
     nodes = [node for graph in model.graphs() for node in graph]
     if all(output.type is not None for node in nodes for output in node.outputs if output.name):
         return model
-    if any(node.op_type in _SEQUENCES for node in nodes):  # onnx_ir's pass takes a sequence for a tensor
+    if any(has(node, Trait.SEQUENCE) for node in nodes):  # onnx_ir's pass takes a sequence for a tensor
         model = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model)))
     else:
         common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
@@ -137,7 +122,7 @@ def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir
 
 
 def _emulate_node(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
-    if node.domain in _DOMAINS and node.op_type in ("Cast", "CastLike"):
+    if is_op(node, "Cast", "CastLike"):
         _emulate_cast(node, half, names)
         return
     if node.op_type == "BitCast":
@@ -158,7 +143,7 @@ def _is_exact(node: ir.Node) -> bool:
     if node.op_type == "Constant":
         return True
     floats = any(attribute.type == ir.AttributeType.FLOAT for attribute in node.attributes.values())
-    return node.domain in _DOMAINS and node.op_type in _EXACT and not floats
+    return has(node, Trait.EXACT) and not floats
 
 
 def _emulate_cast(node: ir.Node, half: set[ir.Value], names: _Names) -> None:

@@ -55,16 +55,14 @@ from truehalf.emulation.split_normalizations import (
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, cumulative_sum, global_average_pool, reduce, softmax
 from truehalf.ir.normalize import Names, infer_types
+from truehalf.ir.ops import TABLE, Trait, adds_up, with_trait
 
 NOT_SPLIT = "not_split"  # key of ir.Model.meta
 
 _RULES: dict[str, Callable[[HalfNodes], list[ir.Value] | None]] = {
     "Sum": add,
     "Mean": add,
-    **dict.fromkeys(
-        ("ReduceMean", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
-        reduce,
-    ),
+    **{name: reduce for name in with_trait(Trait.ACCUMULATES) - {"ReduceProd"} if name.startswith("Reduce")},
     "GlobalAveragePool": global_average_pool,
     "AveragePool": average_pool,
     "CumSum": cumulative_sum,
@@ -82,50 +80,6 @@ _RULES: dict[str, Callable[[HalfNodes], list[ir.Value] | None]] = {
     "ConvTranspose": conv,
     "Einsum": einsum,
 }
-# fmt: off
-_OTHER_SUMS = frozenset({
-    "AffineGrid", "Attention", "CausalConvWithState", "Col2Im", "CumProd", "DFT", "DeformConv", "Det", "GRU",
-    "GlobalLpPool", "GridSample", "LRN", "LSTM", "LinearAttention", "LpNormalization", "LpPool", "MelWeightMatrix",
-    "NegativeLogLikelihoodLoss", "RNN", "Range", "ReduceProd", "Resize", "RoiAlign", "RotaryEmbedding", "STFT",
-    "ScatterElements", "ScatterND", "SoftmaxCrossEntropyLoss", "Upsample",
-})
-# Of these, nodes whose attribute has the value (or, where it is the default, lacks the attribute) only move elements.
-_MOVES_WITH = {
-    "GridSample": ("mode", "nearest", "linear"),
-    "Resize": ("mode", "nearest", "nearest"),
-    "ScatterElements": ("reduction", "none", "none"),
-    "ScatterND": ("reduction", "none", "none"),
-    "Upsample": ("mode", "nearest", "nearest"),
-}
-# One element of each input, or none at all, makes an element of the output; or nothing is FLOAT16 both in and out.
-_NO_SUMS = frozenset({
-    # functions of one element of each input
-    "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Bernoulli", "BitCast", "Cast", "CastLike", "Ceil",
-    "Celu", "Clip", "Cos", "Cosh", "DequantizeLinear", "Div", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu",
-    "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Mod", "Mul", "Neg", "PRelu", "Pow",
-    "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Softsign", "Sqrt", "Sub", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu",
-    # largest and smallest elements
-    "ArgMax", "ArgMin", "GlobalMaxPool", "Hardmax", "Max", "MaxPool", "MaxRoiPool", "MaxUnpool", "Min", "ReduceMax",
-    "ReduceMin", "TopK",
-    # moves, and bodies, whose nodes are looked at by themselves
-    "CenterCropPad", "Compress", "Concat", "ConcatFromSequence", "Constant", "ConstantOfShape", "DepthToSpace",
-    "Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "If", "Loop", "NonZero",
-    "OneHot", "Optional", "OptionalGetElement", "OptionalHasElement", "Pad", "Reshape", "ReverseSequence", "Scan",
-    "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-    "SequenceMap", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "TensorScatter",
-    "Tile", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where",
-    # comparisons, booleans, integers and strings
-    "And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "ConvInteger", "DynamicQuantizeLinear",
-    "Equal", "Greater", "GreaterOrEqual", "ImageDecoder", "Less", "LessOrEqual", "MatMulInteger", "Multinomial",
-    "NonMaxSuppression", "Not", "Or", "QLinearConv", "QLinearMatMul", "RegexFullMatch", "StringConcat",
-    "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Xor",
-    # made of an integer or of nothing
-    "BlackmanWindow", "HammingWindow", "HannWindow", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-})
-# fmt: on
-_DOMAINS = ("", "ai.onnx")
 
 
 def split_sums(model: ir.Model) -> ir.Model:
@@ -142,7 +96,7 @@ def split_sums(model: ir.Model) -> ir.Model:
         common_passes.InlinePass()(split)
     infer_types(split)
     names = Names(split)
-    opset = split.graph.opset_imports.get("", split.graph.opset_imports.get("ai.onnx", 0))
+    opset = split.graph.opset_imports.get("", 0)
     left: dict[str, str] = {}
     for graph in list(split.graphs()):
         for node in list(graph):
@@ -155,7 +109,7 @@ def split_sums(model: ir.Model) -> ir.Model:
 
 def _split(node: ir.Node, graph: ir.Graph, opset: int, names: Names) -> str:
     """Replace `node`; what could not be done, or nothing."""
-    rule = _RULES.get(node.op_type) if node.domain in _DOMAINS else None
+    rule = _RULES.get(node.op_type) if node.domain == "" else None
     if rule is None:
         return _unruled(node)
     if not _is_half(node.inputs[:1]) or not _is_half(node.outputs[:1]):
@@ -178,14 +132,10 @@ def _unruled(node: ir.Node) -> str:
     """What is to be said of a node that has no rule, or nothing."""
     if not _is_half(node.inputs) or not _is_half(node.outputs):
         return ""
-    if node.domain not in _DOMAINS:
+    if node.domain != "":
         return f"{node.domain}:{node.op_type} is no standard operator: what it accumulates is unknown"
-    if node.op_type in _NO_SUMS:
+    if node.op_type in TABLE and not adds_up(node):
         return ""
-    if node.op_type in _MOVES_WITH:
-        name, moving, default = _MOVES_WITH[node.op_type]
-        if node.attributes.get_string(name, default) == moving:
-            return ""
     return f"{node.op_type}: there is no rule for it"
 
 

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.ir.arithmetic import MOVES
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import normalize
+from truehalf.ir.ops import Trait, has
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -50,10 +51,24 @@ def fp16_node_names(path: Path | str) -> list[str]:
     for node in all_nodes(typed_model(path)):
         types = {output.dtype for output in node.outputs if output.name}
         floats = {dtype for dtype in types if dtype is not None and dtype.is_floating_point()}
-        moves = node.domain in ("", "ai.onnx") and node.op_type in MOVES
+        moves = has(node, Trait.NO_ARITHMETIC)
         if None not in types and {dtype.name for dtype in floats} == {"FLOAT16"} and not moves and node.name in named:
             names[str(node.name)] = None
     return list(names)
+
+
+def nothing_in_fp16(model_path: Path | str, declared: str) -> str | None:
+    """Why a file that is declared FP16 is none: no float node of it is; None where one is."""
+    nodes, fp16 = float_facts(typed_model(model_path)).values()
+    if declared != "fp16" or fp16:
+        return None
+    return coded(
+        "wrong-file",
+        f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
+        "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
+        "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
+        "`dvc repro cast_cleanup`",
+    )
 
 
 def check_precision(model_path: Path | str, declared: str) -> None:
@@ -62,15 +77,9 @@ def check_precision(model_path: Path | str, declared: str) -> None:
     Raises:
         StageError: when "fp16" is declared and no node is FP16, or "fp32" and some node is.
     """
+    if nothing := nothing_in_fp16(model_path, declared):
+        raise StageError("wrong-file", nothing)
     nodes, fp16 = float_facts(typed_model(model_path)).values()
-    if declared == "fp16" and not fp16:
-        raise StageError(
-            "wrong-file",
-            f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
-            "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
-            "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
-            "`dvc repro cast_cleanup`",
-        )
     if declared == "fp32" and fp16:
         raise StageError(
             "wrong-file",

@@ -14,38 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
+from truehalf.ir.ops import Trait, has, row_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 KINDS = ("min", "opt", "max")
 _INTEGERS = ("INT32", "INT64")
-# Inputs of ops, by position, whose values become a shape; op types without positions take shapes everywhere.
-_SHAPE_SLOTS: dict[str, tuple[int, ...] | None] = {
-    "Reshape": (1,),
-    "Expand": (1,),
-    "Tile": (1,),
-    "ConstantOfShape": (0,),
-    "Resize": (3,),
-    "Upsample": (1,),
-    "Slice": (1, 2, 3, 4),
-    "Pad": (1, 3),
-    "TopK": (1,),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Unsqueeze": (1,),
-    "OneHot": (1,),
-    "Range": None,
-    "CenterCropPad": (1,),
-}
-# Ops through which a shape is computed from shapes.
-# fmt: off
-_ARITHMETIC = frozenset((
-    "Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Equal", "Flatten", "Floor", "Gather", "Greater", "Identity", "Less",
-    "Max", "Min", "Mod", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Slice", "Squeeze", "Sub",
-    "Unsqueeze", "Where",
-))
-# fmt: on
+_ARITHMETIC = Trait.ON_SIZES | Trait.STAYS_A_SIZE  # through which a shape is computed from shapes
 
 
 def shape_inputs(graph: ir.Graph) -> set[str]:
@@ -128,10 +104,10 @@ def _reaches_a_shape(value: ir.Value) -> bool:
     seen, waiting = {value}, [value]
     while waiting:
         for node, index in waiting.pop().uses():
-            slots = _SHAPE_SLOTS.get(node.op_type, ())
-            if node.domain in ("", "ai.onnx") and (slots is None or index in slots):
+            slots = row_of(node).sizes
+            if slots is None or index in slots:
                 return True
-            if node.op_type in _ARITHMETIC:
+            if has(node, _ARITHMETIC):
                 fresh = [output for output in node.outputs if output not in seen]
                 seen.update(fresh)
                 waiting += fresh

@@ -15,25 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from truehalf.ir.ops import Trait, has
+
 Shapes = Mapping[ir.Value, tuple[int, ...]]
 
-# Their outputs are elements of their inputs, or facts of the shape: nothing is computed.
-# fmt: off
-MOVES = frozenset({
-    "Cast", "CastLike", "CenterCropPad", "Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Dropout",
-    "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "If", "Loop", "Optional",
-    "OptionalGetElement", "OptionalHasElement", "Pad", "Reshape", "ReverseSequence", "Scan", "SequenceAt",
-    "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "Shape",
-    "Size", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "ConcatFromSequence", "Squeeze", "Tile", "Transpose",
-    "TensorScatter", "Trilu", "Unsqueeze", "Where",
-})
-# fmt: on
-
-# Each output element has a sum of its own, of elements that others accumulate, too. Where a sum serves many outputs
-# (Softmax, norms), elements are counted.
-_SUMS_OF_THEIR_OWN = frozenset(
-    {"AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "LRN", "DFT", "Col2Im", "Sum", "Mean"}
-)
 _SOFTMAX_OVER_ONE_AXIS = 13  # before, Softmax flattened everything from its axis on
 _MEAN_AXES = (0, 2, 3)  # MeanVarianceNormalization's default
 
@@ -54,7 +39,7 @@ def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
     2 * depth * output elements for matrix products and convolutions (a multiplication and an addition a term); for the
     others one operation for each element that is added up or written; 0 for moves, casts and shapes.
     """
-    if node.domain == "" and node.op_type in MOVES:
+    if has(node, Trait.NO_ARITHMETIC):
         return 0.0
     seen = _Seen(node, shapes or {})
     if node.domain == "" and node.op_type in _PRODUCTS:
@@ -64,7 +49,7 @@ def flops(node: ir.Node, shapes: Shapes | None = None) -> float:
         written = max(written, seen.elements(seen.input(0)))
     if node.domain == "" and node.op_type.startswith("Reduce"):
         return float(max(written, seen.elements(seen.input(0))))
-    if node.domain == "" and node.op_type in _SUMS_OF_THEIR_OWN:
+    if has(node, Trait.OWN_SUM):
         return float(written * reduction_depth(node, shapes))
     return float(written)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+# attributes that name an element type
+_TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
@@ -84,3 +86,31 @@ def model_facts(model: ir.Model) -> dict[str, Any]:
         "untyped_nodes": untyped,
         "ops": dict(sorted(ops.items())),
     }
+
+
+def holds_fp16(model: ir.Model) -> bool:
+    """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
+    node is asked to make; in subgraphs and functions, too.
+    """
+    half = ir.DataType.FLOAT16
+    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
+    for graph in graphs:
+        values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
+        if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
+            return True
+        if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
+            return True
+    return False
+
+
+def _with_bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+    yield graph
+    yield from graph.subgraphs()
+
+
+def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
+    if attribute.is_ref():
+        return False
+    if attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().dtype == dtype
+    return attribute.type == ir.AttributeType.INT and attribute.name in _TYPES and attribute.as_int() == dtype

@@ -7,6 +7,7 @@ the other, so that a model larger than memory passes through.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,9 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
 
     path = Path(path)
     if not path.is_file():
-        if path.is_dir():
-            raise StageError("wrong-file", f"{path}: a folder; expected an ONNX model")
+        if path.exists():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise StageError("wrong-file", f"{path}: {kind}; expected an ONNX model")
         raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
     try:
         return onnx.load(path, load_external_data=False)
@@ -69,13 +71,11 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     """
     import onnx_ir as ir
 
-    path = Path(path).absolute()
+    path = Path(path)
     for name in (name for graph in (proto.graph, *proto.functions) for name in _sparse(graph)):
-        raise StageError(
-            "not-supported",
-            f"{path}: tensor {name!r} is sparse, which is not read; expected a dense one: store it so",
-        )
+        raise StageError("not-supported", f"{path}: tensor {name!r} is sparse; expected dense tensors: store it as one")
     try:
+        _check_content(proto)
         model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
         raise _no_model(path, error) from error
@@ -86,10 +86,13 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str) -> ir.Model:
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
+    path = path.absolute()
     for tensor in _tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
             tensor.base_dir = path.parent
             _check_external(tensor, path, files)
+        elif isinstance(tensor, ir.TensorProtoTensor) and tensor.raw.HasField("raw_data"):
+            _check_size(tensor, path)
     model.meta[_SOURCE] = path, frozenset(map(os.path.realpath, files))
     return model
 
@@ -155,6 +158,39 @@ def _no_model(path: Path, error: BaseException) -> StageError:
         f"{path}: expected an ONNX model, got a file that cannot be read as one, perhaps truncated "
         f"({path.stat().st_size} bytes): {reason}",
     )
+
+
+def _check_content(proto: onnx.ModelProto) -> None:
+    """Raise ValueError where bytes of a model are broken that protobuf and onnx_ir read as they are."""
+    for graph in (proto.graph, *proto.functions):
+        for text in _texts(graph):
+            if isinstance(text, bytes):  # protobuf's, for text that is no UTF-8
+                raise ValueError(f"the name {text!r} is no UTF-8")
+
+
+def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str | bytes]:
+    """Names of a graph or function and of the graphs in it."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            if attribute.type == attribute.GRAPH:
+                yield from _texts(attribute.g)
+    if hasattr(graph, "initializer"):
+        yield from (tensor.name for tensor in graph.initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (side.dim_param for side in value.type.tensor_type.shape.dim)
+
+
+def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:
+    got, expected = len(tensor.raw.raw_data), math.ceil(tensor.dtype.itemsize * math.prod(tensor.raw.dims))
+    if got != expected:
+        raise StageError(
+            "file-unreadable",
+            f"{path}: tensor {tensor.name!r}: expected {expected} bytes, by type and shape, got {got}",
+        )
 
 
 def _sparse(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:

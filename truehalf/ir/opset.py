@@ -21,6 +21,7 @@ from onnx_ir.passes.common import InlinePass
 from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.normalize import infer_types, light_proto, names_apart, rename
+from truehalf.ir.ops import Trait, with_trait
 
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
@@ -28,8 +29,9 @@ _CONSTANTS_OF_ANY_TYPE = 9
 _WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
 
 # Until which opset an operator is restated here; meanwhile it stands in a domain that onnx leaves alone.
-_LOGIC, _RECURRENT = ("And", "Or", "Xor", "Equal", "Greater", "Less"), ("RNN", "GRU", "LSTM")
-_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_LOGIC + _RECURRENT, 6)
+_BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
+_RECURRENT = with_trait(Trait.RECURRENT)
+_RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE | _RECURRENT, 6)
 _HELD = "held"
 
 

@@ -25,19 +25,12 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from truehalf.ir.arithmetic import MOVES
+from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.ops import Trait
 
-# fmt: off
-_PASSED = {
-    "Cast", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
-}
-_SCALED = {"Add": (0, 1), "Sub": (0, 1), "Mul": (0, 1), "Div": (0,), "Where": (1, 2)}
-_PRODUCTS = {
-    "Attention", "CausalConvWithState", "Conv", "ConvTranspose", "DeformConv", "Einsum", "GRU", "Gemm", "LSTM",
-    "MatMul", "RNN",
-}
-# fmt: on
+_PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
+_PRODUCTS = ops.with_trait(Trait.PRODUCT)
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 _POSITION = re.compile(r"(outputs|inputs)\s*:\s*([1-9]\d*)")
 _EXPECTED = (
@@ -146,7 +139,7 @@ class Neighbours:
             return []
         if node.op_type in _PASSED:
             return [0]
-        slots = _SCALED.get(node.op_type, ())
+        slots = ops.row_of(node).scaled
         touched = [index for index in slots if node.inputs[index] in self._of_products]
         return list(touched if touched else slots) if len(touched) < 2 else []
 
@@ -177,7 +170,7 @@ def _within(count: int, start: list[ir.Node], following: Callable[[ir.Node], Ite
 
 
 def _computes(node: ir.Node) -> bool:
-    return (node.domain != "" or node.op_type not in MOVES) and any(value.dtype in _FLOATS for value in node.outputs)
+    return not ops.has(node, Trait.NO_ARITHMETIC) and any(value.dtype in _FLOATS for value in node.outputs)
 
 
 def _producers(node: ir.Node) -> Iterator[ir.Node]:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-HALF = "tensor(float16)"
+from truehalf.ir.ops import Trait, adds_up, has, row_of
 
-# The one list by hand: inputs that say where or how many, not how much. Rounded, they would mean other elements.
-COORDINATES = {("Resize", "roi"), ("OneHot", "indices"), ("OneHot", "depth")}
+HALF = "tensor(float16)"
 
 # Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
 # lack float16 kernels for them, and there is no conversion to be made of the attribute alone.
@@ -26,15 +25,9 @@ _TYPE_ATTRIBUTES = {"dtype", "output_datatype"}
 # It means the bits of its input, not the value.
 _BITS = "BitCast"
 
-# With a reduction, they accumulate into single elements; ONNX Runtime's CPU kernels refuse that in float16.
-_SCATTERS = {"ScatterND", "ScatterElements"}
-
 # They state their type with the tensor in their attribute, which is converted with them. Of all other operators such a
 # tensor (a tree's leaf weights) stays float32, and so does what must be of its type.
 _TENSOR_IS_TYPE = {"Constant", "ConstantOfShape"}
-
-# These read no values, so they take either type without a cast.
-_READS_NO_VALUES = {"Shape", "Size"}
 
 
 @dataclass(frozen=True)
@@ -80,14 +73,14 @@ def half_slots(node: ir.Node) -> Slots:
 
 def takes_any_type(node: ir.Node) -> bool:
     """Whether a node reads its input in either precision as it stands: Shape, Size, and a Cast, which converts it."""
-    return node.domain == "" and (node.op_type in _READS_NO_VALUES or node.op_type == "Cast")
+    return has(node, Trait.SHAPE_ONLY) or (node.domain == "" and node.op_type == "Cast")
 
 
 def _stays_float32(node: ir.Node, schema: onnx.defs.OpSchema) -> bool:
     """Operators whose schema has float16 but whose meaning or kernels have not."""
     makes_stated_type = not _TYPE_ATTRIBUTES.isdisjoint(schema.attributes)
-    adds_up = node.op_type in _SCATTERS and node.attributes.get_string("reduction", "none") != "none"
-    return node.op_type == _BITS or makes_stated_type or adds_up or _holds_float32(node)
+    scatters_sums = row_of(node).moved != () and adds_up(node)  # ONNX Runtime's CPU kernels refuse that in float16
+    return node.op_type == _BITS or makes_stated_type or scatters_sums or _holds_float32(node)
 
 
 def _holds_float32(node: ir.Node) -> bool:
@@ -102,4 +95,4 @@ def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParamet
     if not parameters:
         return False
     parameter = parameters[min(position, len(parameters) - 1)]  # the last one repeats when it is variadic
-    return HALF in parameter.types and parameter.is_homogeneous and (node.op_type, parameter.name) not in COORDINATES
+    return HALF in parameter.types and parameter.is_homogeneous and parameter.name not in row_of(node).coordinates

@@ -10,12 +10,14 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.selectors import scope_of
 from truehalf.linting.finding import Finding, link_to
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Values
 
 Version = tuple[int, int]  # of TensorRT: major, minor
+MOVES = with_trait(Trait.LAYOUT) | {"Cast"}  # what a rule looks through
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Subject:
     def outputs(self) -> frozenset[ir.Value]:
         """Outputs of the graph and of its bodies."""
         return frozenset(value for graph in self.model.graphs() for value in graph.outputs)
+
+    def with_trait(self, traits: Trait) -> Iterator[ir.Node]:
+        """Nodes whose operators have one of these traits."""
+        return (node for node in self.nodes if has(node, traits))
 
     def of_type(self, *op_types: str) -> Iterator[ir.Node]:
         """Nodes of the default domain with one of these operator types."""

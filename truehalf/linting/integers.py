@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.ir.ops import Trait, has
+
 Known = np.ndarray[Any, Any]  # of objects: int, float or None
 
 _ELEMENTS_MAX = 256
@@ -39,7 +41,7 @@ def evaluate(node: ir.Node, known: Mapping[ir.Value, Known]) -> Known | None:
     if node.domain != "":
         return None
     try:
-        if node.op_type in ("Shape", "Size"):
+        if has(node, Trait.SHAPE_ONLY):
             result = _of_shape(node)
         elif (how := _OPERATORS.get(node.op_type)) is not None:
             read = [known[value] if value is not None else None for value in node.inputs]

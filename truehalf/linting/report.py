@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PLACES_SHOWN = 5
 FIRST_FINDINGS = 20
 _WIDTH_MIN, _WIDTH_MAX = 60, 120
-MENDED_BY = {  # rule of lint -> the pass of repair that is there for it
+REPAIRED_BY = {  # rule of lint -> the pass of repair that is there for it
     "reshape-allowzero": "allowzero",
     "if-from-squeeze": "squeeze_if",
     "where-condition": "where_arithmetic",
@@ -121,7 +121,7 @@ def lint_of_trace(
         StageError: when there are findings of the severity that ends the stage, with all their rules.
     """
     findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
-    left = [finding for finding in findings if MENDED_BY.get(finding.rule) not in repair]
+    left = [finding for finding in findings if REPAIRED_BY.get(finding.rule) not in repair]
     if fatal := failing(left, fail_on):
         raise StageError(
             "lint-fails",
@@ -134,15 +134,17 @@ def lint_of_trace(
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text(report: LintReport, width: int) -> str:
-    """The findings, those of one kind together, in lines of at most `width` columns where names allow it."""
+def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> str:
+    """The findings, those of one kind together, in lines of at most `width` columns where names allow it; of each kind
+    the first `places` nodes, or all of them (None).
+    """
     width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     number = counts(report.findings)["counts"]
     said = ", ".join(f"{number[severity]} {_plural(severity, number[severity])}" for severity in SEVERITIES)
     versions = f" (TensorRT {' and '.join(report.tensorrt)})" if report.tensorrt else ""
     lines = [f"{report.target}: {said}{versions}"]
     for group in _groups(report.findings):
-        lines += ["", *_block(group, width)]
+        lines += ["", *_block(group, width, places)]
     taken = {text: number for text, number in report.ignored.items() if number}
     if taken:
         lines += ["", *(f"ignored: {number} by {text!r}" for text, number in taken.items())]
@@ -160,16 +162,16 @@ def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
     yield from sorted(groups.values(), key=lambda group: SEVERITIES.index(group[0].severity))
 
 
-def _block(group: list[Finding], width: int) -> Iterator[str]:
+def _block(group: list[Finding], width: int, places: int | None) -> Iterator[str]:
     first, total = group[0], _total(group)
     yield f"{first.severity}  {first.rule}" + (f"  ({total})" if total > 1 else "")
     yield from textwrap.wrap(first.message, width, initial_indent="  ", subsequent_indent="  ")
     yield from textwrap.wrap(f"instead: {first.remedy}", width, initial_indent="  ", subsequent_indent="           ")
     yield f"  {first.link}"
-    for finding in group[:PLACES_SHOWN]:
-        yield f"    {_place(finding)}"
-    if len(group) > PLACES_SHOWN:
-        yield f"    ... and {len(group) - PLACES_SHOWN} more"
+    shown = group[:places]
+    yield from (f"    {_place(finding)}" for finding in shown)
+    if len(group) > len(shown):
+        yield f"    ... and {len(group) - len(shown)} more"
 
 
 def _place(finding: Finding) -> str:

@@ -21,15 +21,10 @@ from enum import IntEnum
 import onnx_ir as ir
 
 from truehalf.ir.facts import bodies
+from truehalf.ir.ops import Trait, has, row_of
 from truehalf.linting.integers import Known, complete, constant, evaluate, known_constant, whole
 
 _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
-_COUNTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
-_SIZED_BY_FIRST = {"Scatter", "ScatterElements", "ScatterND", "CumSum", "LayerNormalization", "Clip", "TensorScatter"}
-_SIZED_BY_VALUES = {
-    "CenterCropPad", "ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Slice", "Split",
-    "Tile", "TopK",
-}  # fmt: skip
 
 
 class Origin(IntEnum):
@@ -94,9 +89,9 @@ class Values:
 
     def _trace(self, node: ir.Node, read: list[ir.Value | None]) -> None:
         origin = max((self.origin(value) for value in read), default=Origin.CONSTANT)
-        if node.op_type in ("Shape", "Size") and node.domain == "":
+        if has(node, Trait.SHAPE_ONLY):
             origin = Origin.SHAPE if origin > Origin.CONSTANT else origin
-        elif node.op_type.startswith(("Random", "Bernoulli", "Multinomial")) and node.domain == "":
+        elif has(node, Trait.RANDOM):
             origin = Origin.DATA
         for value in node.inputs:
             if value is not None:
@@ -111,19 +106,17 @@ class Values:
 
     def _measure(self, node: ir.Node, read: list[ir.Value | None]) -> None:
         counted = any(value in self._counted for value in read)
-        if node.op_type in ("Shape", "Size") and node.domain == "":
+        if has(node, Trait.SHAPE_ONLY):
             counted, sized = counted or node.inputs[0] in self._sized, False
-        elif node.op_type in _COUNTS and node.domain == "":
+        elif has(node, Trait.COUNTS):
             sized = any(self.origin(value) > Origin.CONSTANT for value in read)
-        elif node.op_type in _SIZED_BY_FIRST and node.domain == "":
+        elif has(node, Trait.SIZED_BY_FIRST):
             sized = node.inputs[0] in self._sized
         else:
             sized = any(value in self._sized for value in read)
-            by_values = node.op_type in _SIZED_BY_VALUES and node.domain == ""
-            sizes = node.inputs if node.op_type in ("ConstantOfShape", "Range") else node.inputs[1:]
-            sized = sized or (
-                by_values and any(value in self._counted or self.origin(value) is Origin.DATA for value in sizes)
-            )
+            slots = row_of(node).sizes
+            sizes = [value for index, value in enumerate(node.inputs) if slots is None or index in slots]
+            sized = sized or any(value in self._counted or self.origin(value) is Origin.DATA for value in sizes)
         for value in node.outputs:
             if counted:
                 self._counted.add(value)

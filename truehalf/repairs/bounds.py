@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.moves import moved_inputs
+from truehalf.ir.facts import is_op
+from truehalf.ir.ops import Trait, has, moved_inputs, row_of
 from truehalf.repairs.rewrite import FLOATS, constant_of
 
 Bounds = tuple[float, float]
@@ -31,13 +32,6 @@ Bounds = tuple[float, float]
 _INF = math.inf
 _ROUNDING = 2.0**-20  # by which a runtime's own Tanh, Erf, Sin may exceed their range
 _TINY = 2.0**-126  # float32's least normal number; a device may take a smaller one for 0
-_HALF_PI = math.pi / 2
-_RANGES: dict[str, Bounds] = {
-    "Cos": (-1, 1), "Erf": (-1, 1), "HardSigmoid": (0, 1), "Sigmoid": (0, 1), "Sign": (-1, 1), "Sin": (-1, 1),
-    "Softsign": (-1, 1), "Tanh": (-1, 1), "Atan": (-_HALF_PI, _HALF_PI),
-}  # fmt: skip
-_ALSO_OF_INFINITIES = ("Atan", "Erf", "Sigmoid", "Sign", "Tanh")
-_LIMITS = ("Clip", "Max", "Min", "Relu")
 _DEPTH = 40
 
 
@@ -120,7 +114,7 @@ def _of_type(dtype: ir.DataType | None) -> _Fact | None:
 
 def _hull(node: ir.Node, parts: list[_Fact | None]) -> _Fact | None:
     """Of a move: all that it moves, and the 0 that some put beside it."""
-    if node.op_type in ("Pad", "Trilu", "CenterCropPad"):
+    if has(node, Trait.FILLS):
         parts = [*parts, _Fact(0, 0)]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or not known:
@@ -140,16 +134,15 @@ def _rounded(fact: _Fact, dtype: ir.DataType | None) -> _Fact | None:
 
 def _of_node(node: ir.Node, read: list[_Fact | None]) -> _Fact | None:
     """Of what floats an operator gives, before they are rounded; None: NaN is possible, or nothing is known."""
-    if node.op_type in _LIMITS:
+    if has(node, Trait.LIMITS):
         return _limited(node, read)
     known = [each for each in read if each is not None]
     if len(known) < len(read) or not known:
         return None
     x, *more = known
-    if node.op_type in _RANGES:
-        low, high = _RANGES[node.op_type]
-        slack = _ROUNDING if node.op_type not in ("HardSigmoid", "Sigmoid", "Sign") else 0.0
-        return _Fact(low - slack, high + slack) if x.finite or node.op_type in _ALSO_OF_INFINITIES else None
+    if (ends := row_of(node).bounds) is not None:
+        slack = 0.0 if is_op(node, "HardSigmoid", "Sigmoid", "Sign") else _ROUNDING
+        return _Fact(ends[0] - slack, ends[1] + slack) if x.finite or has(node, Trait.AT_INFINITY) else None
     match node.op_type:
         case "Cast":  # of the largest float64 to float32, of the largest float32 to float16: infinite
             return _Fact(x.low, x.high, x.bounded)

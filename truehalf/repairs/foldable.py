@@ -11,28 +11,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.ir.ops import TABLE, adds_up
 from truehalf.repairs.rewrite import FLOATS, constant_of
 
-_SINCE = {
-    7: (
-        *("Abs", "Add", "And", "ArgMax", "ArgMin", "Atan", "Cast", "Ceil", "Concat", "Cos", "Div", "Equal"),
-        *("Exp", "Flatten", "Floor", "Gather", "Gemm", "Greater", "Identity", "Less", "Log", "MatMul", "Max", "Min"),
-        *("Mul", "Neg", "Not", "Or", "Pad", "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd"),
-        *("ReduceSum", "Relu", "Reshape", "Shape", "Sigmoid", "Sin", "Size", "Slice", "Split", "Sqrt", "Squeeze"),
-        *("Sub", "Sum", "Tan", "Tanh", "Tile", "Transpose", "Unsqueeze", "Xor"),
-    ),
-    8: ("Expand",),
-    9: ("ConstantOfShape", "Erf", "IsNaN", "NonZero", "Sign", "Where"),
-    10: ("IsInf", "Mod", "TopK"),
-    11: ("CumSum", "GatherND", "OneHot", "Range", "Round", "ScatterElements", "ScatterND"),
-    12: ("Einsum", "GreaterOrEqual", "LessOrEqual"),
-    13: ("LogSoftmax", "Softmax"),
-    14: ("Trilu",),
-}
-FOLDABLE = {op_type: opset for opset, op_types in _SINCE.items() for op_type in op_types}
-SUMS = {
-    *("CumSum", "Einsum", "Gemm", "LogSoftmax", "MatMul", "ReduceMean", "ReduceProd", "ReduceSum", "Softmax", "Sum"),
-}  # in float16, what they give depends on the type and order in which they add
+FOLDABLE = {op_type: row.folds for op_type, row in TABLE.items() if row.folds}
 
 
 def is_foldable(node: ir.Node, opset: int) -> bool:
@@ -40,7 +22,8 @@ def is_foldable(node: ir.Node, opset: int) -> bool:
     if node.domain != "" or opset < FOLDABLE.get(node.op_type, opset + 1):
         return False
     types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None and value.dtype is not None}
-    if not types <= _TYPES or (node.op_type in SUMS and ir.DataType.FLOAT16 in types):
+    # in float16, what a sum gives depends on the type and order in which it adds
+    if not types <= _TYPES or (adds_up(node) and ir.DataType.FLOAT16 in types):
         return False
     return node.op_type != "Range" or not types & FLOATS or all(map(_adds_exactly, node.inputs))
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import bodies, is_op
+from truehalf.ir.facts import bodies
 from truehalf.ir.normalize import Names
+from truehalf.ir.ops import Trait, has
 
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
@@ -207,7 +208,7 @@ def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterat
 
 def from_data(value: ir.Value | None) -> bool:
     """Whether what inputs hold, and not only their sizes, decides over a value."""
-    sources = behind(value, lambda node: not is_op(node, "Shape", "Size"))
+    sources = behind(value, lambda node: not has(node, Trait.SHAPE_ONLY))
     return any(source.producer() is None and constant_of(source) is None for source in sources)
 
 

@@ -13,9 +13,8 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from truehalf.ir.sizes import elements
-
-_VIEWS = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
+from truehalf.ir.normalize import elements
+from truehalf.ir.ops import Trait, has
 
 
 def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float16_bytes: Literal[2, 4] = 2) -> int:
@@ -23,7 +22,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]], float1
 
     Args:
         model: typed.
-        shapes: as truehalf.ir.sizes finds them.
+        shapes: as truehalf.ir.normalize finds them.
         float16_bytes: of a float16 element: 4 where float16 is computed in float32, as emulation does.
     """
 
@@ -64,7 +63,7 @@ def _read(node: ir.Node) -> list[ir.Value]:
 
 
 def _is_view(node: ir.Node) -> bool:
-    return node.domain in ("", "ai.onnx") and node.op_type in _VIEWS
+    return has(node, Trait.VIEW)
 
 
 def _root(value: ir.Value) -> ir.Value:

@@ -7,6 +7,9 @@
     open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
                    nothing from what was compared on them
 
+With random weights it is arbitrary which queries a detector keeps: the reference's may change with the sample and a
+file's not. Beside an output of the same queries that reacts, that is not verified, and no failure.
+
 An output of integers, bools or strings may rightly be the same on all samples (a count, a shape), and so may one of
 several that make up detections: those count where no output reacts.
 """
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.ir.ops import Trait, has
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
     from truehalf.verification.compare.model_pair import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
-_SHAPES = frozenset({"Shape", "Size"})  # read no values
-_PRODUCTS = frozenset({"Mul", "MatMul", "Gemm", "Conv", "ConvTranspose"})  # of their first two inputs
 _KNOWN = ("the input",)  # where no graph is asked
 _FIRST = 1024  # values of a weight that are looked at before all of them
 
@@ -47,6 +49,7 @@ class Observed:
         samples: a digest of each sample's inputs.
         always: whether it counts alone, see above.
         reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
+        arbitrary: whether the weights are random and it holds what they choose.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Observed:
     samples: Sequence[str]
     always: bool = True
     reached: tuple[Collection[str], Collection[str]] = (_KNOWN, _KNOWN)
+    arbitrary: bool = False
 
 
 @dataclass
@@ -83,8 +87,13 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
     found = Reactions()
     unmoved: dict[str, str] = {}
     left_open: list[Observed] = []
+    chosen_react = any(output.arbitrary and not _is_constant(output.candidate) for output in outputs)
     for output in outputs:
-        if why := _fault(output):
+        why = _fault(output)
+        if why and output.arbitrary and output.reached[1] and chosen_react:
+            said = f"output {output.name!r}: {why}, or the weights, which are random, choose other queries"
+            found.unknown[output.name] = coded("input-ignored", said)
+        elif why:
             found.failures[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
         elif lost := [name for name in output.reached[0] if name not in output.reached[1]]:
             named = ", ".join(map(repr, lost))
@@ -187,7 +196,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
     none: frozenset[str] = frozenset()
     inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
     for node in model.graph:
-        if node.op_type not in _SHAPES:
+        if not has(node, Trait.SHAPE_ONLY):
             read = none.union(*(inputs.get(value, none) for value in _passed_on(node)))
             inputs.update(dict.fromkeys(node.outputs, read))
     return {str(value.name): sorted(inputs.get(value, none)) for value in model.graph.outputs}
@@ -196,7 +205,7 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
 def _passed_on(node: ir.Node) -> list[ir.Value]:
     """The inputs, and what bodies read, that the outputs depend on."""
     inputs = [value for value in node.inputs if value is not None]
-    if node.domain == "" and node.op_type in _PRODUCTS and any(_is_all(value, False) for value in inputs[:2]):
+    if has(node, Trait.BILINEAR) and any(_is_all(value, False) for value in inputs[:2]):
         return inputs[2:]
     if node.domain == "" and node.op_type == "Where":
         sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]

@@ -18,7 +18,8 @@ from pipeline.sweep.isolated import isolated, local_configuration
 from pipeline.sweep.ray_worker import unpack
 from pipeline.sweep.snapshot import take
 from pipeline.workspace import AWAY_VARIABLE
-from tests.conftest import ROOT, composed, in_workspace
+from tests.configurations import composed
+from tests.conftest import ROOT, in_workspace
 from tests.messages import expect
 from tests.pipeline.servers import free_port
 from tests.pipeline.small_project import git, make

@@ -1,6 +1,7 @@
 """Runs side by side: from folders and from MLflow, what distinguishes them, the page, and two runs node by node."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,12 +11,13 @@ import mlflow
 import pytest
 import yaml
 
-from pipeline.compare.compare import number, page, table
+from pipeline.compare.compare import main, number, page, table
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, labels, of_folders, of_mlflow
 from pipeline.compare.frontier_plot import named
 from pipeline.compare.node_diff import changes, summary
 from pipeline.track import SWEEP_TAG, track
-from tests.conftest import composed, in_workspace
+from tests.configurations import composed
+from tests.conftest import in_workspace
 from tests.messages import expect, raises
 
 VERIFY = {"stage": "verify", "status": "done", "verdict": "passed", "box_error_px_p99": 0.1, "score_error_p99": 0.01}
@@ -267,3 +269,20 @@ def test_nothing_to_compare_says_what_makes_something(tmp_path: Path, monkeypatc
 )
 def test_numbers_are_short(value: float | None, said: str) -> None:
     assert number(value) == said
+
+
+def test_pages_replace_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    asked = {
+        ("--out", str(tmp_path / "pipe")): ("file-unwritable", tmp_path / "pipe"),
+        ("--json", str(tmp_path / "pipe")): ("file-unwritable", tmp_path / "pipe"),
+        ("--out", "a", "--json", f"../{tmp_path.name}/a"): ("would-overwrite", "--json"),
+    }
+    for arguments, (code, fact) in asked.items():
+        monkeypatch.setattr("sys.argv", ["compare", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        expect(capsys.readouterr().err, code, fact)

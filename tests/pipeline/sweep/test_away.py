@@ -19,7 +19,8 @@ from pipeline.sweep.snapshot import take
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from pipeline.tracking.record import tags
 from pipeline.workspace import locked
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import expect
 from tests.pipeline.small_project import commit, git, line_with, make
 from tests.waiting import HANG_S

@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from pipeline.sweep import hook as sweep_hook
 from pipeline.sweep.hook import planned
 from pipeline.sweep.sweep import Sweep
-from tests.conftest import ROOT, composed, in_workspace, make_workspace
+from tests.configurations import composed
+from tests.conftest import ROOT, in_workspace, make_workspace
 from tests.messages import expect
 from tests.pipeline.small_project import Ran, last_start, line_with, make_chain
 from tests.waiting import until

@@ -16,8 +16,8 @@ import pytest
 from pipeline.track import catch_up, track
 from pipeline.tracking.record import keep, kept, of_workspace
 from pipeline.tracking.registry import refusal, sha256_of
-from tests.conftest import with_empty_store
 from tests.messages import expect
+from tests.pipeline.empty_store import with_empty_store
 from tests.pipeline.test_track import VERIFY, scratch_run
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float16[N,3] images, int64[1] size) => (float16[N,3] y)

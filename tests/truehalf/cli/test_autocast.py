@@ -11,6 +11,7 @@ import pytest
 
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
+from truehalf.cli.autocast import parser
 
 TEXT = """<ir_version: 8, opset_import: ["" : 12]> g (float[2,4] x) => (float[2,4] y)
 { ["/m"] h = MatMul(x, w) ["/big"] b = Mul(h, k) ["/e"] e = Exp(h) ["/y"] y = Add(b, e) }"""
@@ -44,7 +45,7 @@ def test_its_defaults(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     expect(capsys.readouterr().out, "needs-value", "truehalf verify")
 
 
-def test_its_lists_short_forms_and_ranges(model: Path) -> None:
+def test_its_lists_short_forms_and_ranges(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = model.with_name("out.onnx")
     line = ["--onnx_path", str(model), "--output_path", str(out), "-d", str(model.with_name("data.npz"))]
     assert truehalf(["autocast", *line, "--keep_io_types"]) == 0
@@ -54,6 +55,40 @@ def test_its_lists_short_forms_and_ranges(model: Path) -> None:
     assert (found["/e"], found["/m"], found["/big"]) == ("FLOAT", "FLOAT", "FLOAT16")
     assert truehalf(["autocast", *line, "--data_max", "1e4", "--opset", "17", "--log_level", "ERROR"]) == 0
     assert kinds(out)["/big"] == "FLOAT16" and onnx.load(out).opset_import[0].version == 17
+    assert truehalf(["autocast", *line, "--opset", "11", "--use_standalone_type_inference"]) == 0
+    assert onnx.load(out).opset_import[0].version == 12, "models are only raised"
+    expect(capsys.readouterr().out, None, "opset 12", "11")
+
+
+def test_every_argument_of_its_command_line() -> None:
+    """Names, short forms, defaults and lists of modelopt.onnx.autocast 0.47.0."""
+    found = {
+        action.dest: (sorted(action.option_strings, key=len)[:-1], action.default, action.nargs)
+        for action in parser()._actions
+        if action.dest != "help"
+    }
+    assert found == {
+        "onnx_path": ([], None, None),
+        "output_path": ([], None, None),
+        "low_precision_type": (["-t"], "fp16", None),
+        "calibration_data": (["-d"], None, None),
+        "nodes_to_exclude": (["-ne"], [], "*"),
+        "op_types_to_exclude": (["-ope"], [], "*"),
+        "nodes_to_include": (["-ni"], [], "*"),
+        "op_types_to_include": (["-opi"], [], "*"),
+        "data_max": ([], 512.0, None),
+        "init_max": ([], 65504.0, None),
+        "init_conversion_max_bytes": ([], None, None),
+        "max_depth_of_reduction": ([], None, None),
+        "keep_io_types": ([], False, 0),
+        "log_level": ([], "INFO", None),
+        "providers": ([], ["cpu"], "+"),
+        "trt_plugins": ([], [], "+"),
+        "trt_plugins_precision": ([], [], "+"),
+        "opset": ([], None, None),
+        "use_standalone_type_inference": ([], False, 0),
+    }
+    assert all(max(action.option_strings, key=len) == f"--{action.dest}" for action in parser()._actions)
 
 
 @pytest.mark.parametrize(

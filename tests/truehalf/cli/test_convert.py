@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -75,6 +76,19 @@ def test_one_sample_proves_nothing_of_others(folder: Path, capsys: pytest.Captur
     assert text.startswith("not verified: ")
 
 
+@pytest.mark.parametrize("flags", [["--op-block-list", "Conv"], ["--node-block-list", "."], ["--data-max", "0.001"]])
+def test_a_file_of_which_nothing_is_fp16_is_not_verified(
+    flags: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--samples", "images", *SIZE, "--json", "r.json", *flags]
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3
+    text = capsys.readouterr().out
+    assert text.startswith("not verified: out.onnx") and "FLOAT16" not in types("out.onnx")
+    expect(text, "wrong-file")
+    content = json.loads((folder / "r.json").read_text())
+    assert content["verdict"] == "not verified" and content["comparison"]["verdict"] == "passed"
+
+
 def test_no_verify_and_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--samples", "images", *SIZE, "--no-verify", "--quiet"]
     assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 3
@@ -96,11 +110,52 @@ def test_options_reach_the_conversion(folder: Path, capsys: pytest.CaptureFixtur
     expect(capsys.readouterr().out, None, "relu", "op_block_list")
 
 
-def test_calibrated_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def shared_out(flags: list[str]) -> tuple[list[int], list[int]]:
+    truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx", "--json", "r.json", *flags])
+    found = json.loads(Path("r.json").read_text())["samples"]
+    return found["calibration"], found["verification"]
+
+
+def test_all_samples_serve_the_one_purpose_that_is_left(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert truehalf(["calibrate", "model.onnx", "--samples", "images", *SIZE, "-o", "ranges.json"]) == 0
     assert json.loads((folder / "ranges.json").read_text())["samples"] == 5
-    line = ["convert", "model.onnx", "--ranges", "ranges.json", "--samples", "images", *SIZE, "-o", "out.onnx"]
-    assert truehalf(line) == 0
+    assert shared_out(["--ranges", "ranges.json"]) == ([], [0, 1, 2, 3, 4])
+    text = capsys.readouterr().out
+    expect(text, None, "0 calibrated, 5 verified, of 5", "--ranges")
+    assert "passed: out.onnx" in text and "none in both" not in text
+    assert shared_out(["--no-verify"]) == ([0, 1, 2, 3, 4], [])
+    assert shared_out(["--no-verify", "--calibration-samples", "2"]) == ([0, 2], [])
+    assert shared_out(["--calibration-samples", "1", "--verification-samples", "1"]) == ([0], [1])
+
+
+def test_ranges_without_samples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truehalf(["calibrate", "model.onnx", "--samples", "images", *SIZE, "-o", "ranges.json"])
+    capsys.readouterr()
+    assert truehalf(["convert", "model.onnx", "--ranges", "ranges.json", "-o", "out.onnx", "--json", "r.json"]) == 3
+    expect(capsys.readouterr().out.splitlines()[0], "needs-value", "given ranges")
+    assert json.loads((folder / "r.json").read_text())["conversion"]["fp16"]["ranges"]["tensors"] > 0
+
+
+def test_what_the_conversion_could_not_do_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--samples", "images", *SIZE, "--op-block-list", "Nope", "--opset", "7"]
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx", *flags]) == 0
+    expect(capsys.readouterr().out, None, "notes:", "Nope", "opset 17")
+    assert truehalf(["convert", "out.onnx", "-o", "again.onnx", "--samples", "images", *SIZE]) == 0
+    expect(capsys.readouterr().out, None, "notes:", "converted before")
+
+
+def test_slimming_is_reported(folder: Path) -> None:
+    for flags, is_slimmed in (([], True), (["--no-slim"], False)):
+        truehalf(["convert", "model.onnx", "-o", "out.onnx", "--json", "r.json", *flags])
+        assert ("slim" in json.loads((folder / "r.json").read_text())["conversion"]) is is_slimmed
+
+
+def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "images" / "9.png").write_bytes(b"none")
+    for line in (["convert", "model.onnx", "-o", "out.onnx"], ["calibrate", "model.onnx", "-o", "ranges.json"]):
+        assert truehalf([*line, "--samples", "images", *SIZE]) == 2
+        expect(capsys.readouterr().err, "file-unreadable", "9.png", "skip_corrupt")
+        assert truehalf([*line, "--samples", "images", *SIZE, "--skip-corrupt"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -184,12 +239,17 @@ def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_examples_first_and_loads_no_runtime(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples_first_then_what_people_need(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert truehalf([name, "--help"]) == 0
     text = capsys.readouterr().out
-    if name != "autocast":
-        assert max(map(len, text.splitlines())) <= 90
-        assert text.index("Examples:") < text.index("Options:") and "Exit codes:" in text
+    assert max(map(len, text.splitlines())) <= 80
+    options = "options:" if name == "autocast" else "Options:"
+    assert text.index("Examples:") < text.index(options) and "Exit codes:" in text
+    needed = text[text.index(options) :].split("\n\n")[0]
+    assert len(re.findall(r"^  -", needed, re.MULTILINE)) <= 7, "six, and --help"
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -200,6 +260,38 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_help_of_the_command_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert truehalf(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.index("Examples:") < text.index("Commands:") < text.index("Options:") < text.index("Exit codes:")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colour_on_a_terminal(
+    folder: Path, variables: dict[str, str], has_colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in ({"TERM": "xterm"} | variables).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert truehalf(["convert", "model.onnx", "-o", "out.onnx"]) == 3
+    shown = sys.stdout.getvalue()
+    assert ("\x1b[" in shown) is has_colour and "not verified" in shown.splitlines()[0]
+    assert shown.startswith("\x1b[33m") is has_colour
+
+
+def test_no_colour_in_a_pipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "-o", "out.onnx"])
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_bare_and_wrong_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,3 +307,10 @@ def test_bare_and_wrong_words(capsys: pytest.CaptureFixture[str]) -> None:
 def test_shell_completion() -> None:
     done = command("con", _TRUEHALF_COMPLETE="bash_complete", COMP_WORDS="truehalf con", COMP_CWORD="1")
     assert "convert" in done.stdout
+    done = command("--q", _TRUEHALF_COMPLETE="bash_complete", COMP_WORDS="truehalf convert --q", COMP_CWORD="2")
+    assert "--quiet" in done.stdout
+    words = {"COMP_WORDS": "truehalf autocast --op_types", "COMP_CWORD": "2"}
+    done = command("x", _TRUEHALF_COMPLETE="bash_complete", **words)
+    assert "--op_types_to_exclude" in done.stdout
+    words = {"COMP_WORDS": "truehalf verify --samples im", "COMP_CWORD": "3"}
+    assert "file,im" in command("x", _TRUEHALF_COMPLETE="bash_complete", **words).stdout, "completed like a file"

@@ -8,9 +8,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from pipeline.workspace import CONF
-from tests.conftest import composed
-from tests.measuring.shipped import shipped
+from tests.configurations import composed
+from tests.measuring.shipped import CONF, shipped
 from tests.messages import raises
 from truehalf.config.precision import Placement, Precision, PrecisionName, default_of
 from truehalf.config.typed import plain

@@ -1,14 +1,13 @@
 """Every fault in a configuration is found, all at once, with its place and a way out."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pipeline.workspace import CONF
-from tests.conftest import composed
+from tests.configurations import composed
+from tests.measuring.shipped import CONF
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.precision import OF_CONVERT_ALONE
@@ -19,27 +18,7 @@ from truehalf.config.validate import check_engine, completed, validate
 from truehalf.errors import StageError
 from truehalf.ir.selectors import Lists, selectors
 
-CHOICES = [
-    f"{group}={path.stem}"
-    for group in ("model", "decoder", "precision", "repair", "data", "verify", "engine", "tracking", "experiment")
-    for path in sorted((CONF / group).glob("*.yaml"))
-]
-
 KINDS = ("op", "node", "scope", "pattern")
-COMPANIONS = {  # what a choice cannot do without
-    "data=images": ["data.folder=pictures"],
-    "data=coco": ["data.folder=pictures", "data.annotations=instances.json"],
-    "data=npz": ["data.file=samples.npz"],
-    "data=function": ["data.function=mine:sample"],
-    "model=torch": ["data.folder=pictures"],
-    "model=onnx": ["data.folder=pictures"],
-    "model=huggingface": ["data.folder=pictures"],
-    "model=huggingface_classifier": ["data.folder=pictures"],
-    "model=lightly_train": ["data.folder=pictures"],
-    "model=torchvision": ["data.folder=pictures"],
-    "model=torchvision_classifier": ["data.folder=pictures"],
-    "model=timm": ["data.folder=pictures"],
-}
 
 
 def errors_of(*overrides: str, **changes: object) -> list[str]:
@@ -64,23 +43,12 @@ def told(errors: list[str]) -> list[tuple[str, ...]]:
     return [(error.split(":")[0], *codes_in(error)) for error in errors]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
-def test_every_shipped_choice_composes_and_is_valid(choice: str, decoder: str) -> None:
-    validate(composed(f"decoder={decoder}", choice, *COMPANIONS.get(choice, [])))
-
-
 @pytest.mark.parametrize(
     ("choice", "keys"),
     [("images", ["folder"]), ("coco", ["annotations", "folder"]), ("npz", ["file"]), ("function", ["function"])],
 )
 def test_data_needs_its_place(choice: str, keys: list[str]) -> None:
     assert told(errors_of(f"data={choice}")) == [(f"data.{key}", "needs-value") for key in keys]
-
-
-def test_the_committed_params_yaml_is_the_default_configuration() -> None:
-    show = subprocess.run(["git", "show", ":params.yaml"], cwd=CONF.parent, capture_output=True, text=True, check=True)
-    assert yaml.safe_load(show.stdout) == composed()
 
 
 def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
@@ -346,7 +314,7 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
 @pytest.mark.parametrize(
     ("override", "code", "facts"),
     [
-        ("+engine.memory_pools_gb.scratch=1", "unknown-key", ["workspace"]),
+        ("engine.memory_pools_gb.scratch=1", "unknown-key", ["workspace"]),
         ("engine.memory_pools_gb.workspace=0", "out-of-range", [0]),
         ("engine.builder_optimization_level=6", "out-of-range", [0, 5, 6]),
         ("engine.max_aux_streams=-1", "out-of-range", [0, -1]),
@@ -375,7 +343,7 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
         ("tensorrt", "tiling_optimization_level=full", True),
         ("tensorrt", "hardware_compatibility=same_compute_capability", True),
         ("tensorrt", "hardware_compatibility=ampere_plus", False),
-        ("tensorrt", "+memory_pools_gb.tactic_dram=1.0", True),
+        ("tensorrt", "memory_pools_gb.tactic_dram=1.0", True),
         ("tensorrt", "tf32=true", False),
         ("tensorrt", "builder_optimization_level=5", False),
         ("tensorrt", "plugins=[a.so]", False),
@@ -387,15 +355,14 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
     ],
 )
 def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str, refused: bool) -> None:
-    plus = "+" if option.startswith("+") else ""
-    overrides = ["engine=onnxruntime", f"engine.provider={provider}", f"{plus}engine.{option.removeprefix('+')}"]
+    overrides = ["engine=onnxruntime", f"engine.provider={provider}", f"engine.{option}"]
     if not refused:
         validate(composed(*overrides))
         return
     with pytest.raises(ConfigErrors) as caught:
         validate(composed(*overrides))
     (error,) = caught.value.errors
-    name = option.removeprefix("+").partition("=")[0]
+    name = option.partition("=")[0]
     assert told([error]) == [(f"engine.{name}", "in-conflict")]
     expect(error, None, repr(provider), "engine=tensorrt")
 

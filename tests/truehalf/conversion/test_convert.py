@@ -25,9 +25,9 @@ from truehalf.conversion.partition import cost
 from truehalf.conversion.ports import FP16, FP32, ports
 from truehalf.conversion.rewrite import rewrite
 from truehalf.conversion.rules.base import Verdict
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import Lists
-from truehalf.ir.sizes import concrete_shapes
 
 SETTINGS = settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 # Op types to pin: with Identity and If among them, control flow is cut in the middle.

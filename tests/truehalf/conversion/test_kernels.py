@@ -18,8 +18,9 @@ from onnx import helper, numpy_helper
 from tests.tiers import examples
 from truehalf.conversion.casts import clean
 from truehalf.conversion.element_types import KNOWN, chain_rule
-from truehalf.ir.moves import MOVES, has_kernel
+from truehalf.ir.moves import has_kernel
 from truehalf.ir.normalize import normalize
+from truehalf.ir.ops import MOVES
 
 T = ir.DataType
 SHAPE = (1, 4, 2, 2)

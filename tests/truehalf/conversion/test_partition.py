@@ -17,8 +17,8 @@ from truehalf.conversion import partition
 from truehalf.conversion.decide import decide
 from truehalf.conversion.partition import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
 from truehalf.conversion.ports import FP16, FP32, End, ports
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.ir.ready import prepare
-from truehalf.ir.sizes import concrete_shapes
 
 NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
 

@@ -11,6 +11,7 @@ import pytest
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from tests.small_models import FLOAT, TEXT, measured, node_types, saved
+from truehalf.conversion.report import skipped_report
 from truehalf.files import read_json, write_json
 
 
@@ -86,6 +87,14 @@ def test_selectors_that_match_nothing_are_reported(tmp_path: Path) -> None:
 
 def test_the_report_says_that_it_is_done(tmp_path: Path) -> None:
     assert to_fp16(saved(tmp_path), tmp_path / "out.onnx")["status"] == "done"
+
+
+def test_a_file_that_stays_fp32_has_a_report_of_the_same_keys(tmp_path: Path) -> None:
+    skipped, done = skipped_report(saved(tmp_path)), to_fp16(saved(tmp_path), tmp_path / "out.onnx")
+    assert skipped["status"] == "skipped" and set(skipped) - set(done) == {"reason"}
+    expect(skipped["reason"], None, "precision=fp32")
+    assert skipped["fp16_arithmetic"] == 0 and set(skipped["costs"]["placed"].values()) == {0}
+    assert skipped["model"]["float_nodes"] == 3 and skipped["model"]["fp16_nodes"] == 0
 
 
 def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:

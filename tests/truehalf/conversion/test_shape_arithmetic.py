@@ -277,6 +277,41 @@ SIZES = {
         "s = Shape(x) f = Cast<to = 1>(s) g = Sqrt(f) [mul] a = Mul(f, g) o = Cast<to = 7>(a)",
         "shape_arithmetic",
     ),
+    "of an axis, narrow": (
+        "s = Shape(x) f = Cast<to = 1>(s) [mul] a = Mul(f, c) o = Cast<to = 2>(a)",
+        "shape_arithmetic",
+    ),
+    "compared": ("s = Shape(x) f = Cast<to = 1>(s) [mul] a = Mul(f, c) o = Less(a, c)", "shape_arithmetic"),
+    "in a branch": (
+        """s = Shape(x) f = Cast<to = 1>(s) b = Greater(t, c) z = Squeeze(b) v = If(z)
+        <then_branch = h () => (float[1] p) { [mul] p = Mul(f, c) }, else_branch = e () => (float[1] q) { q = Neg(f) }>
+        o = Cast<to = 7>(v)""",
+        "shape_arithmetic",
+    ),
+    "of the branch itself": (
+        """s = Shape(x) b = Greater(t, c) z = Squeeze(b) o = If(z)
+        <then_branch = h () => (int64[1] p) { f = Cast<to = 1>(s) [mul] a = Mul(f, c) p = Cast<to = 7>(a) },
+        else_branch = e () => (int64[1] q) { q = Neg(s) }>""",
+        "shape_arithmetic",
+    ),
+    "in a loop": (
+        """s = Shape(x) f = Cast<to = 1>(s) n = Constant<value_int = 3>() v = Loop(n, , f) <body = l
+        (int64 i, bool d, float[1] k) => (bool e, float[1] m) { e = Identity(d) [mul] m = Mul(k, c) }>
+        o = Cast<to = 7>(v)""",
+        "shape_arithmetic",
+    ),
+    "in a scan": (
+        """s = Shape(x) f = Cast<to = 1>(s) u = Unsqueeze(f, z) z = Constant<value_ints = [0]>()
+        v, w = Scan<num_scan_inputs = 1, body = l (float[1] k, float[1] r) => (float[1] m, float[1] o1)
+        { m = Identity(k) [mul] o1 = Mul(r, c) }>(c, u) o = Cast<to = 7>(w)""",
+        "shape_arithmetic",
+    ),
+    "of data in a branch": (
+        """s = Shape(x) f = Cast<to = 1>(s) b = Greater(t, c) z = Squeeze(b) v = If(z)
+        <then_branch = h () => (float[1] p) { [mul] p = Mul(f, t) }, else_branch = e () => (float[1] q) { q = Neg(f) }>
+        o = Cast<to = 7>(v)""",
+        "none",
+    ),
     "of data": ("s = Shape(x) f = Cast<to = 1>(s) g = Mul(f, t) [mul] a = Mul(g, c) o = Cast<to = 7>(a)", "none"),
     "no size": ("[mul] a = Mul(t, c) o = Cast<to = 7>(a)", "none"),
 }
@@ -285,8 +320,12 @@ SIZES = {
 @pytest.mark.parametrize("name", SIZES)
 def test_an_output_that_is_a_size(name: str) -> None:
     body, rule = SIZES[name]
-    kind = "int32" if "to = 6" in body else "int64"
-    found = rules_of(f"""(float[n] x, float[1] t) => ({kind}[k] o) <float[1] c = {{0.6666667}}> {{ {body} }}""")
+    kind = "int32" if "to = 6" in body else "uint8" if "to = 2" in body else "bool" if "o = Less" in body else "int64"
+    text = f"""g (float[n] x, float[1] t) => ({kind}[k] o) <float[1] c = {{0.6666667}}> {{ {body} }}"""
+    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    model.graph.sort()
+    prepare(model)
+    found = {node.name: each.rule for node, each in decide(model, None, only()).nodes.items()}
     assert found["mul"] == rule
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.arrays import read_arrays, read_headers, write_arrays

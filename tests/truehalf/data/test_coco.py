@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.conftest import PICTURES, composed
+from tests.configurations import composed
+from tests.conftest import PICTURES
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate

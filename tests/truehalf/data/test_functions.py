@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SPEC, composed
+from tests.configurations import composed
+from tests.conftest import SPEC
 from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate

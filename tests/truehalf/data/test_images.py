@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.images import SAME, drawn, images_under, list_images, open_image, suffixes, take

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import PICTURES, SPEC, composed
+from tests.configurations import composed
+from tests.conftest import PICTURES, SPEC
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.truehalf.models.refusing import refuses
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.models.configuration import validated

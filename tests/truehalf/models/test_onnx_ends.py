@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 import torch
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.models.configuration import validated

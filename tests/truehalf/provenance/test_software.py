@@ -7,13 +7,14 @@ from importlib.metadata import version
 import pytest
 import yaml
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from truehalf.config.validate import validate
 from truehalf.provenance import software
 
 # Of pyproject.toml, what configures, runs, draws or logs, and what reads and writes weights as they are.
 COMPUTE_NOTHING = {
-    *("click", "dvc", "hydra-core", "jinja2", "matplotlib", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
+    *("click", "dvc", "hydra-core", "jinja2", "mlflow", "omegaconf", "psutil", "pyyaml", "rich"),
     *("ruamel.yaml.clib", "safetensors"),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 
-from tests.conftest import composed
+from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.engines.parity import Evidence

@@ -7,8 +7,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from truehalf.ir.normalize import infer_types
-from truehalf.ir.sizes import concrete_shapes
+from truehalf.ir.normalize import concrete_shapes, infer_types
 from truehalf.verification.activation_memory import peak_bytes
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'

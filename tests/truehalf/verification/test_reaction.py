@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,18 @@ def test_a_count_that_is_always_the_same_does_not_count_alone(values: Any) -> No
     assert reactions([same, moving]).unknown == {}
     other = Observed("n", [*np.array(values)], [*np.array(values[::-1])], SAMPLES[:2], always=True)
     assert [*reactions([other, moving]).unknown] == ["n"]
+
+
+def test_what_random_weights_choose_is_not_verified_beside_what_reacts() -> None:
+    moving, still = [np.zeros(2), np.ones(2)], [np.ones(2)] * 2
+    boxes = Observed("boxes", moving, still, SAMPLES[:2], always=False, arbitrary=True)
+    logits = Observed("logits", moving, moving, SAMPLES[:2], always=False, arbitrary=True)
+    found = reactions([logits, boxes])
+    assert (found.failures, [*found.unknown]) == ({}, ["boxes"])
+    assert [*reactions([replace(logits, candidate=still), boxes]).failures] == ["logits", "boxes"], "none reacts"
+    assert [*reactions([logits, replace(boxes, arbitrary=False)]).failures] == ["boxes"], "trained weights"
+    unreached = replace(boxes, reached=(("x",), ()))
+    assert [*reactions([logits, unreached]).failures] == ["boxes"], "the graph says it"
 
 
 def test_nan_and_shapes() -> None:

@@ -43,16 +43,17 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.conversion.masks.spread import CHOOSES, MOVES, Facts, Mark, Spread
+from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op
+from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.slots import is_float32
 
 _LEVEL = 32768.0
 _SCORES_MAX = 32000.0
 _GAP = 32.0
-_KEEPS_NAN = MOVES | CHOOSES | {"Cast", "Div", "Dropout", "MatMul", "Mul"}
+_KEEPS_NAN = MOVES | with_trait(Trait.KEEPS_NAN)
 
 
 @dataclass(frozen=True)

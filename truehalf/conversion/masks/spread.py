@@ -16,20 +16,18 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import finite
 from truehalf.conversion.rules.facts import ConstantFacts
 from truehalf.float16 import MAX
+from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
 _LARGE = -128.0
 _STEPS = 16  # how far a factor's origin is looked for
 
-# fmt: off
-MOVES = {
-    "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-    "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze",
-}
-# fmt: on
-CHOOSES = {"Where", "Max"}
-_READS_NO_VALUES = {"Shape", "Size"}
+# Moves of one tensor that add nothing but 0, and Concat.
+MOVES = (ops.MOVES - ops.with_trait(Trait.FILLS | Trait.CHOOSES | Trait.SIZED_BY_FIRST)) | {"Trilu"}
+_JOINS = {"Add", "Mul", "Max"}
+_SPREADS = MOVES | _JOINS | {"Where"}
 
 Interval = tuple[float, float]
 Facts = Callable[[ir.Value], ConstantFacts | None]
@@ -94,7 +92,7 @@ class Spread:
             producer = value.producer()
             if producer is None or is_op(producer, "Constant"):
                 found.add(value)
-            elif producer.domain == "" and producer.op_type in MOVES | CHOOSES | {"Add", "Mul"}:
+            elif producer.domain == "" and producer.op_type in _SPREADS:
                 waiting += [producer.inputs[index] for index in _carrying(producer)]
         order = dict.fromkeys(value for node in self.nodes for value in node.inputs if value in found)
         yield from (value for value in order if value is not None and value not in self.inputs)
@@ -117,7 +115,7 @@ class Spread:
             self._check_output(constant)
         for node in self.nodes:
             marks = [self.marked[value] for value in node.inputs if value is not None and value in self.marked]
-            if not marks or (node.domain == "" and node.op_type in _READS_NO_VALUES):
+            if not marks or ops.has(node, Trait.SHAPE_ONLY):
                 continue
             for constant in dict.fromkeys(constant for mark in marks for constant in mark.constants):
                 self.passed.setdefault(constant, []).append(node)
@@ -189,11 +187,9 @@ class Spread:
 
 def _carrying(node: ir.Node) -> list[int]:
     """Positions of the inputs whose elements are in the output."""
-    if node.op_type in ("Add", "Mul", "Max", "Concat"):
+    if node.op_type in _JOINS:
         return list(range(len(node.inputs)))
-    if node.op_type == "Where":
-        return [1, 2]
-    return [0] if node.op_type in MOVES else []
+    return list(ops.moved_inputs(node)) if node.op_type in _SPREADS else []
 
 
 def _rest_of(constant: ir.Value) -> Interval:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, finite, on_sample
 from truehalf.float16 import MAX
-from truehalf.ir.moves import moved_inputs
+from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
 
 _INTEGERS_BELOW = 2048.0

@@ -15,6 +15,8 @@ import onnx_ir as ir
 
 from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.ir import ops
+from truehalf.ir.ops import Trait
 from truehalf.ir.slots import half_slots, is_float32, schema_of
 
 
@@ -136,7 +138,7 @@ class Evidence:
 
 
 # Moves whose outputs hold every element of the input, and nothing else.
-_KEEP_ALL = {"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+_KEEP_ALL = ops.with_trait(Trait.LAYOUT | Trait.PERMUTES) | {"Tile"}
 
 
 @dataclass

@@ -16,15 +16,11 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
-from truehalf.ir.arithmetic import MOVES
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.ops import Trait, has, with_trait
 
 _KINDS = ("nan", "posinf", "neginf")
-_CHOOSES = {
-    *("Softmax", "LogSoftmax", "Hardmax", "Min", "Max", "Clip", "Where"),
-    *("TopK", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
-}
-_PASSES = (MOVES - {"Cast", "Where"}) | {"Add", "Sub", "Mul", "Neg", "Where", "Cast"}
+_PASSES = with_trait(Trait.NO_ARITHMETIC | Trait.LINEAR)
 
 
 def nonfinite(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
@@ -67,7 +63,7 @@ def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
             return False
         if all(value.dtype is not None and not value.dtype.is_floating_point() for value in node.outputs):
             return True
-        if node.op_type in _CHOOSES and not any(value.name in spoiled for value in node.outputs):
+        if has(node, Trait.CHOOSES) and not any(value.name in spoiled for value in node.outputs):
             return True
         return node.op_type in _PASSES and all(value in found for value in node.outputs)
 

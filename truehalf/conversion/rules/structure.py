@@ -18,13 +18,9 @@ import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies
 from truehalf.ir.facts import bodies
+from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.slots import is_float32, schema_of, takes_any_type
 
-_QUANTIZED = {
-    *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-    *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
-}
-_CONTROL_FLOW = {"If", "Loop", "Scan"}
 _SCAN_WITHOUT_BATCH = 9
 
 
@@ -58,7 +54,7 @@ def structure(node: ir.Node, evidence: Evidence, seal: ir.Node | None, included:
     if custom and not (included and node.domain != ""):
         reason = f"operator {node.domain or 'ai.onnx'}::{node.op_type} is not known to onnx"
         return Decision(Verdict.fp32, "no_fp16_kernel", reason)
-    if node.op_type in _QUANTIZED:
+    if node.op_type in with_trait(Trait.QUANTIZED):  # in any domain
         return Decision(Verdict.fp32, "quantized", "scales of a quantized part stay as they are")
     if odd := next((value for value in values_of(node) if is_odd(value)), None):
         reason = f"{odd.name!r} is no tensor of known type, so nothing around it can change type"
@@ -88,7 +84,7 @@ def is_odd(value: ir.Value) -> bool:
 
 def _is_open(node: ir.Node) -> bool:
     """Whether the bodies of a node can be converted."""
-    if node.domain != "" or node.op_type not in _CONTROL_FLOW:
+    if not has(node, Trait.CONTROL_FLOW):
         return False
     schema = schema_of(node)
     return schema is not None and (node.op_type != "Scan" or schema.since_version >= _SCAN_WITHOUT_BATCH)

@@ -19,19 +19,14 @@ import onnx_ir as ir
 
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
 from truehalf.float16 import LOST, NORMAL_MIN
-from truehalf.ir.arithmetic import MOVES, reduction_depth
+from truehalf.ir.arithmetic import reduction_depth
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
 _ROUNDING = 2.0**-12  # float16's own, where it is at its best
 # An error in an input is no larger, or hardly larger, in the output.
-HARDLY_ENLARGE = {
-    *("Add", "Sub", "Sum", "Max", "Min", "Clip", "Where", "Exp", "Cos", "Softmax", "LogSoftmax", "Sigmoid"),
-    *("HardSigmoid", "Softplus", "Abs", "Neg", "Relu", "LeakyRelu", "PRelu", "Tanh", "Erf", "Gelu", "HardSwish"),
-    *("AveragePool", "GlobalAveragePool", "MaxPool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceMin", "Mean"),
-    *("GridSample", "Resize", "Upsample", "RoiAlign", "TopK"),
-}
-_PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Mul"}
+_NO_GAIN = Trait.DAMPS | Trait.NO_ARITHMETIC
 
 
 def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
@@ -99,9 +94,9 @@ def _gain(node: ir.Node, value: ir.Value, evidence: Evidence) -> float:
     """How many times larger an error may become in a node, at most; infinite where nothing is known."""
     if node.domain != "" or has_bodies(node):
         return math.inf
-    if node.op_type in HARDLY_ENLARGE or node.op_type in MOVES:
+    if has(node, _NO_GAIN):
         return 1.0
-    if node.op_type not in _PRODUCTS or len(node.inputs) < 2:
+    if not has(node, Trait.BILINEAR) or len(node.inputs) < 2:
         return math.inf
     factors = [factor for factor in node.inputs[:2] if factor is not None and factor is not value]
     if len(factors) != 1:

@@ -26,16 +26,14 @@ import onnx_ir as ir
 
 from truehalf.calibration.hazards import sensitive
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, finite, on_sample
-from truehalf.conversion.rules.tiny import HARDLY_ENLARGE
 from truehalf.float16 import LOST, NORMAL_MIN
-from truehalf.ir.arithmetic import MOVES
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.ops import Trait, has, row_of
 
 _LOG_ERROR = 2.0**-7
 _LOST_IN_ROUNDING = 2.0**-13  # a larger |w| has itself a rounding error beyond 2^-25
 _VARIANCE = 4  # BatchNormalization's input
 _EPSILON = 1e-5  # its default
-_POSITIONS = {"Log": 0, "Reciprocal": 0, "Sqrt": 0, "Pow": 0, "Div": 1}
 
 
 def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
@@ -63,7 +61,7 @@ def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | No
 
 
 def _constant(node: ir.Node, evidence: Evidence, limit: float) -> Decision | None:
-    for name, facts in evidence.constants(node) if node.domain != "" or node.op_type not in HARDLY_ENLARGE else ():
+    for name, facts in evidence.constants(node) if not has(node, Trait.DAMPS) else ():
         share = facts.lost / facts.nonzero if facts.nonzero else 0.0
         divides = any(value.name == name and _is_protected(node, value) for value in evidence.moving(node))
         if share > limit and (divides or facts.absmax < _LOST_IN_ROUNDING):
@@ -134,7 +132,7 @@ def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
                 continue
             path = _protected(node, epsilon)
             if path:
-                protected = next(member for member in path if member.op_type in _POSITIONS)
+                protected = next(member for member in path if row_of(member).divides is not None)
                 becomes = "0" if epsilon <= LOST else f"{float(np.float16(epsilon)):.3g}"
                 protects = f"protects {protected.op_type} {protected.name!r}"
                 reason = f"epsilon {name!r} = {epsilon:.3g} is {becomes} in float16, and {protects}"
@@ -146,7 +144,7 @@ def _epsilons(evidence: Evidence) -> dict[ir.Node, Decision]:
 
 def _floors(node: ir.Node, evidence: Evidence) -> Iterator[tuple[float, str]]:
     """Constants, of one small positive number, that a node adds or keeps its result above; each with its name."""
-    if node.domain != "" or node.op_type not in ("Add", "Max", "Clip"):
+    if not is_op(node, "Add", "Max", "Clip"):
         return
     for value in node.inputs[1:2] if node.op_type == "Clip" else node.inputs:
         facts = evidence.constant(value) if value is not None else None
@@ -164,7 +162,7 @@ def _protected(node: ir.Node, epsilon: float) -> list[ir.Node]:
     while waiting:
         last, low = waiting.pop()
         for user in (user for value in last.outputs for user in value.consumers()):
-            moves = user.domain == "" and user.op_type in MOVES
+            moves = has(user, Trait.NO_ARITHMETIC)
             if user in came_from or not (moves or any(_is_protected(user, value) for value in last.outputs)):
                 continue
             came_from[user] = last
@@ -179,7 +177,7 @@ def _protected(node: ir.Node, epsilon: float) -> list[ir.Node]:
 
 
 def _is_protected(node: ir.Node, value: ir.Value) -> bool:
-    position = _POSITIONS.get(node.op_type) if node.domain == "" else None
+    position = row_of(node).divides
     if position is None or position >= len(node.inputs) or node.inputs[position] is not value:
         return False
     if node.op_type == "Pow":

@@ -12,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-_NORMS = ("LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization")
+from truehalf.ir.ops import Trait, has
+
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
 def settle_norms(model: ir.Model) -> dict[str, int]:
     """Fold and widen, in place; how often each was done. Types of values are known."""
-    norms = [node for node in model.graph.all_nodes() if node.domain == "" and node.op_type in _NORMS]
+    norms = [node for node in model.graph.all_nodes() if has(node, Trait.NORMALIZES) and len(node.inputs) > 1]
     folded = [node for node in norms if _fold(node)]
     widened = [node for node in norms if node not in folded and _widen(node)]
     return {"folded": len(folded), "widened": len(widened)}

@@ -74,7 +74,7 @@ def counted(
 
     from truehalf.ir.arithmetic import flops
     from truehalf.ir.facts import all_nodes, model_facts
-    from truehalf.ir.sizes import concrete_shapes
+    from truehalf.ir.normalize import concrete_shapes
 
     model = load_model(path)
     shapes = concrete_shapes(model, input_shapes)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import bodies, is_op
-from truehalf.linting.base import Place, Rule, Subject, behind, rank
+from truehalf.linting.base import MOVES, Place, Rule, Subject, behind, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -45,7 +45,7 @@ DATA_DEPENDENT_LOOP = Rule(
     "NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop)",
 )
 
-_MOVES = {"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+_MOVES = MOVES | {"Concat"}
 
 
 def squeezes(subject: Subject) -> Iterator[Place]:

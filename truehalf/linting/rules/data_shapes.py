@@ -18,7 +18,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op
-from truehalf.linting.base import Place, Rule, Subject, behind, rank
+from truehalf.ir.ops import Trait, has
+from truehalf.linting.base import MOVES, Place, Rule, Subject, behind, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -66,10 +67,7 @@ MAY_BE_EMPTY = Rule(
     "NVIDIA's guidance on exporting for TensorRT (assignment into empty tensors, zeros_like)",
 )
 
-_COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
-_LOGIC = {"And", "Or", "Not", "Xor"}
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
-_MOVES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def nonzeros(subject: Subject) -> Iterator[Place]:
@@ -77,7 +75,7 @@ def nonzeros(subject: Subject) -> Iterator[Place]:
         mask = node.inputs[0]
         if subject.values.origin(mask) <= Origin.SHAPE or not _positions_used(node, subject):
             continue
-        source = behind(mask, _MOVES)
+        source = behind(mask, MOVES)
         if _compares_floats(source):
             yield NONZERO_THRESHOLD.at(
                 node,
@@ -124,15 +122,15 @@ def _positions_used(node: ir.Node, subject: Subject) -> bool:
         if value in subject.outputs:
             return True
         for reader in value.consumers():
-            if is_op(reader, *_MOVES):
+            if is_op(reader, *MOVES):
                 waiting += reader.outputs
-            elif not is_op(reader, "Shape", "Size"):
+            elif not has(reader, Trait.SHAPE_ONLY):
                 return True
     return False
 
 
 def _is_boolean(node: ir.Node | None) -> bool:
-    return is_op(node, *_COMPARISONS, *_LOGIC)
+    return has(node, Trait.COMPARES | Trait.LOGIC)
 
 
 def _compares_floats(node: ir.Node | None) -> bool:
@@ -143,10 +141,10 @@ def _compares_floats(node: ir.Node | None) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if is_op(node, *_COMPARISONS) and any(value is not None and value.dtype in _FLOATS for value in node.inputs):
+        if has(node, Trait.COMPARES) and any(value is not None and value.dtype in _FLOATS for value in node.inputs):
             return True
-        if is_op(node, *_LOGIC):
-            waiting += [behind(value, _MOVES) for value in node.inputs]
+        if has(node, Trait.LOGIC):
+            waiting += [behind(value, MOVES) for value in node.inputs]
     return False
 
 

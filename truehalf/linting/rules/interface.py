@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.sizes import concrete_shapes
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting.base import Place, Rule, Subject, node_name
 from truehalf.linting.integers import constant
 

@@ -15,7 +15,8 @@ import onnx_ir as ir
 
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op
-from truehalf.linting.base import Place, Rule, Subject
+from truehalf.ir.ops import TABLE, Trait, with_trait
+from truehalf.linting.base import MOVES, Place, Rule, Subject
 from truehalf.linting.integers import constant
 from truehalf.linting.values import Origin
 
@@ -38,11 +39,11 @@ FLOAT64 = Rule(
     "TensorRT's operator matrix (data types)",
 )
 
-_READERS = {"Where": (1, 2), "Add": (0, 1), "Sub": (0, 1), "Mul": (0, 1)}
+_READERS = {name: row.scaled for name, row in TABLE.items() if row.scaled and name != "Div"}
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
-_FILLS = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Tile", "Unsqueeze"}
-_MOVES = {"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-_OPEN_ENDS = {"Slice", "Clip", "Min", "Max"}  # a limit that limits nothing
+_FILLS = with_trait(Trait.LAYOUT) | {"ConstantOfShape", "Tile"}
+_MOVES = MOVES | {"Concat"}
+_OPEN_ENDS = with_trait(Trait.LIMITS) | {"Slice"}  # a limit that limits nothing
 _INT32 = np.iinfo(np.int32)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from truehalf.ir.ops import Trait, has
 from truehalf.linting.base import Place, Rule, Subject
 from truehalf.linting.rules.restrictions import faults
 from truehalf.linting.support import OPSET_MIN, builds, named, opset_max, since
@@ -39,23 +40,6 @@ UNSUPPORTED_OP = Rule(
     "TensorRT's operator matrix and change log (truehalf/linting/support.py)",
 )
 
-_SEQUENCES = frozenset(
-    {
-        "ConcatFromSequence",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SequenceMap",
-        "SplitToSequence",
-    }
-)
-_BITWISE = frozenset({"BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "BitShift"})
 _CONJUGATES = frozenset({"resolve_conj", "resolve_neg"})
 # Operators outside the default domain that ship with TensorRT: its plugin library, its parser.
 _OWN_SUFFIX, _OWN_PREFIX = "_TRT", "TRT_"
@@ -72,7 +56,7 @@ def uniques(subject: Subject) -> Iterator[Place]:
 
 
 def sequences(subject: Subject) -> Iterator[Place]:
-    for node in subject.of_type(*_SEQUENCES):
+    for node in subject.with_trait(Trait.SEQUENCE):
         if node.op_type not in subject.plugin_ops:
             yield SEQUENCE_OPS.at(
                 node,
@@ -114,7 +98,7 @@ def unsupported(subject: Subject) -> Iterator[Place]:
                     "plugin of that name.",
                     "Name the plugin's library in engine.plugins (here: --plugin-ops), or export without it.",
                 )
-        elif node.op_type not in _SEQUENCES | _BITWISE and node.op_type not in ("Unique", "Atan2"):
+        elif not has(node, Trait.SEQUENCE | Trait.BITWISE) and node.op_type not in ("Unique", "Atan2"):
             if node.op_type.endswith(_OWN_SUFFIX) or node.op_type.startswith(_OWN_PREFIX):
                 continue
             missing = [version for version in subject.versions if not builds(node.op_type, version)]

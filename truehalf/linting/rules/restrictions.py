@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from truehalf.ir.ops import TABLE
 from truehalf.linting.integers import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
@@ -151,8 +152,5 @@ _CHECKS: dict[str, tuple[Callable[[ir.Node, Subject], Iterator[Fault]], ...]] = 
     "Squeeze": (_squeeze, _constant_input(1, "the axes")),
     "TopK": (_topk,),
     "Unsqueeze": (_constant_input(1, "the axes"),),
-    **{
-        f"Reduce{kind}": (_constant_input(1, "the axes"),)
-        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
+    **{name: (_constant_input(1, "the axes"),) for name in TABLE if name.startswith("Reduce")},
 }

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, made_by
+from truehalf.ir.ops import Trait
 from truehalf.linting.base import Place, Rule, Subject, behind, scalar
 from truehalf.linting.values import Origin
 
@@ -36,9 +37,6 @@ ATAN2 = Rule(
     "torch's exporter; NVIDIA's guidance on exporting for TensorRT",
 )
 
-_LOGIC = ("And", "Or", "Not", "Xor")
-_BITWISE = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "BitShift")
-
 
 def wheres(subject: Subject) -> Iterator[Place]:
     quadrants = {where for atan in subject.of_type("Atan") for where in _quadrants(atan)}
@@ -54,7 +52,7 @@ def wheres(subject: Subject) -> Iterator[Place]:
 
 
 def booleans(subject: Subject) -> Iterator[Place]:
-    for node in subject.of_type(*_BITWISE):
+    for node in subject.with_trait(Trait.BITWISE):
         yield BOOL_ARITHMETIC.at(
             node,
             f"TensorRT has no {node.op_type}.",
@@ -65,7 +63,7 @@ def booleans(subject: Subject) -> Iterator[Place]:
     for node in subject.of_type("Mod"):
         if any(_was_boolean(value) for value in node.inputs):
             yield BOOL_ARITHMETIC.at(node, "A remainder of a boolean.", "Compute with * and - on integers.", "warning")
-    for node in subject.of_type(*_LOGIC):
+    for node in subject.with_trait(Trait.LOGIC):
         if max(subject.values.origin(value) for value in node.inputs) >= Origin.INPUT:
             yield BOOL_ARITHMETIC.at(
                 node,

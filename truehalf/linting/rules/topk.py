@@ -15,7 +15,8 @@ from collections.abc import Hashable, Iterable, Iterator
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, made_by
-from truehalf.linting.base import Place, Rule, Subject, rank
+from truehalf.ir.ops import Trait, with_trait
+from truehalf.linting.base import MOVES, Place, Rule, Subject, rank
 from truehalf.linting.integers import constant
 from truehalf.linting.support import TOPK_MAX
 from truehalf.linting.values import Origin
@@ -27,8 +28,8 @@ DYNAMIC_TOPK = Rule(
     "TensorRT's operator matrix (TopK)",
 )
 
-_MOVES = {"Cast", "Concat", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-_KEEP_ELEMENTS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_MOVES = MOVES | {"Concat"}
+_KEEP_ELEMENTS = with_trait(Trait.PERMUTES) | {"Cast"}
 Size = tuple[int, Counter[Hashable]]  # a number times named sizes; one without a name goes by its value and axis
 _VARIES = {
     Origin.SHAPE: "Its k varies with a size",

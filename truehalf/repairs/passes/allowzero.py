@@ -18,14 +18,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.ops import Trait, has
 from truehalf.repairs.rewrite import Done, behind, constant_of, opset
 
-_COUNTS = ("NonZero", "Unique", "Compress", "NonMaxSuppression")
-_SIZES = ("Shape", "Size")
-_ON_SIZES = (
-    *("Add", "Cast", "Concat", "Div", "Gather", "Identity", "Max", "Min", "Mul", "ReduceProd", "Reshape", "Slice"),
-    *("Squeeze", "Sub", "Unsqueeze"),
-)
 _ALLOWZERO_FROM = 14
 
 
@@ -72,9 +67,9 @@ def _not_sizes(sizes: ir.Value | None) -> str | None:
 def _of_others(sizes: ir.Value | None, x: ir.Value | None) -> str | None:
     """Why a size may be 0 where x is not empty; None: it comes from x, from what made x, or from what x counts, too."""
     made_x = set(behind(x, lambda node: True))
-    for source in behind(sizes, lambda node: is_op(node, *_ON_SIZES)):
-        measured = made_by(source, *_SIZES)
-        tensor = measured.inputs[0] if measured is not None else None
+    for source in behind(sizes, lambda node: has(node, Trait.STAYS_A_SIZE)):
+        measured = source.producer()
+        tensor = measured.inputs[0] if measured is not None and has(measured, Trait.SHAPE_ONLY) else None
         if tensor is not None and tensor not in made_x and not made_x & {*_counts(tensor)}:
             return f"a size of its shape is that of {tensor.name!r}, which may be empty where its input is not"
     return None
@@ -82,12 +77,12 @@ def _of_others(sizes: ir.Value | None, x: ir.Value | None) -> str | None:
 
 def _counts(value: ir.Value) -> list[ir.Value]:
     """What counts data before a value."""
-    return [source for source in behind(value, lambda node: True) if is_op(source.producer(), *_COUNTS)]
+    return [source for source in behind(value, lambda node: True) if has(source.producer(), Trait.COUNTS)]
 
 
 def _is_size(value: ir.Value | None) -> bool:
     """Whether all that a value is computed from are sizes and constants."""
     return value is not None and all(
-        constant_of(source) is not None or is_op(source.producer(), *_SIZES, *_ON_SIZES)
-        for source in behind(value, lambda node: is_op(node, *_ON_SIZES))
+        constant_of(source) is not None or has(source.producer(), Trait.SHAPE_ONLY | Trait.STAYS_A_SIZE)
+        for source in behind(value, lambda node: has(node, Trait.STAYS_A_SIZE))
     )

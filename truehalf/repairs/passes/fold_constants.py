@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, bodies, is_op
 from truehalf.ir.normalize import infer_types
+from truehalf.ir.ops import Trait, has
 from truehalf.repairs.foldable import is_foldable
 from truehalf.repairs.rewrite import Done, Writer, axes_of, constant_of, dims_of, graph_of, ints_of, replace
 
@@ -198,7 +199,7 @@ def _moved_elements(node: ir.Node, known: dict[ir.Value, _Elements | None]) -> _
         dims = dims_of(node.inputs[0])
         part = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end"))
         return None if dims is None else np.array(dims, object)[part]
-    if node.op_type not in ("Cast", "Concat", "Gather", "Identity", "Slice", "Squeeze", "Unsqueeze") or not node.inputs:
+    if not has(node, Trait.STAYS_A_SIZE) or not node.inputs:
         return None
     x = _elements(node.inputs[0], known)
     if x is None:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.ops import Trait, has
 from truehalf.repairs.masks_by_position import mask_behind, masked_sum, summed_rows
 from truehalf.repairs.rewrite import FLOATS, Build, Done, Writer, behind, constant_of, dims_of, ints_of, opset, replace
 
-_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-_LOGIC = ("And", "Cast", "Identity", "Not", "Or", "Reshape", "Squeeze", "Unsqueeze", "Xor")
+_KEEP_COMPARISONS = Trait.LOGIC | Trait.LAYOUT | Trait.SAME
 _REASON = (
     "as many rows as pass the threshold; a TopK of k rows is equal only if never more than k pass. Write "
     "scores.topk(k), and threshold its values outside the engine, or threshold_topk of truehalf.exporting.torch_ops"
@@ -114,14 +114,14 @@ def _rising(build: Build, index: ir.Value, k: int) -> ir.Value:
 def _only_counted(node: ir.Node) -> bool:
     """Whether only Shape reads the positions: then it is a count, as range_to_shape makes it."""
     output = node.outputs[0]
-    return not output.is_graph_output() and all(is_op(reader, "Shape", "Size") for reader, _ in output.uses())
+    return not output.is_graph_output() and all(has(reader, Trait.SHAPE_ONLY) for reader, _ in output.uses())
 
 
 def _compares_floats(mask: ir.Value | None) -> bool:
-    comparisons = (value.producer() for value in behind(mask, lambda node: is_op(node, *_LOGIC)))
+    comparisons = (value.producer() for value in behind(mask, lambda node: has(node, _KEEP_COMPARISONS)))
     return any(
         operand is not None and operand.dtype in FLOATS
         for node in comparisons
-        if node is not None and is_op(node, *_COMPARISONS)
+        if node is not None and has(node, Trait.COMPARES)
         for operand in node.inputs
     )

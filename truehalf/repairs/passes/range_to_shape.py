@@ -15,6 +15,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.ops import Trait, with_trait
 from truehalf.repairs.rewrite import INTEGERS, Build, Done, Writer, axes_of, dims_of, from_data, graph_of, opset, remove
 
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
@@ -67,7 +68,7 @@ def _counted(limit: ir.Value | None) -> ir.Value | None:
 def _behind_moves(limit: ir.Value | None) -> ir.Value | None:
     """What a limit is, before moves of it and casts that keep a count."""
     value, last = limit, limit.dtype if limit is not None else None
-    while (node := made_by(value, "Cast", "Identity", "Squeeze", "Reshape")) is not None:
+    while (node := made_by(value, "Cast", *with_trait(Trait.VIEW))) is not None:
         if node.op_type == "Cast":
             to = ir.DataType(node.attributes.get_int("to", 0))
             if to not in INTEGERS and to != last:

@@ -15,12 +15,13 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, bodies, is_op
 from truehalf.ir.normalize import infer_types
+from truehalf.ir.ops import Trait, with_trait
 from truehalf.repairs.passes.fold_constants import fold
 from truehalf.repairs.rewrite import Done, Writer, ints_of, replace
 
 LARGE = 1 << 24  # bytes: 4096 positions of 1024 float32
 MANY = 8
-_AFTER = ("Add", "Cast", "Concat", "Identity", "Mul", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_AFTER = with_trait(Trait.LAYOUT | Trait.SAME) | {"Concat", "Tile"} | {"Add", "Mul"}
 
 
 def rope_constants(model: ir.Model) -> Done:
@@ -68,7 +69,7 @@ def _after(waves: list[ir.Node]) -> list[ir.Node]:
     waiting = [reader for wave in waves for output in wave.outputs for reader in output.consumers()]
     while waiting:
         node = waiting.pop()
-        if node not in found and is_op(node, "Tile", "Concat", "Expand", *_AFTER):
+        if node not in found and is_op(node, *_AFTER):
             found[node] = None
             waiting += [reader for output in node.outputs for reader in output.consumers()]
     return list(found)

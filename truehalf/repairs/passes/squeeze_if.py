@@ -17,13 +17,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.ops import Trait, has
 from truehalf.repairs.rewrite import Done, Writer, axes_of, constant_of, dims_of, ints_of, opset, replace
 
-_KEEP_RANK = (
-    *("Abs", "BatchNormalization", "Cast", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid"),
-    *("HardSwish", "Identity", "InstanceNormalization", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "Neg"),
-    *("Reciprocal", "Relu", "Round", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh"),
-)
+_KEEP_RANK = Trait.UNARY | Trait.NORMALIZES
 _SPATIAL = ("Conv", "ConvTranspose")
 _AXES_ARE_INPUT = 13
 
@@ -114,7 +111,7 @@ def fails_on(value: ir.Value, rank: int, depth: int = 32) -> bool:
 
 def _reader_fails(reader: ir.Node, rank: int, depth: int) -> bool:
     """Whether a node fails on a first input of this rank."""
-    if is_op(reader, *_KEEP_RANK):
+    if has(reader, _KEEP_RANK):
         return fails_on(reader.outputs[0], rank, depth)
     if is_op(reader, "Transpose"):
         perm = reader.attributes.get_ints("perm")

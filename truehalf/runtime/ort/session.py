@@ -212,7 +212,7 @@ def _open(model: Path | str | bytes | ir.Model, settings: Any, provider: str, op
 
 
 def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
-    """A model in memory as bytes without its larger weights, and these."""
+    """A model in memory as bytes without its larger weights, and these; no weight is left in a file."""
     import onnx_ir as ir
 
     shared = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
@@ -223,14 +223,22 @@ def _apart(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
         if value.uses() and not value.is_graph_input()  # ONNX Runtime does not find one that nothing reads
     }
     weights = {str(value.name): np.ascontiguousarray(tensor.numpy()) for value, tensor in tensors.items()}
+    in_files = {
+        value: tensor
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if isinstance(tensor := value.const_value, ir.ExternalTensor) and value not in tensors
+    }
     try:
+        for value, tensor in in_files.items():
+            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
         for value, tensor in tensors.items():
             value.const_value = ir.ExternalTensor(
                 "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=str(value.name)
             )
         return ir.to_proto(model).SerializeToString(), weights
     finally:
-        for value, tensor in tensors.items():
+        for value, tensor in (*tensors.items(), *in_files.items()):
             value.const_value = tensor
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from truehalf.config.schema import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
@@ -36,7 +36,8 @@ def measure_adversarial(
     try:
         outputs = run_file(opened[0], path, reference.samples, options.batch)
     except StageError as error:
-        return {"state": FAILED, "reason": f"the file does not run: {error}"}
+        said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
+        return {"state": FAILED, "reason": said}
     stage = measure(reference, outputs, options)
     facts = {
         "samples": len(reference.names),
@@ -48,6 +49,8 @@ def measure_adversarial(
 
 def judged(reference: Reference, stage: StageResult, options: VerifyConfig) -> dict[str, Any]:
     """{state, reason, ...} of a file measured on adversarial samples."""
+    if stage.facts["shape_faults"]:
+        return {"state": FAILED, "reason": "; ".join(stage.facts["shape_faults"])}
     if stage.facts["nonfinite"] > options.gates.nonfinite_max:
         bad = [name for i, name in enumerate(reference.names) if not _finite(stage.outputs, i)]
         reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"

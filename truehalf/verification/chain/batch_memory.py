@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truehalf.data.samples import Sample, stacked
-from truehalf.ir.sizes import concrete_shapes
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.verification.activation_memory import peak_bytes
 
 if TYPE_CHECKING:

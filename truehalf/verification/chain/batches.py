@@ -26,7 +26,8 @@ from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import too_large
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
+from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, fixed_batch, run_file
 from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
 from truehalf.verification.metrics.decoded import detections_of
@@ -46,6 +47,8 @@ def measure_batches(
         size {batch, state, reason, matched_fraction, extra, nonfinite, nonfinite_before}, and of a failed one samples:
         the names of those in its first run that fails.
     """
+    if stage.facts["shape_faults"]:
+        return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
     model = load_model(path)
     fixed = fixed_batch(model, path)
     busiest = _busiest(reference, len(stage.found), options.score_threshold)
@@ -84,7 +87,12 @@ def _measure(
         outputs = run_file(opened[0], path, [reference.samples[i] for i in rows], size)
     except StageError as error:
         run = {"samples": _names(reference, rows[:size])}
-        return {"batch": size, "state": FAILED, "reason": f"the file does not run: {error}"} | run
+        said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
+        return {"batch": size, "state": FAILED, "reason": said} | run
+    before = {name: value[rows] for name, value in stage.outputs.items()}
+    if faults := shape_faults(before, outputs, reference.spec):
+        run = {"samples": _names(reference, rows[:size])}
+        return {"batch": size, "state": FAILED, "reason": "; ".join(faults)} | run
     facts = {"batch": size} | _facts(outputs, stage, rows)
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
@@ -96,10 +104,9 @@ def _measure(
     detector = task_of(reference.spec) == DETECTIONS
     plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
-        before = {name: value[rows] for name, value in stage.outputs.items()}
         plain = same_plain(before, outputs, reference.spec, options.gates)
         if plain["state"] == FAILED:
-            errors = errors_by_sample(before, outputs, reference.spec)
+            errors = errors_by_sample(before, outputs, reference.spec, len(rows))
             plain["samples"] = _first_run(reference, rows, size, [bool(error == errors.max()) for error in errors])
         if plain["state"] == FAILED or not detector:
             return facts | plain

@@ -16,7 +16,7 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,13 +29,14 @@ from truehalf.data.preprocessing import declared_by
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.files import write_json
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.ir.model_file import load_model
-from truehalf.output_files import write_text
+from truehalf.report.images import boxes_over_image
 from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.judge import gates_of, judge, precision_drop
+from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
     FP32_CPU,
@@ -52,10 +53,8 @@ from truehalf.verification.checks import NAMED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
-from truehalf.verification.metrics.detections import Detections
-from truehalf.verification.page import plots
-from truehalf.verification.page.page import render
-from truehalf.verification.page.plot_data import write_data
+from truehalf.verification.metrics.histograms import error_histogram
+from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Conversion
 from truehalf.verification.reaction import reached_outputs
@@ -64,7 +63,7 @@ MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
 SUBSET = 64  # samples for the stages before the final file
 _PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
-PAGE = "verify.html"
+_WORST_NODES = 10
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 T = TypeVar("T")
@@ -83,17 +82,16 @@ class Making:
     """How the files of a chain were made, and what else they are compared with.
 
     Attributes:
-        models: graph facts by stage, for the plot of node counts; may be empty.
         adversarial: the reference on the adversarial samples, or why there is none.
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
         decisions: rows of the conversion, {node, op, precision, rule, reason}.
         left_out: what is wrong with each sample that was left out.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
-        left_open: why the traced file itself is not verified; a verdict that would be passed is then "not verified".
+        left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
+            verdict that would be passed is then "not verified".
         conversion: how the final file was made, for options.suggest; None: no pins are searched.
     """
 
-    models: Mapping[str, Any] = field(default_factory=dict)
     adversarial: Reference | str = "no adversarial samples were given"
     batch_sizes: Sequence[int] = (1,)
     decisions: Sequence[Mapping[str, Any]] | None = None
@@ -115,7 +113,7 @@ def verify(
     Args:
         reference: see truehalf.verification.chain.reference.freeze.
         files: ONNX file by stage, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
-        out: folder for verdict.json, details.json, verify.html and plots/.
+        out: folder for verdict.json, details.json and plots/.
         options: thresholds, evaluation, gates, what must be verified, what is looked for beside the verdict.
         made: what is known of how the files were made.
 
@@ -171,31 +169,22 @@ def verify(
         if failing is not None and conversion is not None:
             search = partial(suggested_pins, files["slim"], failing, options, conversion)
             verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
-    profile = _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final)) if options.profile else None
+    profile = (
+        _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final, made.pinned)) if options.profile else None
+    )
     claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
-    details = {
+    details: dict[str, Any] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
-        "images": draw(out / "plots", reference, final, made.models, options),
+        "images": draw(out / "plots", reference, final, options),
+        "detection_errors": detection_errors(final),
         "samples": sample_facts(reference, final),
     }
     report = report_of(verdict, stages, claims) | {"left_out": list(made.left_out)}
     write_json(out / "verdict.json", verdict)
-    write_json(out / "details.json", details | {"profile": profile or []})
+    details |= {"profile": profile or [], "no_profile": _why_none(profile, final, options)}
+    write_json(out / "details.json", details)
     write_data(out / "plots", final.facts["histograms"], profile or [])
-    write_text(
-        out / PAGE,
-        render(
-            report,
-            verdict,
-            details,
-            out,
-            profile=profile or [],
-            no_profile=_why_none(profile, final, options),
-            pinned=made.pinned,
-            decisions=made.decisions,
-        ),
-    )
     return report
 
 
@@ -238,42 +227,63 @@ def not_verified(checks: Sequence[Mapping[str, Any]], final: StageResult, total:
     return list(dict.fromkeys(items))
 
 
-def profile_of(files: Mapping[str, Path], reference: Reference, final: StageResult) -> list[dict[str, Any]]:
-    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16."""
+def profile_of(
+    files: Mapping[str, Path], reference: Reference, final: StageResult, pinned: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
+
+    The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
+    beside `pinned`.
+    """
     if final.facts["evaluation"] == FP32_CPU:
         return []
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
     batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
     feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    return [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+    rows = [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+    for rank, row in enumerate(worst_nodes(rows), start=1):
+        row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
+    return rows
 
 
-def draw(
-    folder: Path, reference: Reference, final: StageResult, models: Mapping[str, Any], options: VerifyConfig
-) -> list[Any]:
-    """Write the plots into `folder`; return {file, sample, ...} of each sample image, worst first."""
+def worst_nodes(profile: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
+    made = [row for row in profile if row["growth"] != 0]
+    return sorted(made, key=lambda row: -np.inf if row["growth"] is None else -row["growth"])[:_WORST_NODES]
+
+
+def detection_errors(final: StageResult) -> dict[str, Any]:
+    """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
+    errors = {
+        "score_error": [np.abs(m.score_error) for m in final.matchings],
+        "box_error_px": [m.box_error_px for m in final.matchings],
+    }
+    joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
+    return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}
+
+
+def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[Any]:
+    """Write sample images into `folder`; return {file, sample, ...} of each, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
-    if models:
-        plots.node_counts(models, folder / "node_counts.svg")
     if reference.unusable or task_of(reference.spec) != DETECTIONS:
         return []
-    score_errors = np.concatenate([np.zeros(0), *(np.abs(m.score_error) for m in final.matchings)])
-    box_errors = np.concatenate([np.zeros(0), *(m.box_error_px for m in final.matchings)])
-    plots.error_distribution(score_errors, "score error of matched detections", folder / "score_error.svg")
-    plots.error_distribution(box_errors, "box error in pixels (largest corner coordinate)", folder / "box_error.svg")
     rows = sample_facts(reference, final)
     images = []
     for number, i in enumerate(worst_samples(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.png"
-        plots.boxes_over_image(
-            _image(reference.samples[i].feeds, reference.spec["inputs"][0]),
-            reference.truth[i] if reference.truth else None,
-            _confident(reference.found[i], options.score_threshold),
-            _confident(final.found[i], options.score_threshold),
-            reference.spec["class_names"],
-            file,
-        )
+        sides = {"reference": reference.found[i], "candidate": final.found[i]}
+        sides |= {"truth": reference.truth[i]} if reference.truth else {}
+        called = partial(class_name, reference.spec["class_names"])
+        boxes = {
+            side: [
+                (box.tolist(), f"{called(int(label))} {score:.2f}")
+                for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True)
+                if side == "truth" or score >= options.score_threshold
+            ]
+            for side, found in sides.items()
+        }
+        boxes_over_image(_image(reference.samples[i].feeds, reference.spec["inputs"][0]), boxes, file)
         images.append({"file": f"plots/{file.name}"} | rows[i])
     return images
 
@@ -283,11 +293,6 @@ def _image(feeds: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndar
     preprocessing = declared_by(entry)
     values = feeds[entry["name"]]
     return values if preprocessing is None else preprocessing.shown(values)
-
-
-def _confident(found: Detections, threshold: float) -> Detections:
-    kept = found.scores >= threshold
-    return Detections(found.boxes[kept], found.labels[kept], found.scores[kept])
 
 
 def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], claims: Any) -> dict[str, Any]:
@@ -330,6 +335,7 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A stage in a line."""
     run = {name: facts[name] for name in ("evaluation", "provider", "samples")}
+    run |= {"reason": "; ".join(facts["shape_faults"])} if facts["shape_faults"] else {}
     return run | headline(facts) | {name: _state(facts[name]) for name in ("batches", "adversarial")}
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from truehalf.config.schema import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification import gates
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.output_shapes import UNLIKE
+from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import checks_of, failures, unmet
 from truehalf.verification.localize.worst import (
@@ -32,10 +33,14 @@ def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> di
     """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
     evaluated = gates_of(reference, final, options)
     named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
-    reacted = reactions_of(reference, final.outputs, final.facts)
+    compared = {name: final.outputs[name] for name in final.facts["tensors"]}
+    reacted = reactions_of(reference, compared, final.facts)
+    if len(compared) < len(reference.outputs):
+        reacted.open = reacted.open or UNLIKE
     checks = checks_of(evaluated, final.facts, reacted)
-    more = failures(checks) + unmet(checks, options.require)
-    verdict = gates.verdict(evaluated, more)
+    shapes = [*final.facts["shape_faults"], *filter(None, [final.facts.get("unrounded_shapes")])]
+    verdict = gates.verdict(evaluated, shapes + failures(checks) + unmet(checks, options.require))
+    verdict["reasons"].sort(key=lambda reason: reason not in shapes)  # they explain the others
     if reacted.unknown:  # what was compared says nothing of other inputs
         verdict["reasons"] += reacted.unknown.values()
         verdict["verdict"] = gates.FAILED if verdict["verdict"] == gates.FAILED else gates.NOT_VERIFIED
@@ -56,7 +61,8 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     seen = []
     for name, value in outputs.items():
         rows = ([*reference.outputs[name][: len(value)]], [*value], reference.sha256[: len(value)])
-        one = Observed(name, *rows, name not in together)
+        arbitrary = name in together and reference.unusable == UNTRAINED
+        one = Observed(name, *rows, name not in together, arbitrary=arbitrary)
         seen.append(replace(one, reached=(sides[0].get(name, ()), sides[1].get(name, ()))) if facts else one)
     return reactions(seen)
 
@@ -85,6 +91,8 @@ def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) ->
         "tensor_error": worst_tensors(reference, final),
         "nonfinite": nonfinite_outputs(reference, final),
     }
+    if final.facts["shape_faults"] and task_of(reference.spec) == CLASSIFICATION:
+        reasons["label_flips"] = UNLIKE
     limit = options.gates.tensor_error_max
     if (error := values.get("tensor_error")) is not None and error <= limit:
         hidden = hidden_plain(reference.outputs, final.outputs, reference.spec, limit, reference.names)
@@ -101,7 +109,7 @@ def values_of(reference: Reference, facts: Mapping[str, Any]) -> dict[str, float
         values = gates.detection_values(facts["detections"] or {})
         values |= {"ap50_95_drop": precision_drop(facts), "low_self_ap50_95_drop": facts["low_self_ap50_95_drop"]}
     elif task == CLASSIFICATION:
-        values["label_flips"] = None if reference.unusable else facts["classification"]["label_flips"]
+        values["label_flips"] = None if reference.unusable else (facts["classification"] or {}).get("label_flips")
     if plain_outputs(reference.spec):
         values["tensor_error"] = facts["tensor_error"]
     return values | {"nonfinite": facts["nonfinite"]}

@@ -30,6 +30,10 @@ UNTRAINED = coded(
 Outputs = dict[str, np.ndarray]
 
 
+class UnevenShapes(StageError):
+    """An output whose shape varies from run to run."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """What every file is compared with; lists go by sample.
@@ -166,13 +170,13 @@ def joined(parts: Sequence[Outputs]) -> Outputs:
     """Outputs of consecutive batches as one.
 
     Raises:
-        StageError: when the shape of an output varies from batch to batch beyond its first axis.
+        UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
     """
     for name in parts[0]:
         shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
         if len(shapes) > 1:
             got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
-            raise StageError(
+            raise UnevenShapes(
                 "wrong-shape",
                 f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
                 "up to a fixed number of rows (top-k, or padding) inside the model",

@@ -10,7 +10,7 @@ measured apart, for the difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,23 +22,24 @@ from truehalf.data.samples import Sample, batches, stacked
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_file import load_model
 from truehalf.progress import track
 from truehalf.runtime.ort.session import CUDA, Session
-from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
+from truehalf.verification.chain.output_shapes import UNLIKE, comparable, decodable, shape_faults
+from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes, groups, joined
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
-from truehalf.verification.metrics.decoded import confident_queries, found_in
+from truehalf.verification.metrics.decoded import NOTHING, confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, plain_outputs
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
 from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
-from truehalf.verification.metrics.tensors import check_same_shapes, in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 FP32_CPU = "fp32-cpu"
-_TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")  # attributes that name an element type
 OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
 
 
@@ -72,42 +73,13 @@ def open_file(path: Path, evaluation: str) -> OpenFile:
     return emulated, emulated.evaluation
 
 
-def holds_fp16(model: ir.Model) -> bool:
-    """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
-    node is asked to make; in subgraphs and functions, too.
-    """
-    import onnx_ir as ir
-
-    half = ir.DataType.FLOAT16
-    graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
-    for graph in graphs:
-        values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
-        if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
-            return True
-        if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
-            return True
-    return False
-
-
-def _with_bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
-    yield graph
-    yield from graph.subgraphs()
-
-
-def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
-    import onnx_ir as ir
-
-    if attribute.is_ref():
-        return False
-    if attribute.type == ir.AttributeType.TENSOR:
-        return attribute.as_tensor().dtype == dtype
-    return attribute.type == ir.AttributeType.INT and attribute.name in _TYPES and attribute.as_int() == dtype
-
-
 def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:
     """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16.
 
     A file with a fixed batch gets groups of just that size instead of `batch`; the last one repeats its last sample.
+
+    Raises:
+        UnevenShapes: an output that cannot be put together, since its shape varies.
     """
     model = load_model(path)
     fixed = fixed_batch(model, path)
@@ -119,7 +91,7 @@ def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[S
         feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(fed).items()}
         outputs = session.run(feeds)
         kept = len(group) if len(fed) > len(group) else None  # what fills a group up goes again
-        parts.append({name: np.asarray(value, np.float32)[:kept] for name, value in outputs.items()})
+        parts.append({name: np.atleast_1d(np.asarray(value, np.float32))[:kept] for name, value in outputs.items()})
     return joined(parts)
 
 
@@ -156,44 +128,53 @@ def measure_file(
 
     `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
     that computed floats on the CPU provider beside CUDA, None for other evaluations; not_split, the nodes whose inner
-    sums a pessimistic emulation does not round, each with the reason; shapes_unknown, why shapes that FP16 arithmetic
-    decides were not looked at where it is not rounded, else None.
-
-    Raises:
-        StageError: an output has another shape than the reference's.
+    sums a pessimistic emulation does not round, each with the reason; unrounded_shapes, what is wrong with
+    shapes that FP16 arithmetic decides where it is not rounded, and shapes_unknown, why that was not looked at.
     """
     session, evaluation = opened or open_file(path, options.evaluation.value)
-    outputs = run_file(session, path, reference.samples[:count], options.batch)
-    stage = measure(reference, outputs, options)
+    varying: list[str] = []
+    try:
+        outputs = run_file(session, path, reference.samples[:count], options.batch)
+    except UnevenShapes as error:
+        outputs, varying = {}, [str(error)]
+    stage = measure(reference, outputs, options, count)
     emulated = isinstance(session, EmulatedSession)
+    unrounded, unknown = _unrounded_shapes(path, reference, count, options) if emulated else (None, None)
     run = {
         "evaluation": evaluation,
         "provider": session.provider,
         "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
         "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
         "not_split": getattr(session, "not_split", {}),
-        "shapes_unknown": _check_unrounded_shapes(path, reference, count, options) if emulated else None,
+        "unrounded_shapes": unrounded,
+        "shapes_unknown": unknown,
     }
-    return replace(stage, facts=run | stage.facts)
+    return replace(stage, facts=run | stage.facts | {"shape_faults": stage.facts["shape_faults"] + varying})
 
 
-def _check_unrounded_shapes(path: Path, reference: Reference, count: int, options: VerifyConfig) -> str | None:
-    """Hold the shapes of a file with FP16 shape arithmetic against the reference's; why not, where not."""
+def _unrounded_shapes(
+    path: Path, reference: Reference, count: int, options: VerifyConfig
+) -> tuple[str | None, str | None]:
+    """Hold the shapes of a file with FP16 shape arithmetic against the reference's: what is wrong, or why not."""
     nodes = float16_shape_arithmetic(load_model(path))
     try:
         got = run_file(Session(path), path, reference.samples[:count], options.batch) if nodes else {}
+    except UnevenShapes as error:
+        return str(error), None
     except StageError as error:
-        return shapes_unknown(nodes, error)
+        return None, shapes_unknown(nodes, error)
     expected = {name: reference.outputs[name][:count] for name in got}
-    if fault := shape_fault(expected, got, nodes, f"{count} samples"):
-        raise StageError("wrong-shape", f"{path}: {fault}")
-    return None
+    return shape_fault(expected, got, nodes, f"{count} samples"), None
 
 
-def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> StageResult:
-    """Hold outputs on the first samples of the reference, as many as there are rows, against it.
+def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> StageResult:
+    """Hold outputs on the first samples of the reference against it.
 
-    `facts` gets: samples; nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
+    Args:
+        samples: how many; None: all.
+
+    `facts` gets: samples; shape_faults (truehalf.verification.chain.output_shapes: of outputs that it names nothing
+    else is measured); nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
     three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
     of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no
     error), and of outputs that are no queries';
@@ -206,18 +187,21 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> St
     measured is None, and `reasons` says why, by name; "average precision" also where the FP32 model finds so little of
     the true boxes (AP50_MIN) that it is no measure.
     """
-    count = len(next(iter(outputs.values())))
+    count = samples or len(reference.names)
     expected = {name: value[:count] for name, value in reference.outputs.items()}
-    check_same_shapes(expected, outputs)
+    alike, faults = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
-    rows = pair_queries(expected, outputs, names) if names else None
+    rows = pair_queries(expected, outputs, names) if names and {*names} <= {*alike} else None
     paired, confident = dict(outputs), np.zeros(0, bool)
     if rows is not None:
         paired |= {name: in_rows(outputs[name], rows) for name in names}
         confident = confident_queries(expected, reference.spec, options.score_threshold)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
-    found = found_in(outputs, reference.spec)
+    decoded = detector and decodable(expected, outputs, reference.spec)
+    found = detections_of(outputs, reference.spec) if decoded else [NOTHING] * count
+    if detector and not decoded:
+        reference = replace(reference, found=[NOTHING] * len(reference.found), unusable=reference.unusable or UNLIKE)
     matchings = [
         match(r, c, options.score_threshold, options.iou_threshold)
         for r, c in zip(reference.found[:count], found, strict=True)
@@ -234,17 +218,18 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> St
         reasons["detections"] = reference.unusable
     facts = {
         "samples": count,
+        "shape_faults": faults,
         "nan": nan,
         "inf": inf,
         "nonfinite": nan + inf,
-        "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in expected},
-        "tensors": {name: tensor_errors(expected[name], paired[name]) for name in expected},
-        "confident_tensors": _confident_errors(reference, expected, paired, confident, names) or None,
+        "raw_tensors": {name: tensor_errors(expected[name], outputs[name]) for name in alike},
+        "tensors": {name: tensor_errors(expected[name], paired[name]) for name in alike},
+        "confident_tensors": _confident_errors(alike, expected, paired, confident, names) or None,
         "histograms": {
             name: error_histogram(expected[name][confident], paired[name][confident])
             if name in names and confident.any()
             else error_histogram(expected[name], paired[name])
-            for name in expected
+            for name in alike
         },
         "moved_queries": None if rows is None else float((rows != np.arange(rows.shape[1])).mean()),
         "detections": detections,
@@ -259,11 +244,10 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig) -> St
 
 
 def _confident_errors(
-    reference: Reference, expected: Outputs, paired: Outputs, confident: np.ndarray, names: Sequence[str]
+    alike: Sequence[str], expected: Outputs, paired: Outputs, confident: np.ndarray, names: Sequence[str]
 ) -> dict[str, Any]:
     """Errors of the confident queries, where there are any, and of outputs that have none."""
-    plain = [name for name in plain_outputs(reference.spec) if name not in names]
-    errors = {name: tensor_errors(expected[name], paired[name]) for name in plain}
+    errors = {name: tensor_errors(expected[name], paired[name]) for name in alike if name not in names}
     if confident.any():
         errors |= {name: tensor_errors(expected[name][confident], paired[name][confident]) for name in names}
     return errors
@@ -283,8 +267,8 @@ def cpu_provider_claims(
         outputs = run_file(session, path, reference.samples[:count], options.batch)
     except StageError as error:
         return {"error": str(error)}
-    claimed = measure(reference, outputs, options)
-    honest = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options)
+    claimed = measure(reference, outputs, options, count)
+    honest = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options, count)
     return {
         "samples": count,
         "provider": session.provider,
@@ -316,7 +300,7 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
 
 def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Metrics per sample of a stage, in the order of the samples."""
-    errors = errors_by_sample(reference.outputs, stage.outputs, reference.spec)
+    errors = errors_by_sample(reference.outputs, stage.outputs, reference.spec, len(stage.matchings))
     return [
         {
             "sample": name,
@@ -329,7 +313,7 @@ def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any
             "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
             "rank_error_max": float(matching.rank_error.max(initial=0.0)),
             "tensor_error": float(errors[i]),
-            "nonfinite": sum(int((~np.isfinite(value[i])).sum()) for value in stage.outputs.values()),
+            "nonfinite": sum(int((~np.isfinite(value[i : i + 1])).sum()) for value in stage.outputs.values()),
         }
         for i, (name, matching) in enumerate(zip(reference.names, stage.matchings, strict=False))
     ]

@@ -13,6 +13,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
+from truehalf.verification.chain.output_shapes import decodable
 from truehalf.verification.chain.reference import UNTRAINED
 from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.declared_boxes import box_format_problem
@@ -22,6 +23,7 @@ from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.query_rows import rows_beyond
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
 from truehalf.verification.metrics.score_errors import share_beyond
@@ -71,7 +73,7 @@ class Comparison:
             limits: of truehalf.verification.gates.
 
         Raises:
-            StageError: when outputs have not the ranks of their kinds.
+            StageError: when the reference's outputs have not the ranks of their kinds.
         """
         self._runs, self._spec, self._task, self._tolerance = runs, spec, task, tolerance
         self._thresholds, self._limits = (score_threshold, iou_threshold), limits
@@ -79,15 +81,15 @@ class Comparison:
         self._of_task: list[str] = []
         self._found: list[tuple[Detections, Detections]] = []
         self._matchings: list[Matching] = []
+        self._decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)  # else a shape is wrong
         self._hidden: dict[str, str] = {}  # of queries, what the scale of their columns hides
         self._beyond: list[int] = []  # queries beyond the tensor rule, by sample
         self._sure_beyond: dict[str, float] = {}  # by output, the share of those above the score threshold
         for run in runs:
-            for values in (run.reference, run.candidate):
-                check_values(values, spec)
+            check_values(run.reference, spec)
         if task == DETECTIONS:
             self._of_task = [output["name"] for output in spec["outputs"] if output.get("kind") is not None]
-            for run in runs:
+            for run in runs if self._decodable else ():
                 pair = [detections_of(values, spec, run.size) for values in (run.reference, run.candidate)]
                 self._found += zip(*pair, strict=True)
             self._matchings = [match(a, b, *self._thresholds) for a, b in self._found]
@@ -161,10 +163,10 @@ class Comparison:
                 for side in (0, 1)
             ]
             largest = tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None
-            beyond.append([_rows_beyond(*pair, errors.limit) for pair in pairs[name]])
-            rows_beyond = np.concatenate([rows.ravel() for rows in beyond[-1]])
-            share = float(rows_beyond.mean()) if rows_beyond.size else 0.0
-            self._sure_beyond[name] = share_beyond(rows_beyond[sure], 0) or 0.0
+            beyond.append([rows_beyond(*pair, errors.limit) for pair in pairs[name]])
+            of_all = np.concatenate([rows.ravel() for rows in beyond[-1]])
+            share = float(of_all.mean()) if of_all.size else 0.0
+            self._sure_beyond[name] = share_beyond(of_all[sure], 0) or 0.0
             result[name] = replace(errors, paired=True, queries_beyond=share, confident_max_abs=largest)
         of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
         self._beyond = [int(count) for rows in of_runs for count in rows.sum(axis=1)]
@@ -193,7 +195,8 @@ class Comparison:
             failures.append(f"the reference finds nothing, and the candidate {metrics['extra']} detections")
         taking_part = {name: errors for name, errors in outputs.items() if name in self._of_task}
         failures += [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
-        self._judge_count(failures, unknown)
+        if self._decodable:
+            self._judge_count(failures, unknown)
         for name, errors in taking_part.items():
             if errors.nan_reference:
                 said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
@@ -266,10 +269,11 @@ class Comparison:
         return errors
 
     def _is_broken(self, errors: OutputErrors) -> bool:
-        """Whether an output is wrong whatever is found: new NaN or Inf; of queries also another shape (`_judge_count`
-        where top-k is inside the model).
+        """Whether an output is wrong whatever is found: new NaN or Inf; another shape, unless it is that of another
+        number of detections from top-k inside the model (`_judge_count`).
         """
-        return errors.nonfinite_new > 0 or (errors.max_abs is None and errors.passed is False and self._has_queries)
+        counted = self._decodable and not self._has_queries
+        return errors.nonfinite_new > 0 or (errors.max_abs is None and errors.passed is False and not counted)
 
     @property
     def _has_queries(self) -> bool:
@@ -332,14 +336,6 @@ def _beyond_limit(errors: OutputErrors) -> bool:
     another query for the last place, or the other side of a kink.
     """
     return errors.p99_abs is not None and errors.limit is not None and errors.p99_abs > errors.limit
-
-
-def _rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
-    """bool [images, queries]: a value of the row is further away than the limit, or is no number."""
-    a, b = reference.astype(np.float64), candidate.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
-    return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
 
 
 def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:

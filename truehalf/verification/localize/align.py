@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.ir.ops import Trait, has
+
 _TRUSTED = 0.8  # of the shared names
-_PASSED_OVER = ("Cast", "Identity", "CastLike")
-_COMMUTATIVE = ("Add", "Mul", "Max", "Min", "And", "Or", "Xor", "Sum", "Equal")
 _SUFFIX = re.compile(
     r"(?:[_/.](?:(?:in|out)put)?_?(?:cast(?:ed)?\d*|to|fp16|fp32|float16|float32|half|float|\d))+$", re.I
 )
@@ -39,7 +39,7 @@ def align(reference: ir.Model, candidate: ir.Model) -> dict[str, str]:
 def source_node(value: ir.Value) -> ir.Node | None:
     """The node that a tensor comes from, Casts and Identities passed over; the first Cast where nothing else is."""
     node = value.producer()
-    while node is not None and node.op_type in _PASSED_OVER and node.domain == "":
+    while node is not None and has(node, Trait.SAME):
         source = node.inputs[0]
         if source is None or source.producer() is None:
             return node
@@ -69,7 +69,7 @@ class _Side:
     def open_nodes(self) -> Iterator[ir.Node]:
         """Nodes that compute something and are not aligned."""
         for node in self.model.graph:
-            if not _is_passed_over(node) and node.op_type != "Constant":
+            if not has(node, Trait.SAME) and node.op_type != "Constant":
                 outputs = [output for output in node.outputs if output.name]
                 if outputs and not any(output in self.names for output in outputs):
                     yield node
@@ -78,7 +78,7 @@ class _Side:
         """The reference's name for a tensor, looked for through Casts and Identities."""
         while value not in self.names:
             node = value.producer()
-            if node is None or not _is_passed_over(node) or node.inputs[0] is None:
+            if node is None or not has(node, Trait.SAME) or node.inputs[0] is None:
                 return None
             value = node.inputs[0]
         return self.names[value]
@@ -166,12 +166,8 @@ class _Alignment:
                 yield a, b
 
 
-def _is_passed_over(node: ir.Node) -> bool:
-    return node.domain == "" and node.op_type in _PASSED_OVER
-
-
 def _before_casts(value: ir.Value | None) -> ir.Value | None:
-    while value is not None and (node := value.producer()) is not None and _is_passed_over(node):
+    while value is not None and (node := value.producer()) is not None and has(node, Trait.SAME):
         value = node.inputs[0]
     return value
 
@@ -209,7 +205,7 @@ def _key(node: ir.Node, side: _Side) -> object | None:
             return None
     if all(kind != "tensor" for kind, _ in inputs):
         return None
-    if node.op_type in _COMMUTATIVE:
+    if has(node, Trait.COMMUTES):
         inputs.sort(key=repr)
     return node.domain, node.op_type, len(node.outputs), tuple(inputs), _attributes(node)
 

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from truehalf.ir.model_file import load_model
+from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import align, source_node
 from truehalf.verification.pinning.as_argument import pins_argument
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-_CHOICES = frozenset({
-    "TopK", "ArgMax", "ArgMin", "NonZero", "NonMaxSuppression", "Unique", "Greater", "GreaterOrEqual", "Less",
-    "LessOrEqual", "Equal", "Sign", "Floor", "Ceil", "Round",
-})  # fmt: skip
 
 
 class BothFiles:
@@ -60,7 +56,7 @@ class BothFiles:
 
         value = self.values[tensor]
         node = value.producer()
-        if node is not None and node.op_type not in ("Cast", "Identity", "Constant"):
+        if node is not None and not has(node, Trait.SAME) and node.op_type != "Constant":
             return node
         if node is not None and node.op_type != "Constant" and value.dtype != ir.DataType.FLOAT16:
             return source_node(value)
@@ -87,7 +83,7 @@ class BothFiles:
         the reference's node: then another choice is the doing of what it reads, be it only rounded.
         """
         original = self.original(node)
-        if original is None or node.op_type not in _CHOICES or node.op_type != original.op_type:
+        if original is None or not has(node, Trait.STEPS) or node.op_type != original.op_type:
             return False
         if dict(node.attributes) != dict(original.attributes) or len(node.inputs) != len(original.inputs):
             return False

@@ -1,6 +1,6 @@
 """What a failed verification is looked into with: the samples that fail, and the rule that they fail by.
 
-    a gate fails             all samples, of which the worst are looked at, one by one
+    a gate or shape fails    all samples, of which the worst are looked at, one by one
     else adversarial fails   the adversarial images that fail, one by one
     else batch fails         the run of several samples that differs, as it ran
 
@@ -64,7 +64,7 @@ def failing_of(
     Raises:
         StageError: when the file does not run on what it fails on.
     """
-    if any(gate["passed"] is False for gate in verdict["gates"]):
+    if final.facts["shape_faults"] or any(gate["passed"] is False for gate in verdict["gates"]):
         return Failing(reference, final, judge)
     failed = [check["check"] for check in verdict["checks"] if check["state"] == FAILED]
     if "adversarial" in failed and isinstance(images, Reference):
@@ -77,7 +77,7 @@ def failing_of(
 def _images(path: Path, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
     outputs = run_file(open_file(path, options.evaluation.value)[0], path, images.samples, options.batch)
     rows = sample_facts(images, measure(images, outputs, options))
-    bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]]
+    bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]] or [*range(len(rows))]
     part = images.subset(bad)
 
     def judge(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:

@@ -96,7 +96,8 @@ def flipped_classes(reference: Reference, stage: StageResult) -> list[dict[str, 
         if output.get("kind") != "classes":
             continue
         name = output["name"]
-        for sample, r, c in zip(reference.names, reference.outputs[name], stage.outputs[name], strict=False):
+        found = stage.outputs[name] if name in stage.facts["tensors"] else ()
+        for sample, r, c in zip(reference.names, reference.outputs[name], found, strict=False):
             best, other = int(r.argmax()), int(c.argmax())
             if best != other:
                 error = f"{_class(reference, best)} became {_class(reference, other)}"
@@ -109,9 +110,10 @@ def worst_tensors(reference: Reference, stage: StageResult) -> list[dict[str, An
     items = []
     for name in plain_outputs(reference.spec):
         alone = {**reference.spec, "outputs": [{"name": name}]}
-        errors = errors_by_sample(reference.outputs, {name: stage.outputs[name]}, alone)
+        errors = errors_by_sample(reference.outputs, stage.outputs, alone, len(stage.matchings))
         for sample, error in zip(reference.names, errors, strict=False):
             said = f"differs by {error:.2g} of the output's largest value"
+            said = said if name in stage.facts["tensors"] else "has another shape"
             items.append((float(error), {"sample": sample, "output": name, "error": said}))
     return _worst_first(items)
 

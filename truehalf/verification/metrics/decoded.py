@@ -11,6 +11,8 @@ from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, first_shape, picture_size, task_of
 from truehalf.verification.metrics.detections import Detections, class_scores, decode, read_detections
 
+NOTHING = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
 
 def detections_of(outputs: Outputs, spec: Mapping[str, Any], size: tuple[int, int] | None = None) -> list[Detections]:
     """Detections per sample, boxes in pixels of the model's input; as many as the model has queries, or outputs.
@@ -47,8 +49,7 @@ def found_in(outputs: Outputs, spec: Mapping[str, Any]) -> list[Detections]:
     """`detections_of` whatever the task: of a model that is no detector none, on every sample."""
     if task_of(spec) == DETECTIONS:
         return detections_of(outputs, spec)
-    none = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    return [none] * len(next(iter(outputs.values())))
+    return [NOTHING] * len(next(iter(outputs.values())))
 
 
 def confident_queries(outputs: Outputs, spec: Mapping[str, Any], score_threshold: float) -> np.ndarray:

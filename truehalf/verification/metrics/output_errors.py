@@ -93,7 +93,8 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
     plain: dict[str, Any] = {"dtype": dtype, "elements": elements, "paired": False}
     for (reference, other), place in zip(pairs, places, strict=True):
         if reference.shape != other.shape:
-            reason = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
+            said = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
+            reason = coded("wrong-shape", said)
             return OutputErrors(**plain, **_NO_NUMBERS, **_counts(pairs), passed=False, reason=reason)
     if not elements:
         reason = coded("nothing-compared", f"output {name!r} is empty in every run: nothing was compared")

@@ -1,7 +1,7 @@
 """Outputs of a chain that are no detections: class logits, and tensors of which nothing is known.
 
     tensor error   max |o - r| / max |r| of an output, r: reference, o: the file; max over all samples and outputs;
-                   infinite where o is not finite
+                   infinite where o is not finite, or has another shape
     label flips    of class logits: samples whose best class is another
 
     hidden         what the largest values of an output hide from that (truehalf.verification.metrics.scales): not
@@ -39,9 +39,9 @@ def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) 
 
     Returns:
         tensor_errors by output, tensor_error: the largest (None without such outputs); classification:
-        truehalf.verification.metrics.classification.classification_metrics, None of other models.
+        truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
     """
-    errors = {name: float(_errors(expected[name], outputs[name]).max(initial=0.0)) for name in plain_outputs(spec)}
+    errors = {name: float(_errors(expected[name], outputs.get(name)).max(initial=0.0)) for name in plain_outputs(spec)}
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
@@ -49,10 +49,9 @@ def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) 
     }
 
 
-def errors_by_sample(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> np.ndarray:
-    """float64 [samples]: the largest tensor error of each."""
-    count = len(next(iter(outputs.values())))
-    rows = [_errors(expected[name][:count], outputs[name]) for name in plain_outputs(spec)]
+def errors_by_sample(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], count: int) -> np.ndarray:
+    """float64 [count]: the largest tensor error of each of the first samples."""
+    rows = [_errors(expected[name][:count], outputs.get(name)) for name in plain_outputs(spec)]
     return np.asarray(np.maximum.reduce([np.zeros(count), *rows]))
 
 
@@ -88,8 +87,10 @@ def same_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], lim
     return {"state": state, "reason": hidden or said, "tensor_error": error}
 
 
-def _errors(expected: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+def _errors(expected: np.ndarray, outputs: np.ndarray | None) -> np.ndarray:
     """float64 [samples]: max |o - r| of each, as a share of the reference's largest value on all of them."""
+    if outputs is None or outputs.shape != expected.shape:
+        return np.full(len(expected), np.inf)
     a, b = (each.astype(np.float64).reshape(len(each), -1) for each in (expected, outputs))
     with np.errstate(invalid="ignore"):
         apart = np.where(a == b, 0.0, np.abs(a - b))
@@ -102,4 +103,5 @@ def _classification(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]
     if task_of(spec) != CLASSIFICATION:
         return None
     name = next(output["name"] for output in spec["outputs"] if output.get("kind") == "classes")
-    return classification_metrics(expected[name], outputs[name])
+    alike = name in outputs and outputs[name].shape == expected[name].shape
+    return classification_metrics(expected[name], outputs[name]) if alike else None

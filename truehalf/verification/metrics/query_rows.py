@@ -64,3 +64,11 @@ def _behind_top_k(model: ir.Model) -> set[ir.Value]:
         if node.op_type == "TopK" or any(value in found for value in read_by(node)):
             found.update(node.outputs)
     return found
+
+
+def rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | None) -> np.ndarray:
+    """bool [images, queries]: a value of the row is further away than the limit, or is no number."""
+    a, b = reference.astype(np.float64), candidate.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
+    return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))

@@ -23,6 +23,13 @@ def pins_argument(key: str, new: Sequence[str], pinned: Sequence[str] = ()) -> s
     return shlex.quote(f"precision.{key}=[{entries}]")
 
 
+def node_argument(node: str, pinned: Sequence[str] = ()) -> str:
+    """What pins a node beside `pinned`; empty for a node without a name of its own."""
+    if not node or " -> " in node:
+        return ""
+    return pins_argument("node_block_list", [f"^{re.escape(node)}$"], pinned)
+
+
 def _quoted(entry: str) -> str:
     """In double quotes; backslashes speak for themselves, but before a quote and before what would be filled in."""
     return '"' + re.sub(r'(\\*)("|\$\{|$)', lambda found: found[1] * 2 + _ESCAPED[found[2]], entry) + '"'

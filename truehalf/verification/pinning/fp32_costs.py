@@ -12,8 +12,8 @@ from truehalf.conversion.partition import problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.facts import all_nodes
+from truehalf.ir.normalize import concrete_shapes
 from truehalf.ir.ready import prepare
-from truehalf.ir.sizes import concrete_shapes
 
 _FREE = Decision(Verdict.free, "none", "")
 

@@ -36,6 +36,7 @@ from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structu
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
 from truehalf.ir.normalize import Names
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import scope_of
 
@@ -334,7 +335,7 @@ class _Behind:
 
 
 def _reads_no_values(use: Use) -> bool:
-    return isinstance(use.reader, ir.Node) and use.reader.domain == "" and use.reader.op_type in ("Shape", "Size")
+    return isinstance(use.reader, ir.Node) and has(use.reader, Trait.SHAPE_ONLY)
 
 
 def _is_loose_end(value: ir.Value, use: Use) -> bool:

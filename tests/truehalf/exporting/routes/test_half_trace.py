@@ -13,20 +13,19 @@ import numpy as np
 import onnx
 import pytest
 import torch
-import yaml
 
-from stages.fp16 import run
-from stages.frame import Stage
-from tests.conftest import ROOT, write_params
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import first_line
 from truehalf.exporting.export import export
+from truehalf.exporting.routes.configured import trace_configured
 from truehalf.exporting.routes.half_trace import trace_in_fp16
-from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import PRECISION_KEY, load_model
 from truehalf.models.calling import calling
+from truehalf.models.configuration import validated
 from truehalf.models.model import Input, Model, Output
 from truehalf.models.source import dynamic_axes_of, open_model
 from truehalf.models.source import spec_of as spec_of_model
@@ -318,23 +317,26 @@ def test_rows_are_what_the_file_is(tmp_path: Path) -> None:
     expect(load_model(tmp_path / "m.onnx").metadata_props[PRECISION_KEY], None, "fp16", "truehalf", "autocast", "cpu")
 
 
+def configured(
+    out: Path, root: Path, example: dict[str, np.ndarray], *overrides: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Report and rows of a configuration, whose FP32 file was traced on this example."""
+    config = validated(composed(*overrides))
+    model = open_model(config, root)
+    spec = spec_of_model(model, example, dynamic_axes_of(config, model))
+    shapes = {name: array.shape for name, array in example.items()}
+    return trace_configured(config, root, out, spec, shapes)
+
+
 @pytest.mark.slow
-def test_the_stage_traces_the_configured_model(tmp_path: Path) -> None:
+def test_the_configured_model_is_traced_and_its_pins_have_no_effect(tmp_path: Path) -> None:
     pins = "decoder.fp32_pins.op_block_list=[Softmax]"
-    write_params(tmp_path, "precision.method=half", "decoder=rtdetrv2", pins)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    (tmp_path / "artifacts/trace").mkdir(parents=True)
-    stage = Stage("fp16", tmp_path)
-    model = open_model(stage.config, tmp_path)
     example = {"images": np.zeros((1, 3, 128, 128), np.float32)}
-    spec = spec_of_model(model, example, stage.config.trace.dynamic_axes)
-    write_json(tmp_path / "artifacts/trace/io_spec.json", spec)
-    report = run(stage)
+    report, rows = configured(tmp_path / "m.onnx", ROOT, example, "precision.method=half", "decoder=rtdetrv2", pins)
     assert (report["method"], report["device"]) == ("half", "cuda" if torch.cuda.is_available() else "cpu")
     expect(report["not_done"][0], None, "op_block_list=['Softmax']")
-    rows = read_json(stage.out() / "decisions.json")
     assert len(rows) == report["model"]["float_nodes"] and report["model"]["fp16_fraction"] > 0.8
-    assert types_of_ends(stage.out() / "model.onnx") == [FLOAT, FLOAT, FLOAT]
+    assert types_of_ends(tmp_path / "m.onnx") == [FLOAT, FLOAT, FLOAT]
 
 
 TWO_INPUTS = """
@@ -356,24 +358,14 @@ def build():
 """
 
 
-def test_every_input_of_the_stage_varies_as_it_does_in_trace(tmp_path: Path) -> None:
+def test_every_input_varies_as_it_does_in_trace(tmp_path: Path) -> None:
     (tmp_path / "two_inputs_for_fp16.py").write_text(TWO_INPUTS)
+    sizes = "{name: sizes, kind: picture_size, dtype: int64}"
     overrides = ["model=torch", "data=random", "model.image_size=[64,64]", "precision.method=autocast"]
     overrides += ["model.options.factory=two_inputs_for_fp16:build", "trace.exporter=dynamo", "trace.opset=18"]
-    write_params(tmp_path, *overrides)
-    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
-    values["model"]["inputs"] = [
-        {"name": "images", "kind": "images", "dtype": "float32", "shape": None},
-        {"name": "sizes", "kind": "picture_size", "dtype": "int64", "shape": None},
-    ]
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    (tmp_path / "artifacts/trace").mkdir(parents=True)
-    stage = Stage("fp16", tmp_path)
-    model = open_model(stage.config, tmp_path)
+    overrides += [f"model.inputs=[{{name: images, kind: images}}, {sizes}]"]
     example = {"images": np.zeros((2, 3, 64, 64), np.float32), "sizes": np.ones((2, 2), np.int64)}
-    spec = spec_of_model(model, example, dynamic_axes_of(stage.config, model))
-    write_json(tmp_path / "artifacts/trace/io_spec.json", spec)
-    run(stage)
+    configured(tmp_path / "m.onnx", tmp_path, example, *overrides)
     feeds = {"images": np.ones((3, 3, 64, 64), np.float32), "sizes": np.array([[1, 2], [3, 4], [5, 6]])}
-    found = Session(stage.out() / "model.onnx").run(feeds)["y"]
+    found = Session(tmp_path / "m.onnx").run(feeds)["y"]
     np.testing.assert_allclose(found[:, 0] / found[0, 0], [1, 3, 5], rtol=2e-3)

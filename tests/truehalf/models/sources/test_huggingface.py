@@ -17,7 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models.refusing import in_order, refuses
@@ -147,7 +147,7 @@ def test_the_module_is_as_it_was_after_it_was_prepared(tmp_path: Path) -> None:
         constant = part.interpolate_pos_encoding(None, 64, 64)
     assert part.interpolate_pos_encoding == before
     assert torch.equal(constant, part.position_embeddings) and not constant.requires_grad
-    varies = opened(tmp_path, "++trace.dynamic_axes.images={0:batch,2:height}")
+    varies = opened(tmp_path, "trace.dynamic_axes.images={0: batch, 2: height}")
     (part,) = [part for part in varies.module.modules() if hasattr(part, "interpolate_pos_encoding")]
     before = part.interpolate_pos_encoding
     with varies.prepared():
@@ -556,7 +556,7 @@ def test_positions_that_are_fixed_follow_the_module_into_half_precision(exporter
             *("model.options.task", "unknown-choice", ["detection", "classification", "'segmentation'"]),
         ),
         (
-            *("./mine", ["+model.options.trust_remote_code=true"]),
+            *("./mine", ["model.options.trust_remote_code=true"]),
             *("model.options.trust_remote_code", "unknown-key", ["task", "id", "revision", "random"]),
         ),
     ],

@@ -18,7 +18,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
@@ -91,7 +92,7 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ),
         ([*RANDOM, "model.image_size=[224,null]"], "model.image_size", "needs-value", ["[null, null]", "[224, None]"]),
         (
-            [*RANDOM, "++trace.dynamic_axes.images={0:b,3:w}"],
+            [*RANDOM, "trace.dynamic_axes.images={0: b, 3: w}"],
             *("trace.dynamic_axes.images", "axis-fixed", ["axis 3", "axis 0"]),
         ),
         (
@@ -102,7 +103,7 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
             [*RANDOM, "model.drop_outputs=[aux]"],
             *("model.inputs, model.outputs, model.drop_outputs", "in-conflict", ["null", "[]"]),
         ),
-        ([*RANDOM, "+model.options.key=ema"], "model.options.key", "unknown-key", ["name, random"]),
+        ([*RANDOM, "model.options.key=ema"], "model.options.key", "unknown-key", ["name, random"]),
     ],
 )
 def test_what_it_does_not_take(overrides: list[str], key: str, code: str, facts: list[str]) -> None:
@@ -132,7 +133,7 @@ def test_a_package_that_cannot_be_imported_is_no_missing_one(tmp_path: Path, mon
 
 def test_it_is_imported_only_when_a_model_is_opened() -> None:
     code = (
-        "import sys; from truehalf.models.configuration import validated; from tests.conftest import composed; "
+        "import sys; from truehalf.models.configuration import validated; from tests.configurations import composed; "
         "validated(composed('model=lightly_train', 'data.folder=a', 'model.checkpoint=a.pt')); "
         "assert not {'lightly_train', 'torch', 'torchvision'} & set(sys.modules)"
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import ROOT, composed
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
@@ -93,7 +94,7 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
         ([BACKBONE + "convnext.depths=[2,2]"], BACKBONE + "convnext.depths", "out-of-range", ["[2, 2]"]),
         ([BACKBONE + "convnext=null"], BACKBONE.rstrip("."), "needs-value", ["convnext", "vit"]),
         (
-            [*VIT, BACKBONE + "convnext={widths:[8,8,8,8],depths:[1,1,1,1],layer_scale_init:1}"],
+            [*VIT, BACKBONE + "convnext={widths: [8,8,8,8], depths: [1,1,1,1], layer_scale_init: 1}"],
             *(BACKBONE.rstrip("."), "in-conflict", ["convnext", "vit"]),
         ),
         ([*VIT, BACKBONE + "vit.heads=5"], BACKBONE + "vit.width", "in-conflict", ["heads (5)", 4, 128]),
@@ -104,7 +105,7 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
         ([*VIT, BACKBONE + "vit.layers=[4,2,6]"], BACKBONE + "vit.layers", "out-of-range", ["depth (6)", "[4, 2, 6]"]),
         ([*VIT, BACKBONE + "vit.registers=-1"], BACKBONE + "vit.registers", "out-of-range", [0, -1]),
         ([*VIT, BACKBONE + "vit.adapter_width=0"], BACKBONE + "vit.adapter_width", "out-of-range", [1, 0]),
-        ([*VIT, "+" + BACKBONE + "vit.patch_size=14"], BACKBONE + "vit.patch_size", "unknown-key", ["width"]),
+        ([*VIT, BACKBONE + "vit.patch_size=14"], BACKBONE + "vit.patch_size", "unknown-key", ["width"]),
         ([*VIT, ARCHITECTURE + "ffn_dim=255"], ARCHITECTURE + "ffn_dim", "out-of-range", [255]),
         ([*VIT, "model.image_size=[120,128]"], "model.image_size", "out-of-range", [32, "[120, 128]"]),
         ([ARCHITECTURE + "encoder_blocks=4"], ARCHITECTURE + "encoder_blocks", "out-of-range", [1, 3, 4]),
@@ -115,14 +116,14 @@ def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
         ),
         ([ARCHITECTURE + "heads=7"], ARCHITECTURE + "d_model", "in-conflict", ["heads (7)", 96]),
         ([ARCHITECTURE + "d_model=wide"], ARCHITECTURE + "d_model", "wrong-type", ["'wide'"]),
-        (["+model.options.depth=3"], "model.options.depth", "unknown-key", ["attention_gain_log2"]),
+        (["model.options.depth=3"], "model.options.depth", "unknown-key", ["attention_gain_log2"]),
         (
-            ["++trace.dynamic_axes.images={0:batch,1:channels}"],
+            ["trace.dynamic_axes.images={0: batch, 1: channels}"],
             *("trace.dynamic_axes.images", "axis-fixed", ["axis 1"]),
         ),
         (
             [
-                "++trace.dynamic_axes.images={0:batch,2:height,3:width}",
+                "trace.dynamic_axes.images={0: batch, 2: height, 3: width}",
                 "engine.profiles=[{images:{min:[1,3,64,64],opt:[1,3,128,128],max:[4,3,128,200]}}]",
             ],
             *("engine.profiles[0].images.max", "out-of-range", [32, "[4, 3, 128, 200]"]),

@@ -12,12 +12,11 @@ import onnx.parser
 import pytest
 import torch
 
-from stages.frame import Stage
-from stages.trace import run
-from tests.conftest import composed, write_params
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
+from truehalf.exporting.configured import export_configured
 from truehalf.exporting.onnx_source import PASSED_ON
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
@@ -65,9 +64,7 @@ def config(*overrides: str, **model: Any) -> Config:
 
 
 def traced(folder: Path, *overrides: str) -> tuple[dict[str, Any], Path]:
-    write_params(folder, "model=onnx", "model.checkpoint=m.onnx", "data=random", *overrides)
-    stage = Stage("trace", folder)
-    return run(stage), stage.out()
+    return export_configured(config(*overrides), folder, folder / "out" / "model.onnx"), folder / "out"
 
 
 def test_a_file_is_passed_on_with_its_spec_and_computes_the_same(tmp_path: Path) -> None:
@@ -91,7 +88,7 @@ def test_a_file_is_passed_on_with_its_spec_and_computes_the_same(tmp_path: Path)
 
 def test_keys_of_tracing_that_are_set_are_said_to_be_of_no_use(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx")
-    tracing = ("trace.exporter=dynamo", "trace.opset=18", "++trace.dynamic_axes.images={0: rows}")
+    tracing = ("trace.exporter=dynamo", "trace.opset=18", "trace.dynamic_axes.images={0: rows}")
     report, _ = traced(tmp_path, *tracing)
     exporter, opset, axes = report["notes"]
     expect(exporter, None, "trace.exporter", "dynamo")
@@ -355,7 +352,7 @@ def test_a_reference_that_is_not_finite_is_refused(tmp_path: Path) -> None:
         ("decoder=dfine", "decoder", "in-conflict", ["none", "dfine"]),
         ("model.drop_outputs=[aux]", "model.drop_outputs", "in-conflict", ["[]", "['aux']"]),
         ("precision.method=half", "precision.method", "in-conflict", ["half", "precision.method=convert"]),
-        ("+model.options.opset=3", "model.options.opset", "unknown-key", ["trained"]),
+        ("model.options.opset=3", "model.options.opset", "unknown-key", ["trained"]),
     ],
 )
 def test_what_it_does_not_take(override: str, key: str, code: str, facts: list[str]) -> None:

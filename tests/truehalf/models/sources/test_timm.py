@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config

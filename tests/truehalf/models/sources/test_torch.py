@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from stages.frame import Stage
-from stages.trace import run
-from tests.conftest import composed, write_params
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import refuses
 from truehalf.config.schema import Config
 from truehalf.data.samples import trace_samples
+from truehalf.exporting.configured import export_configured
 from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import described, open_model
@@ -138,7 +137,7 @@ def called(model: Model, config: Config, root: Path, count: int = 2) -> tuple[to
     ],
 )
 def test_every_tensor_that_it_returns_is_an_output(form: str, names: list[str], mine: str, tmp_path: Path) -> None:
-    configured = config(mine, f"+model.options.kwargs.form={form}")
+    configured = config(mine, f"model.options.kwargs.form={form}")
     model = open_model(configured, tmp_path)
     assert [each.name for each in model.inputs] == ["images"]
     assert [each.name for each in model.outputs] == names
@@ -151,7 +150,7 @@ def test_every_tensor_that_it_returns_is_an_output(form: str, names: list[str], 
 
 
 def test_auxiliary_outputs_are_dropped(mine: str, tmp_path: Path) -> None:
-    form = "+model.options.kwargs.form=dict"
+    form = "model.options.kwargs.form=dict"
     with raises("wrong-return", "model.outputs", "aux", "list", "model.drop_outputs=[aux]"):
         open_model(config(mine, form), tmp_path)
     model = open_model(config(mine, form, "model.drop_outputs=[aux,'1']"), tmp_path)
@@ -162,9 +161,9 @@ def test_auxiliary_outputs_are_dropped(mine: str, tmp_path: Path) -> None:
 
 def test_nested_tuples_and_names_of_inputs_are_refused(mine: str, tmp_path: Path) -> None:
     with raises("wrong-return", "model.outputs", "output_1", "tuple", "model.drop_outputs=[output_1]"):
-        open_model(config(mine, "+model.options.kwargs.form=nested"), tmp_path)
+        open_model(config(mine, "model.options.kwargs.form=nested"), tmp_path)
     with raises("given-twice", "model.outputs", "images", "`take`"):
-        open_model(config(mine, "+model.options.kwargs.form=clash"), tmp_path)
+        open_model(config(mine, "model.options.kwargs.form=clash"), tmp_path)
 
 
 def output(name: str, kind: str = "tensor", **layout: Any) -> dict[str, Any]:
@@ -225,7 +224,7 @@ def test_random_weights_follow_the_seed_and_kwargs_go_to_the_factory(mine: str, 
 
     before = torch.random.get_rng_state()
     assert torch.equal(weight("seed=1"), weight("seed=1")) and not torch.equal(weight("seed=1"), weight("seed=2"))
-    assert weight("+model.options.kwargs.width=7").shape[0] == 7
+    assert weight("model.options.kwargs.width=7").shape[0] == 7
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -313,19 +312,17 @@ def test_prepare_that_fails_leaves_the_module(
     assert model.module.network is made(mine)
 
 
-def traced(mine: str, folder: Path, *overrides: str, values: dict[str, Any] | None = None) -> tuple[dict, Stage]:
-    write_params(folder, "model=torch", *DATA, f"model.options.factory={mine}:build", *overrides)
-    stage = Stage("trace", folder)
-    return run(stage), stage
+def traced(mine: str, folder: Path, *overrides: str) -> dict[str, Any]:
+    return export_configured(config(mine, *overrides), folder, folder / "out" / "m.onnx")
 
 
 def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tmp_path: Path) -> None:
-    report, stage = traced(mine, tmp_path, f"model.options.prepare={mine}:fuse", "model.options.trained=true")
+    report = traced(mine, tmp_path, f"model.options.prepare={mine}:fuse", "model.options.trained=true")
     assert report["parity"]["status"] == "verified"
     assert "BatchNormalization" not in report["model"]["ops"]
     (note,) = report["notes"]
     expect(note, None, "prepare", f"{mine}:fuse")
-    outputs = Session(stage.out() / "model.onnx").run({"images": np.zeros((3, 3, 32, 32), np.float32)})
+    outputs = Session(tmp_path / "out/m.onnx").run({"images": np.zeros((3, 3, 32, 32), np.float32)})
     assert outputs["output_0"].shape == (3, 5)
     with raises("outputs-differ", "torch", "ONNX Runtime", "0.00%"):
         traced(mine, tmp_path, f"model.options.prepare={mine}:break_it", "model.options.trained=true")
@@ -357,14 +354,14 @@ def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> Non
             "model.options.factory=mine.build",
             *("model.options.factory", "bad-syntax", ["package.module:function", "'mine.build'"]),
         ),
-        ("model.options.prepare=3:", "model.options.prepare", "bad-syntax", ["package.module:function", "'3:'"]),
+        ("model.options.prepare='3:'", "model.options.prepare", "bad-syntax", ["package.module:function", "'3:'"]),
         ("decoder=dfine", "decoder", "in-conflict", ["none", "dfine"]),
         ("model.image_size=[null,null]", "model.image_size", "needs-value", ["[height, width]", "[None, None]"]),
         (
             "model.options.prefix=module.",
             *("model.options.key, model.options.prefix", "in-conflict", ["model.checkpoint", "null"]),
         ),
-        ("+model.options.depth=3", "model.options.depth", "unknown-key", ["factory, kwargs"]),
+        ("model.options.depth=3", "model.options.depth", "unknown-key", ["factory, kwargs"]),
     ],
 )
 def test_what_it_does_not_take(override: str, key: str, code: str, facts: list[str]) -> None:

@@ -13,7 +13,7 @@ from urllib.error import URLError
 import pytest
 import torch
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
@@ -72,7 +72,7 @@ def refusal(root: Path, *overrides: str, model: str = "torchvision_classifier") 
         (["model.options.candidates=3841"], "model.options.candidates", "out-of-range", [1, 3840, 3841]),
         (["model.preprocessing.mean=[0,0,0]"], "model.preprocessing.mean", "in-conflict", ["RGB", "0..1", "null"]),
         (
-            ["++trace.dynamic_axes.images={0:batch,2:height}"],
+            ["trace.dynamic_axes.images={0: batch, 2: height}"],
             *("trace.dynamic_axes.images", "axis-fixed", ["axis 2", "model.image_size", "axis 0"]),
         ),
         (["model.image_size=[320,null]"], "model.image_size", "needs-value", ["[null, null]", "[320, None]"]),
@@ -102,7 +102,7 @@ def test_a_classifier_has_no_candidates() -> None:
 
 
 def test_a_classifier_may_vary_in_height_and_width_and_its_gates_are_a_classifiers() -> None:
-    config("++trace.dynamic_axes.images={0:batch,2:height}")
+    config("trace.dynamic_axes.images={0: batch, 2: height}")
     assert composed("model=torchvision_classifier")["verify"] == composed("verify=classification")["verify"]
 
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import raises
+from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort import session as module
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, cpu_float_nodes
 
@@ -44,6 +45,27 @@ def test_file_bytes_and_model_give_the_same(tmp_path: Path) -> None:
         assert list(result) == ["y", "z"]
         np.testing.assert_array_equal(result["y"], [[2, 3]] * 3)
         assert list(session.run({"x": X}, ["z"])) == ["z"]
+
+
+@pytest.mark.parametrize("count", [1, 4000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.int32, np.uint8, np.bool_])
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_in_files_reach_a_model_in_memory(inside: bool, dtype: type, count: int, tmp_path: Path) -> None:
+    """Of any type and size, in the graph or in the body of an If."""
+    values = np.random.default_rng(0).integers(0, 2, count).astype(dtype)
+    head = '<ir_version: 10, opset_import: ["": 21]> g (float[n] x, bool yes) => (float[m] y)'
+    body = "c = Cast<to = 1>(w) y = Add(x, c)"
+    if inside:
+        body = f"""y = If(yes) <then_branch = a () => (float[m] p) <float[1] u = {{0}}> {{ {body.replace("y", "p")} }},
+            else_branch = b () => (float[m] q) {{ q = Neg(x) }}>"""
+    proto = onnx.parser.parse_model(f"{head} {{ {body} }}")
+    graph = proto.graph.node[0].attribute[0].g if inside else proto.graph
+    graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    model, feeds = load_model(tmp_path / "m.onnx"), {"x": np.ones(count, np.float32), "yes": np.array(True)}
+    before = [value.const_value for each in model.graphs() for value in each.initializers.values()]
+    np.testing.assert_array_equal(Session(model).run(feeds)["y"], 1 + values.astype(np.float32))
+    assert [value.const_value for each in model.graphs() for value in each.initializers.values()] == before
 
 
 def test_a_weight_that_nothing_reads_is_no_fault() -> None:

@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample

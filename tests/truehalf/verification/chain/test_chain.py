@@ -1,6 +1,5 @@
 """A small detector verified: the verdict on its final file, whole and broken in known ways, and what is written."""
 
-import html
 import json
 import re
 from dataclasses import replace
@@ -45,8 +44,9 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     assert report["stages"]["engine"]["state"] == "not verified" and report["stages"]["engine"]["reason"]
     assert report["stages"]["slim"]["max_abs_error"]["logits"] < 1e-5
     written = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert written >= {"verdict.json", "details.json", "score_error.svg", "box_error.svg", "sample_1.png"}
+    assert written >= {"verdict.json", "details.json", "error_histogram.json", "sample_1.png"}
     details = json.loads((tmp_path / "out" / "details.json").read_text())
+    assert all(details["detection_errors"][name]["elements"] == 36 for name in ("score_error", "box_error_px"))
     assert len(details["samples"]) == 12 and details["images"][0]["file"] == "plots/sample_1.png"
 
 
@@ -224,12 +224,16 @@ def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_pat
 
     final = write(tmp_path / "final" / "model.onnx", FP16)
     report = verified(tmp_path, final)
-    page = tmp_path / "out" / "verify.html"
-    profile_of = json.loads((tmp_path / "out" / "details.json").read_text())["profile"]
-    assert profile_of and all(row["node"] in html.unescape(page.read_text()) for row in profile_of if row["growth"])
-    assert "verify.profile" not in page.read_text()
+    details = json.loads((tmp_path / "out" / "details.json").read_text())
+    ranked = {row["rank"]: row for row in details["profile"] if "rank" in row}
+    assert sorted(ranked) == list(range(1, len(ranked) + 1)) and 0 < len(ranked) <= 10
+    growths = [ranked[rank]["growth"] for rank in sorted(ranked)]
+    assert growths == sorted(growths, reverse=True) and growths[0] == max(row["growth"] for row in details["profile"])
+    assert all(bool(row["selector"]) != (" -> " in row["node"]) for row in ranked.values()), "of nodes with a name"
+    assert details["no_profile"] == ""
     monkeypatch.setattr(chain, "error_profile", profile)
     short = verified(tmp_path, final, options=replace(OPTIONS, profile=False))
     assert short == report
-    expect(page.read_text(), None, "verify.profile")
-    assert json.loads((tmp_path / "out" / "details.json").read_text())["profile"] == []
+    details = json.loads((tmp_path / "out" / "details.json").read_text())
+    assert details["profile"] == []
+    expect(details["no_profile"], None, "verify.profile")

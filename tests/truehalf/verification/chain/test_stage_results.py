@@ -1,4 +1,4 @@
-"""What is measured of a file's outputs, on hand-made ones; its batch, and whether it holds FP16."""
+"""What is measured of a file's outputs, on hand-made ones, and its batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import onnx_ir as ir
-import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
-from tests.truehalf.verification.small_detector import FP16, FP32, write
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import fixed_batch, holds_fp16, measure
+from truehalf.verification.chain.stage_results import fixed_batch, measure
 from truehalf.verification.metrics.decoded import detections_of
 
 
@@ -50,14 +48,3 @@ def test_inputs_fixed_to_different_batches_are_refused() -> None:
     g (float[2, 3] a, float[N] b, float[4] c) => (float[2, 3] y) { y = Identity (a) }"""
     with raises("wrong-shape", "model.onnx", "a: 2, c: 4"):
         fixed_batch(ir.from_proto(onnx.parser.parse_model(text)), Path("model.onnx"))
-
-
-@pytest.mark.parametrize(("text", "expected"), [(FP32, False), (FP16, True)])
-def test_fp16_is_recognised(tmp_path: Path, text: str, expected: bool) -> None:
-    assert holds_fp16(ir.load(write(tmp_path / "model.onnx", text))) is expected
-
-
-def test_a_cast_to_fp16_alone_is_recognised() -> None:
-    text = """<ir_version: 10, opset_import: ["" : 17]>
-    g (float[2] x) => (float[2] y) { half = Cast <to = 10> (x) y = Cast <to = 1> (half) }"""
-    assert holds_fp16(ir.from_proto(onnx.parser.parse_model(text)))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
+from tests.corpus.pairs import numbers, replayed
+from tests.corpus.pairs.detections import as_queries, as_top_k, scene, spec_of
 from tests.embedded import embedded, scenes
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
@@ -57,3 +60,47 @@ def test_a_trained_detector(decoder: str, tmp_path: Path) -> None:
         misread = compare(source, tmp_path / "fp16.onnx", inputs, spec=spec | {"outputs": [LOGITS, BOXES | layout]})
         assert misread.verdict == "not verified" and misread.first_bad_node is None
         expect(misread.reasons[0], "boxes-misread", "'boxes'", instead)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "change"),
+    [
+        (as_queries, "logits", lambda value: value[:, :-1]),
+        (as_queries, "boxes", lambda value: value[..., :3]),
+        (as_queries, "boxes", lambda value: value[..., None]),
+        (as_top_k, "boxes", lambda value: value[:, :30]),
+        (as_top_k, "scores", lambda value: value[..., None]),
+        (as_top_k, "labels", lambda value: value[:, 0]),
+    ],
+)
+def test_outputs_of_a_candidate_that_make_up_no_detections_fail(
+    make: Any, name: str, change: Any, tmp_path: Path
+) -> None:
+    expected = make(scene())
+    paths = [tmp_path / "fp32.onnx", tmp_path / "other.onnx"]
+    for path, outputs in zip(paths, (expected, expected | {name: change(expected[name])}), strict=True):
+        model = replayed(outputs)
+        for value in model.graph.output:  # a rank that is stated is refused
+            value.type.tensor_type.ClearField("shape")
+        onnx.save(model, path)
+    report = compare(*paths, {"x": numbers(12)}, spec=spec_of(expected))
+    assert report.verdict == "failed" and report.outputs[name].passed is False
+    expect(report.reasons[0], "wrong-shape", f"'{name}'", list(expected[name].shape))
+
+
+@pytest.mark.parametrize("rows", [1, 24])
+def test_a_candidate_with_other_images_fails(rows: int, tmp_path: Path) -> None:
+    expected = as_top_k(scene())
+    onnx.save(replayed(expected), tmp_path / "fp32.onnx")
+    model = replayed({name: np.concatenate([value, value]) for name, value in expected.items()})
+    (cast,) = (node for node in model.graph.node if node.op_type == "Cast")
+    weights = {"zero": [0], "kept": [rows]}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.array(v), n) for n, v in weights.items())
+    others = [("Concat", ["x", "x"], ["both"], {"axis": 0}), ("Slice", ["both", "zero", "kept"], ["cut"], {})]
+    for place, (op, inputs, outputs, attributes) in enumerate(others):
+        model.graph.node.insert(place, onnx.helper.make_node(op, inputs, outputs, **attributes))
+    cast.input[0] = "cut"
+    onnx.save(model, tmp_path / "other.onnx")
+    report = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", {"x": numbers(12)}, spec=spec_of(expected))
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "wrong-shape", [12, 40], [rows, 40])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample

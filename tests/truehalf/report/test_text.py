@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.messages import expect
 from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
+from truehalf.report.text import report_text
 from truehalf.verification.compare.compare import compare
-from truehalf.verification.page.text import report_text
 
 
 @dataclass(frozen=True)

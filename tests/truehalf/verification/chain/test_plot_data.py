@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from truehalf.verification.page.plot_data import write_data
+from truehalf.verification.chain.plot_data import write_data
 
 HISTOGRAMS = {
     "logits": {"edges": [1e-3, 1.77828e-3, 3.16228e-3], "counts": [5, 7]},

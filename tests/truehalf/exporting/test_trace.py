@@ -1,4 +1,4 @@
-"""trace: the file says what the spec says and computes what torch computes, or the stage ends with the reason."""
+"""A traced file: it says what the spec says and computes what torch computes, or it ends with the reason."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ import numpy as np
 import onnx
 import pytest
 import torch
-import yaml
 
-from stages.frame import Stage
-from stages.trace import run
-from tests.conftest import write_params
-from tests.messages import expect, raises
+from tests.messages import raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
 from tests.truehalf.models.small_modules import (
@@ -32,12 +28,12 @@ from tests.truehalf.models.small_modules import (
     sized,
 )
 from truehalf.config.schema import REPAIR_PASSES
-from truehalf.exporting.onnx_source import PASSED_ON, pass_on
+from truehalf.exporting.onnx_source import pass_on
 from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES
-from truehalf.linting.report import MENDED_BY
+from truehalf.linting.report import REPAIRED_BY
 from truehalf.runtime.ort.session import Session
 from truehalf.slimming.slim import slim
 
@@ -94,7 +90,7 @@ def test_trace_that_lost_a_branch_is_refused(tmp_path: Path) -> None:
 
 
 def test_untrained_trace_that_lost_a_branch_is_refused_too(tmp_path: Path) -> None:
-    with raises("outputs-differ", "0.00%", "tests/stages/test_trace.py"):
+    with raises("outputs-differ", "0.00%", "tests/truehalf/exporting/test_trace.py"):
         traced(Branch(), tmp_path / "m.onnx", SPEC | {"trained": False}, check_feeds=[feeds(-8)])
 
 
@@ -180,23 +176,6 @@ def test_detector_by_dynamo_computes_the_same(decoder: str, tmp_path: Path) -> N
         module(torch.from_numpy(detectors.pictures(6)["images"]))  # torch.export left nothing of itself behind
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("overrides", "batches"),
-    [([], [1, 3]), (["trace.input_shape=[3,3,128,128]", "experiment=overflow"], [1, 2])],
-    ids=["default", "overflow"],
-)
-def test_stage_traces_the_configured_model(overrides: list[str], batches: list[int], tmp_path: Path) -> None:
-    write_params(tmp_path, "model.checkpoint=null", *overrides)
-    stage = Stage("trace", tmp_path)
-    report = run(stage)
-    assert report["parity"]["batch_sizes"] == batches
-    assert report["parity"]["matched_queries"] == 1.0
-    assert sorted(file.name for file in stage.out().iterdir()) == ["io_spec.json", "model.onnx"]
-    spec = json.loads((stage.out() / "io_spec.json").read_text())
-    assert spec["trained"] is False
-
-
 class Sampled(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         grid = x[:, None, :2, None].expand(-1, 2, 2, 2)
@@ -212,7 +191,7 @@ def test_report_says_what_lint_found(tmp_path: Path) -> None:
     assert found["ignored"] == {"float64": 0}
 
 
-def test_lint_ends_the_stage_where_it_is_told_to(tmp_path: Path) -> None:
+def test_lint_ends_it_where_it_is_told_to(tmp_path: Path) -> None:
     with raises("lint-fails", "lint.fail_on", "warning grid-sample (1):", "/GridSample"):
         traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning")
     assert list(tmp_path.iterdir()) == []
@@ -228,7 +207,7 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert set(MENDED_BY) <= set(RULES) and set(MENDED_BY.values()) <= set(REPAIR_PASSES)
+    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(REPAIR_PASSES)
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
@@ -389,104 +368,6 @@ def test_prepared_is_entered_for_the_export_alone(tmp_path: Path) -> None:
     with raises("outputs-differ", "99.9%"):
         traced(module, tmp_path / "m.onnx", prepared=Prepared)
     assert log == ["in", "out"]
-
-
-MODULE = """
-import torch
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 4, 3, stride=8, padding=1)
-
-    def forward(self, images, orig_target_sizes):
-        features = self.conv(images).relu()
-        scores = features.flatten(2).mean(-1).sigmoid()
-        boxes = scores[..., None] * orig_target_sizes[:, None].repeat(1, 1, 2)
-        return {"scores": scores, "boxes": boxes, "aux": [scores]}
-
-
-def build():
-    return Net()
-"""
-
-
-OUTPUT = dict.fromkeys(("name", "kind", "take", "activation", "format", "normalized", "no_object"))
-CLASSIFIER = ("model.options.factory=classifier_of_mine:build", "model.options.trained=true")
-
-
-@pytest.mark.parametrize("vary", [False, True])
-def test_stage_traces_a_module_of_two_inputs_at_sizes_that_vary(vary: bool, tmp_path: Path) -> None:
-    (tmp_path / "two_inputs_of_mine.py").write_text(MODULE)
-    overrides = ["model=torch", "data=random", "model.image_size=[64,96]", "model.drop_outputs=[aux]"]
-    overrides += ["model.options.factory=two_inputs_of_mine:build", "model.options.trained=true"]
-    write_params(tmp_path, *overrides, *(["++trace.dynamic_axes.images={0:batch,2:height,3:width}"] if vary else []))
-    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
-    values["model"]["inputs"] = [
-        {"name": "images", "kind": "images", "dtype": "float32", "shape": None},
-        {"name": "orig_target_sizes", "kind": "picture_size", "dtype": "int64", "shape": None},
-    ]
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    stage = Stage("trace", tmp_path)
-    report = run(stage)
-    assert report["parity"]["status"] == "verified" and report["parity"]["batch_sizes"] == (
-        [1, 2, 3] if vary else [1, 3]
-    )
-    sizes = [entry["inputs"]["images"] for entry in report["parity"].get("sizes", [])]
-    assert sizes == ([[2, 3, 32, 128], [2, 3, 96, 64]] if vary else [])
-    spec = json.loads((stage.out() / "io_spec.json").read_text())
-    sides = ["height", "width"] if vary else [64, 96]
-    assert [entry["shape"] for entry in spec["inputs"]] == [["batch", 3, *sides], ["batch", 2]]
-    assert [(entry["name"], entry["shape"]) for entry in spec["outputs"]] == [
-        ("scores", ["batch", 4]),
-        ("boxes", ["batch", 4, 4]),
-    ]
-    size = np.array([[64, 96]] * 5, np.int64)
-    found = Session(stage.out() / "model.onnx").run(
-        {"images": sized((64, 96), batch=5)[0]["images"], "orig_target_sizes": size}
-    )
-    assert found["boxes"].shape == (5, 4, 4)
-
-
-@pytest.mark.parametrize("source", ["torch", "onnx"])
-def test_classes_are_as_many_as_the_model_has(source: str, tmp_path: Path) -> None:
-    (tmp_path / "classifier_of_mine.py").write_text(
-        "from torch.nn import *\n\n\ndef build():\n    return Sequential(Flatten(), Linear(3 * 8 * 8, 3))\n"
-    )
-    output = {"name": "y", "kind": "classes", "take": "0"}
-    write_params(tmp_path, "model=torch", "data=random", "model.image_size=[8,8]", *CLASSIFIER)
-
-    def attempt(classes: list[str] | None) -> tuple[dict[str, Any], Path]:
-        values = yaml.safe_load((tmp_path / "params.yaml").read_text())
-        values["model"] |= {"classes": classes, "outputs": [OUTPUT | output]}
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-        stage = Stage("trace", tmp_path)
-        return run(stage), stage.out() / "model.onnx"
-
-    assert attempt(None)[0]["parity"]["share"] == 1.0
-    _, file = attempt(["ant", "bee", "cat"])
-    if source == "onnx":
-        file.rename(tmp_path / "m.onnx")
-        write_params(tmp_path, "model=onnx", "model.checkpoint=m.onnx", "data=random")
-        output["take"] = None
-        assert attempt(["ant", "bee", "cat"])[0]["exporter"] == PASSED_ON
-    with raises("wrong-class-count", "model.classes", 3, "'y'", 2):
-        attempt(["ant", "bee"])
-
-
-def test_arrays_cannot_be_resized_so_other_sizes_are_not_verified(tmp_path: Path) -> None:
-    (tmp_path / "one_input_of_mine.py").write_text(
-        "import torch\n\n\ndef build():\n    return torch.nn.Conv2d(3, 4, 3, stride=8, padding=1)\n"
-    )
-    np.savez(tmp_path / "samples.npz", images=np.random.default_rng(0).random((32, 3, 64, 64), np.float32))
-    overrides = ["model=torch", "data=npz", "data.file=samples.npz", "model.image_size=[64,64]"]
-    overrides += ["data.calibration_samples=8", "data.verification_samples=8", "model.options.trained=true"]
-    overrides += ["model.options.factory=one_input_of_mine:build", "++trace.dynamic_axes.images={0:batch,2:height}"]
-    write_params(tmp_path, *overrides)
-    parity = run(Stage("trace", tmp_path))["parity"]
-    assert parity["status"] == "not verified" and parity["share"] == 1.0 and "sizes" not in parity
-    expect(parity["reason"], None, "data=npz")
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Plots as inline SVG, drawn from numbers alone: they take font and colour from the page, and need no script.
 
 FP32 is blue and square, FP16 orange and round, so that no meaning hangs on colour alone. Widths are those of the
-viewBox; a page draws a plot once for wide and once for narrow screens.
+viewBox; a page draws a plot once for wide and once for narrow screens. Equal numbers give equal text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-BLUE, ORANGE, RED, GREY = "#0072b2", "#d98200", "#b42318", "#6b7683"
+BLUE, ORANGE, RED, GREY, PURPLE = "#0072b2", "#d98200", "#b42318", "#6b7683", "#cc79a7"
+Point = tuple[float, float]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
 
 
@@ -57,14 +60,16 @@ def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width:
 
 
 def histogram(
-    series: Sequence[tuple[str, str, Mapping[str, Any]]], width: int = 420, height: int = 190, unit: str = ""
+    series: Sequence[tuple[str, str, Mapping[str, Any]]], marks: Mapping[str, float] | None = None, unit: str = ""
 ) -> str:
     """Counts over magnitudes of errors, on a logarithmic axis; the first series as bars, the others as outlines.
 
     Args:
         series: (name, colour, {edges, counts}) as truehalf.verification.metrics.histograms.error_histogram gives them.
+        marks: values to mark by what they are called, such as p50; those that are 0 or not finite have no place.
     """
-    left, right, top, bottom = 44, 12, 12, 40
+    marked = [(name, value) for name, value in (marks or {}).items() if _drawable(value)]
+    width, height, left, right, top, bottom = 420, 190 + 14 * len(marked), 44, 12, 12 + 14 * len(marked), 40
     drawn = [(name, colour, data) for name, colour, data in series if data["counts"]]
     as_bars = series[0][0] if series else ""
     if not drawn:
@@ -94,8 +99,128 @@ def histogram(
             for a, b, count in zip(data["edges"], data["edges"][1:], data["counts"], strict=False)
         ]
         parts += _bars(bars, colour, y(0), name) if name == as_bars else [_outline(bars, colour, y(0))]
+    for level, (name, value) in enumerate(marked, start=1):
+        at, up = x(value), top - 14 * level + 6
+        line = f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{up}" y2="{y(0):.1f}" stroke="currentColor"'
+        parts.append(f'{line} stroke-dasharray="4 2"/>')
+        parts.append(_text(at - 5, up + 6, f"{name} {value:.2g}", "end" if at > width / 2 else "start"))
     parts.append(_text((left + width - right) / 2, height - 6, f"|error|{unit}", "middle"))
     return _svg(width, height, parts, f"histogram of errors: {', '.join(name for name, _, _ in drawn)}")
+
+
+def node_counts(models: Mapping[str, Mapping[str, int]]) -> str:
+    """Bars: the nodes of each stage by precision, Casts apart.
+
+    Args:
+        models: by stage {nodes, casts, float_nodes, fp16_nodes} as `truehalf.ir.facts.model_facts` counts them.
+    """
+    width, left, right, row, top = 420, 92, 44, 26, 24
+    height = top + row * len(models) + 6
+    most = max((model["nodes"] for model in models.values()), default=0) or 1
+    names = (("FP32", BLUE), ("FP16", ORANGE), ("Cast", PURPLE), ("other", GREY))
+    parts = []
+    for i, (name, colour) in enumerate(names):
+        parts.append(f'<rect x="{left + 74 * i}" y="4" width="10" height="10" fill="{colour}"/>')
+        parts.append(_text(left + 74 * i + 15, 13, name, "start"))
+    for i, (stage, model) in enumerate(models.items()):
+        fp16, floats, casts = model["fp16_nodes"], model["float_nodes"], model["casts"]
+        at, y = float(left), top + row * i
+        parts.append(_text(left - 8, y + 14, _escaped(stage), "end"))
+        for (name, colour), count in zip(
+            names, (floats - fp16, fp16, casts, model["nodes"] - floats - casts), strict=True
+        ):
+            part = (width - left - right) * count / most
+            bar = f'<rect x="{at:.1f}" y="{y}" width="{part:.1f}" height="18" fill="{colour}">'
+            parts += [f"{bar}<title>{name}: {count}</title></rect>"] if count else []
+            at += part
+        parts.append(_text(at + 5, y + 14, str(model["nodes"]), "start"))
+    return _svg(width, height, parts, "nodes of each stage by precision")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Points in a plane with linear axes.
+
+    Attributes:
+        points: by how they look: "full", "empty" or "cross".
+        line: corners of a line of steps through some of them.
+        ring: the point that has one.
+        labels: texts at points.
+        x, y: labels of the axes; an empty one is left out.
+    """
+
+    points: Mapping[str, Sequence[Point]]
+    line: Sequence[Point] = ()
+    ring: Point | None = None
+    labels: Sequence[tuple[Point, str]] = ()
+    x: str = ""
+    y: str = ""
+
+
+def panels(rows: Sequence[Sequence[Panel]], width: int = 300, height: int = 240) -> str:
+    """Panels beside and below each other; `width` and `height` are those of one."""
+    parts = [
+        f'<g transform="translate({width * column} {height * row})">{"".join(_panel(panel, width, height))}</g>'
+        for row, each in enumerate(rows)
+        for column, panel in enumerate(each)
+    ]
+    return _svg(width * len(rows[0]), height * len(rows), parts, "detection error against cost")
+
+
+def _panel(panel: Panel, width: int, height: int) -> Iterator[str]:
+    left, right, top, bottom = 66, 14, 14, 40
+    every = [point for points in panel.points.values() for point in points] or [(0.0, 0.0)]
+    (x_low, x_high), (y_low, y_high) = (_widened([point[side] for point in every]) for side in (0, 1))
+
+    def place(point: Point) -> Point:
+        across = (point[0] - x_low) / (x_high - x_low)
+        up = (point[1] - y_low) / (y_high - y_low)
+        return left + (width - left - right) * across, top + (height - top - bottom) * (1 - up)
+
+    for value in _ticks(x_low, x_high):
+        yield _text(place((value, 0))[0], height - bottom + 16, f"{value:.6g}", "middle")
+    for value in _ticks(y_low, y_high):
+        y = place((0, value))[1]
+        yield _rule(left, width - right, y) + _text(left - 6, y + 4, f"{value:.6g}", "end")
+    yield _text((left + width - right) / 2, height - 6, _escaped(panel.x), "middle") if panel.x else ""
+    if panel.y:
+        middle = (top + height - bottom) / 2
+        yield f'<g transform="rotate(-90 12 {middle})">{_text(12, middle, _escaped(panel.y), "middle")}</g>'
+    corners = [place(point) for point in panel.line]
+    steps = [corner for a, b in pairwise(corners) for corner in (a, (b[0], a[1]))] + corners[-1:]
+    if len(steps) > 1:
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in steps)
+        yield f'<polyline points="{points}" fill="none" stroke="{BLUE}" stroke-width="1.2"/>'
+    for look, alike in panel.points.items():
+        for x, y in map(place, alike):
+            if look == "cross":
+                yield f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8" stroke="{RED}" stroke-width="1.6"/>'
+            else:
+                paint = f'fill="{BLUE}"' if look == "full" else f'fill="none" stroke="{GREY}" stroke-width="1.4"'
+                yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {paint}/>'
+    if panel.ring is not None:
+        x, y = place(panel.ring)
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="currentColor" stroke-width="1.6"/>'
+    for point, text in panel.labels:
+        x, y = place(point)
+        yield (
+            _text(x - 6, y - 6, text, "end") if x > left + 0.75 * (width - left) else _text(x + 6, y - 6, text, "start")
+        )
+
+
+def _widened(values: Sequence[float]) -> tuple[float, float]:
+    """The least and the largest with room around them."""
+    low, high = min(values), max(values)
+    room = 0.12 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - room, high + room
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """At most six round numbers between two."""
+    rough = (high - low) / 5
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= rough)
+    return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _drawable(value: float) -> bool:
@@ -153,16 +278,16 @@ def _number(x: float, y: float, number: int, width: int) -> str:
     dy = -9 if number % 2 else 9
     circle = f'<circle cx="{x + dx:.1f}" cy="{max(y + dy, 9):.1f}" r="8.5" fill="#fff" stroke="#1b2430"/>'
     leader = f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{x + dx:.1f}" y2="{max(y + dy, 9):.1f}" stroke="#1b2430"/>'
-    return leader + circle + _text(x + dx, max(y + dy, 9) + 4, str(number), "middle", bold=True)
+    text = _text(x + dx, max(y + dy, 9) + 4, str(number), "middle", ' font-weight="700" fill="#1b2430"')
+    return leader + circle + text
 
 
 def _rule(left: float, right: float, y: float) -> str:
-    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="#e0e4ea"/>'
+    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" opacity="0.15"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, bold: bool = False) -> str:
-    weight = ' font-weight="700"' if bold else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{text}</text>'
+def _text(x: float, y: float, text: str, anchor: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{text}</text>'
 
 
 def _power(exponent: int) -> str:
@@ -176,4 +301,4 @@ def _escaped(text: str) -> str:
 
 def _svg(width: int, height: int, parts: Sequence[str], label: str) -> str:
     head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_escaped(label)}"'
-    return f'{head} font-family="inherit" font-size="12" fill="#1b2430">{"".join(parts)}</svg>'
+    return f'{head} font-family="inherit" font-size="12" fill="currentColor">{"".join(parts)}</svg>'

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from truehalf.verification.compare.compare import Report
+if TYPE_CHECKING:
+    from truehalf.verification.compare.compare import Report
 
 _NARROW, _WIDE = 80, 120
-_SUSPECTS = 3
+SUSPECTS_SHOWN = 3
 _COLUMNS = (
     ("max |d|", "max_abs"),
     ("p99 |d|", "p99_abs"),
@@ -46,7 +47,8 @@ def report_text(report: Report, reference: Any, candidate: Any, width: int = _WI
     if report.worst_sample is not None and not report.passed:
         lines += ["", f"the sample that differs most: {report.worst_sample}"]
     if report.suspects:
-        lines += _listed("where it goes wrong:", (suspect.sentence for suspect in report.suspects[:_SUSPECTS]), width)
+        likeliest = (suspect.sentence for suspect in report.suspects[:SUSPECTS_SHOWN])
+        lines += _listed("where it goes wrong:", likeliest, width)
     lines += _listed("not verified:", (item for item in report.not_verified if item not in report.reasons), width)
     return "\n".join(lines)
 
@@ -101,9 +103,9 @@ def _classification(found: dict[str, Any]) -> Iterator[str]:
 
 def _wrapped(line: str, width: int) -> list[str]:
     """A line of prose in lines of this width; of the table, which is narrow enough, as it stands."""
-    return textwrap.wrap(
-        line, width, subsequent_indent="            ", break_long_words=False, drop_whitespace=False
-    ) or [""]
+    indent = " " * 12
+    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, drop_whitespace=False)
+    return [part.rstrip() for part in found] or [""]
 
 
 def _listed(title: str, items: Iterable[str], width: int) -> list[str]:

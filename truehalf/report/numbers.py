@@ -1,7 +1,8 @@
-"""Numbers as the page of a run shows them."""
+"""Numbers as pages show them."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -11,6 +12,8 @@ def number(value: Any) -> str:
         return "–"
     if isinstance(value, str):
         return {"inf": "∞", "-inf": "−∞"}.get(value, value)
+    if not math.isfinite(value):
+        return number(str(float(value)))
     if value == 0:
         return "0"
     if abs(value) < 1e-3:

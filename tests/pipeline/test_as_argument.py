@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 
 import pytest
 from hydra import compose, initialize_config_dir
 
 from tests.conftest import ROOT
-from truehalf.verification.pinning.as_argument import pins_argument
+from truehalf.verification.pinning.as_argument import node_argument, pins_argument
 
 
 def arrived(argument: str) -> list[str]:
@@ -44,3 +45,10 @@ def test_a_name_arrives(name: str) -> None:
 def test_what_is_in_force_stays() -> None:
     assert pins_argument("node_block_list", ["b", "c"], ["a", "b"]) == """'precision.node_block_list=["a","b","c"]'"""
     assert arrived(pins_argument("node_block_list", ["^b$"], ["^a$"])) == ["^a$", "^b$"]
+
+
+def test_the_argument_of_a_node_matches_it_alone() -> None:
+    (found,) = shlex.split(node_argument("/b.1", ["^/a$"]))
+    pattern = re.fullmatch(r'precision\.node_block_list=\["\^/a\$","(.*)"\]', found)
+    assert pattern and re.search(pattern[1], "/b.1") and not re.search(pattern[1], "/bx1")
+    assert node_argument("Mul -> v") == node_argument("") == "", "a node without a name of its own has none"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.conftest import composed
+from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.images import FolderImages

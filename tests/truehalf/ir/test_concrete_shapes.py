@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.normalize import normalize
-from truehalf.ir.sizes import concrete_shapes
+from truehalf.ir.normalize import concrete_shapes, normalize
 
 
 def test_sibling_bodies_that_share_names_have_their_own_shapes() -> None:

@@ -1,0 +1,189 @@
+"""A chain whose final file has outputs of other shapes than the reference's: it fails, and everything is written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from tests.corpus.pairs import numbers, replayed
+from tests.corpus.pairs.detections import as_queries, as_top_k, scene, spec_of
+from tests.corpus.pairs.shapes import BODIES, MUL, model
+from tests.messages import expect
+from tests.truehalf.verification.small_detector import OPTIONS
+from truehalf.codes import codes_in
+from truehalf.data.samples import Sample
+from truehalf.report.page import page, verification_sections
+from truehalf.runtime.ort.session import Session
+from truehalf.verification.chain import chain
+from truehalf.verification.chain.reference import Reference, joined
+from truehalf.verification.metrics.decoded import found_in
+
+CHECKED = {"tensors", "classes", "detections", "average_precision"}
+X = np.random.default_rng(0).random((7, 300), dtype=np.float32)
+PLAIN: dict[str, Any] = {"outputs": [{"name": "y"}, {"name": "seen"}]}
+HEAD = '<ir_version: 10, opset_import: ["": 18]> g (float[b, 300] x) => (float{y} y, float[b, 300] seen)'
+HEAD += " <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] wide = {290}, int64[3] parts = "
+HEAD += "{-1, 3, 100}>"
+GOOD = "z = Relu(x) y = Reshape(z, parts)"
+OTHERS = {
+    "an axis cut": ("[b, c, d]", "z = Relu(x) w = Reshape(z, parts) y = Slice(w, zero, two, one)"),
+    "an axis longer": ("[b, c, d]", "z = Relu(x) w = Reshape(z, parts) y = Concat<axis = 2>(w, w)"),
+    "an axis more": ("[b, c, d, e]", "z = Relu(x) w = Reshape(z, parts) y = Unsqueeze(w, two)"),
+    "an axis less": ("[b, c]", "y = Relu(x)"),
+    "twice the rows": ("[b, c, d]", "z = Relu(x) w = Reshape(z, parts) y = Concat<axis = 0>(w, w)"),
+    "the first row": ("[b, c, d]", "z = Relu(x) w = Reshape(z, parts) y = Slice(w, zero, one)"),
+    "no rows": ("[b, c, d]", "z = Relu(x) w = Reshape(z, parts) y = Slice(w, zero, zero)"),
+    "one number": ("", "y = ReduceMax<keepdims = 0>(x)"),
+    "as wide as the batch": ("[b, c]", "s = Shape<end = 1>(x) w = Add(wide, s) z = Relu(x) y = Slice(z, zero, w, one)"),
+}  # fmt: skip
+
+
+def verified(folder: Path, fp32: Path, final: Path, spec: dict[str, Any], x: np.ndarray) -> dict[str, Any]:
+    """The report of a chain with the FP32 file as its own reference, at batches of 5, 1 and 4."""
+    samples = [Sample(f"made/{i}", {"x": row}, None, None) for i, row in enumerate(x)]
+    names = [sample.name for sample in samples]
+    outputs = joined([Session(fp32).run({"x": row[None]}) for row in x])
+    outputs = {name: value.astype(np.float32) for name, value in outputs.items()}
+    whole = {"class_names": [], "trained": True, "inputs": [{"name": "x", "shape": ["b", *x.shape[1:]]}]} | spec
+    reference = Reference(samples, names, names, outputs, whole, found_in(outputs, whole), None, None)
+    files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
+    made = chain.Making(adversarial=reference.subset([0, 1]), batch_sizes=(1, 4))
+    report = chain.verify(reference, files, folder / "out", replace(OPTIONS, pictures=0), made)
+    written = json.loads((folder / "out" / "verdict.json").read_text())
+    details = json.loads((folder / "out" / "details.json").read_text())
+    headline = {"state": "failed", "word": "", "sentence": "", "reasons": report["reasons"]}
+    drawn = page({"title": "", "headline": headline} | verification_sections(written, details, folder / "out"))
+    assert written["verdict"] == report["verdict"]
+    assert {*codes_in(drawn)} >= {*codes_in("".join(report["reasons"][:1]))}
+    return report
+
+
+def gates_of(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "out" / "verdict.json").read_text())["gates"])
+
+
+def of_text(folder: Path, shape: str, body: str, final: str = "final.onnx") -> Path:
+    path = folder / final
+    onnx.save(onnx.parser.parse_model(f"{HEAD.replace('{y}', shape)} {{ {body} seen = Neg(x) }}"), path)
+    return path
+
+
+def fails(report: dict[str, Any], code: str) -> str:
+    """The sentence on the shape, which is the first reason of a failed stage: the gate prints it."""
+    assert report["status"] == report["verdict"] == "failed"
+    expect(report["reasons"][0], code)
+    assert not {check["check"] for check in report["checks"] if check["state"] == "verified"} & CHECKED
+    return str(report["reasons"][0])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_shape_fails(name: str, tmp_path: Path) -> None:
+    fp32 = of_text(tmp_path, "[b, c, d]", GOOD, "fp32.onnx")
+    report = verified(tmp_path, fp32, of_text(tmp_path, *OTHERS[name]), PLAIN, X)
+    expect(fails(report, "wrong-shape"), None, "'y'")
+    assert report["tensor_error"] == np.inf
+    row = report["stages"]["cast_cleanup"]
+    expect(row["reason"], "wrong-shape", "'y'")
+    if name != "as wide as the batch":  # nothing can be put together of that
+        assert row["max_abs_error"] == {"seen": 0.0}
+        expect(row["reason"], None, "[7, 3, 100]")
+
+
+def test_the_right_shape_passes(tmp_path: Path) -> None:
+    fp32 = of_text(tmp_path, "[b, c, d]", GOOD, "fp32.onnx")
+    report = verified(tmp_path, fp32, of_text(tmp_path, "[b, c, d]", f"{GOOD} h = Neg(x)"), PLAIN, X)
+    assert report["verdict"] == "passed", report["reasons"]
+
+
+@pytest.mark.parametrize("axis", ["zero", "one", "two"])
+def test_a_shape_that_is_right_but_at_another_batch_fails(axis: str, tmp_path: Path) -> None:
+    """It is at 5 samples, at 2 and at 1."""
+    fp32 = of_text(tmp_path, "[b, c, d]", GOOD, "fp32.onnx")
+    at_four = "s = Shape<end = 1>(x) f = Mul(two, two) q = Equal(s, f) c = Cast<to = 7>(q) far = Add(wide, wide)"
+    at_four += " minus = Neg(c) e = Where(q, minus, far) z = Relu(x) w = Reshape(z, parts)"
+    report = verified(
+        tmp_path, fp32, of_text(tmp_path, "[b, c, d]", f"{at_four} y = Slice(w, zero, e, {axis})"), PLAIN, X
+    )
+    assert report["verdict"] == "failed" and report["tensor_error"] == 0
+    (check,) = (check for check in report["checks"] if check["check"] == "batch")
+    expect(check["reason"], "wrong-shape", "'y'", "batch 4")
+
+
+@pytest.mark.parametrize("classes", [9, 11])
+def test_more_or_fewer_classes_fail(classes: int, tmp_path: Path) -> None:
+    logits = np.random.default_rng(3).normal(0, 2, (7, 10)).astype(np.float32)
+    others = np.concatenate([logits, logits], axis=1)[:, :classes]
+    files = replays(tmp_path, {"y": logits}, {"y": others})
+    report = verified(tmp_path, *files, {"outputs": [{"name": "y", "kind": "classes"}]}, numbers(7))
+    expect(fails(report, "wrong-shape"), None, "'y'", "[7, 10]", f"[7, {classes}]")
+
+
+@pytest.mark.parametrize("count", [1, 39, 41, 80])
+def test_another_number_of_detections_fails(count: int, tmp_path: Path) -> None:
+    expected = as_top_k(scene(pictures=7))
+    others = {name: np.concatenate([value, 0 * value], axis=1)[:, :count] for name, value in expected.items()}
+    report = verified(tmp_path, *replays(tmp_path, expected, others), spec_of(expected), numbers(7))
+    assert report["status"] == report["verdict"] == "failed"
+    expect(report["reasons"][0], "outputs-differ", 40, count)
+    assert report["matched"] == (report["reference"] if count > 5 else 7) and report["reference"] == 35
+    failed = [gate["gate"] for gate in gates_of(tmp_path) if gate["passed"] is False]
+    assert bool(failed) == (count == 1), "39: the least of 40 is missing; 41: a detection of score 0"
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "change"),
+    [
+        (as_queries, "logits", lambda value: value[:, :-1]),
+        (as_queries, "logits", lambda value: value[..., None]),
+        (as_queries, "boxes", lambda value: value[..., :3]),
+        (as_top_k, "boxes", lambda value: value[:, :30]),
+        (as_top_k, "scores", lambda value: value[..., None]),
+        (as_top_k, "labels", lambda value: value[:, 0]),
+    ],
+)
+def test_outputs_that_make_up_no_detections_fail(make: Any, name: str, change: Any, tmp_path: Path) -> None:
+    expected = make(scene(pictures=7))
+    files = replays(tmp_path, expected, expected | {name: change(expected[name])})
+    report = verified(tmp_path, *files, spec_of(expected), numbers(7))
+    expect(fails(report, "wrong-shape"), None, f"'{name}'", list(expected[name].shape))
+    assert report["matched_fraction"] is None and report["self_ap50_95"] is None
+
+
+def test_fewer_queries_fail(tmp_path: Path) -> None:
+    expected = as_queries(scene(pictures=7))
+    files = replays(tmp_path, expected, {name: value[:, :30] for name, value in expected.items()})
+    report = verified(tmp_path, *files, spec_of(expected), numbers(7))
+    expect(report["reasons"][0], "wrong-shape", "'logits'", "[7, 40, 6]", "[7, 30, 6]")
+    assert report["verdict"] == "failed" and report["matched"] == report["reference"]
+
+
+def replays(folder: Path, *outputs: dict[str, np.ndarray]) -> list[Path]:
+    paths = [folder / "fp32.onnx", folder / "final.onnx"]
+    for path, arrays in zip(paths, outputs, strict=True):
+        onnx.save(replayed(arrays), path)
+    return paths
+
+
+@pytest.mark.parametrize("body", [name for name, (_, output) in BODIES.items() if "b, " in output])  # a row a sample
+@pytest.mark.parametrize(
+    ("k", "arithmetic", "got"), [(2 / 3, MUL, 199), (1997.0, "m0 = Add(f, k) m = Sub(m0, k)", 299)]
+)
+def test_sizes_that_fp16_arithmetic_decides_fail(
+    body: str, k: float, arithmetic: str, got: int, tmp_path: Path
+) -> None:
+    if (body, got) == ("If", 299):
+        return  # neither 300 nor 299 is the size that it asks for
+    paths = [tmp_path / "fp32.onnx", tmp_path / "final.onnx"]
+    for path, dtype in zip(paths, (np.float32, np.float16), strict=True):
+        onnx.save(model(body, dtype, k, arithmetic), path)
+    report = verified(tmp_path, *paths, PLAIN, X)
+    assert report["status"] == report["verdict"] == "failed"
+    shapes = ("[7, 300]", "[7, 1]") if body == "If" else (f"[7, {got + 1}]", f"[7, {got}]")
+    expect(report["reasons"][0], "wrong-shape", "'y'", *shapes)

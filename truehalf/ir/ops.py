@@ -1,0 +1,349 @@
+"""Table of operator traits: what each operator of ONNX does, in one row, which every room asks.
+
+A new operator of a new opset is one more row here (tests/truehalf/ir/test_ops.py fails until it is there); a new
+question about operators is one more trait, or one more field of `Op`. Traits hold of the operator whatever its
+attributes are; where an attribute decides, a function below asks the node.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class Trait(Flag):
+    """What an operator does."""
+
+    # how its output comes from its inputs
+    NO_ARITHMETIC = auto()  # the output's elements are those of inputs, or facts of the shape: nothing is computed
+    EXACT = auto()  # each element of the output is one of an input, its negation, an integer next to it or a bound
+    VIEW = auto()  # the same elements in the same order, under another shape: nothing is moved in memory
+    PERMUTES = auto()  # the same elements, perhaps in another order
+    LAYOUT = auto()  # the same elements, perhaps in another order or repeated along an axis of length 1
+    FILLS = auto()  # puts 0, or a given number, beside what it moves
+    SAME = auto()  # the same numbers, perhaps of another type
+    UNARY = auto()  # a function of each element of one tensor, whose shape the output has
+    PRODUCT = auto()  # matrix products, convolutions, recurrences
+    BILINEAR = auto()  # a product of its first two inputs: 0 where one of them is all 0
+    LINEAR = auto()  # of finite operands finite or an overflow; an Inf in it stays one
+    NORMALIZES = auto()  # divides by a mean, a norm or a sum over axes
+    POOLS = auto()
+    SAMPLES = auto()  # reads at positions between elements, or at frequencies
+    COMPARES = auto()
+    LOGIC = auto()  # of booleans
+    BITWISE = auto()
+    RECURRENT = auto()
+    COMMUTES = auto()  # the order of its inputs does not matter
+    RANDOM = auto()
+    QUANTIZED = auto()  # writes, reads or computes quantized tensors
+    SEQUENCE = auto()  # lists of tensors, optional tensors
+    CONTROL_FLOW = auto()  # with bodies that may be converted
+    SHAPE_ONLY = auto()  # reads no values, only the shape
+    # sums
+    ACCUMULATES = auto()  # adds up or multiplies elements, or has such sums inside (but see `adds_up`)
+    OWN_SUM = auto()  # each output element has a sum of its own, of elements that others accumulate, too
+    # what becomes of errors and of special numbers
+    LIMITS = auto()  # keeps its input within bounds
+    STEPS = auto()  # a small difference of its input may make another element, position or number of the output
+    DAMPS = auto()  # an error in an input is no larger, or hardly larger, in the output
+    CHOOSES = auto()  # an Inf among its inputs need not be in its output
+    KEEPS_NAN = auto()  # behind a Softmax: a NaN in its input is in its output
+    KEEPS_SMALL = auto()  # a small element stays small
+    AT_INFINITY = auto()  # its range holds for infinite inputs, too
+    # sizes
+    COUNTS = auto()  # how many elements there are depends on what its input holds
+    SIZED_BY_FIRST = auto()  # the output has the size of the first input, whatever the others hold
+    ON_SIZES = auto()  # shapes are computed from shapes with it
+    STAYS_A_SIZE = auto()  # of sizes it gives a size
+    INTEGER_DATA = auto()  # has inputs that no float can be, and that are data all the same
+
+
+T = Trait
+NONE = T(0)
+FLOATS = frozenset({"FLOAT", "FLOAT16", "DOUBLE"})
+_NUMBERS = FLOATS | {"INT32", "INT64"}
+_PLAIN = _NUMBERS | {"BOOL"}
+_WITH_BF16 = _PLAIN | {"BFLOAT16"}
+
+
+@dataclass(frozen=True)
+class Op:
+    """A row.
+
+    Attributes:
+        traits: see `Trait`.
+        moved: positions of the inputs whose values end up in the outputs of an operator that only moves values, None:
+            all. What else it adds is 0. A move commutes with every elementwise function.
+        scaled: positions of the inputs in which it is linear, the others being fixed; or that it chooses from.
+        sizes: positions of the inputs whose values decide the output's shape; None: all.
+        coordinates: names of float inputs that say where or how many: rounded, they would mean other elements.
+        decides: names of further float inputs that do, which may be float16.
+        choice: position of the output that is a choice: which element is the largest is no arithmetic.
+        divides: position of the input that it divides by or takes the logarithm or root of.
+        bounds: range of the output for finite inputs.
+        moves_when: attribute, value, default: with that value it accumulates nothing.
+        folds: opset since when onnx's reference computes as ONNX Runtime does; 0: it is not folded. Proven case by
+            case, for every version of each operator, in tests/truehalf/repairs/test_foldable.py.
+        kernels: names of the element types that a move, Shape or Size may be given: those that ONNX Runtime's CPU
+            provider (tests/truehalf/conversion/test_kernels.py measures it) and TensorRT's parser (onnx-tensorrt 10.1,
+            docs/operators.md) have in common, and DOUBLE, which TensorRT has nowhere.
+    """
+
+    traits: Trait = NONE
+    moved: tuple[int, ...] | None = ()
+    scaled: tuple[int, ...] = ()
+    sizes: tuple[int, ...] | None = ()
+    coordinates: tuple[str, ...] = ()
+    decides: tuple[str, ...] = ()
+    choice: int | None = None
+    divides: int | None = None
+    bounds: tuple[float, float] | None = None
+    moves_when: tuple[str, str, str] | None = None
+    folds: int = 0
+    kernels: frozenset[str] = frozenset()
+
+
+_MOVE = T.NO_ARITHMETIC | T.EXACT
+_VIEW = _MOVE | T.VIEW | T.PERMUTES | T.LAYOUT
+_SUM = T.ACCUMULATES | T.OWN_SUM
+_REDUCTION = ("reduction", "none", "none")
+_HALF_PI = 1.5707963267948966
+
+_ROWS: tuple[tuple[str, Op], ...] = (
+    # moves
+    ("Reshape", Op(_VIEW | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
+    ("Squeeze Unsqueeze", Op(_VIEW | T.ON_SIZES | T.STAYS_A_SIZE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
+    ("Flatten", Op(_VIEW | T.ON_SIZES, (0,), folds=7, kernels=_WITH_BF16)),
+    ("Identity", Op(_VIEW | T.SAME | T.UNARY | T.ON_SIZES | T.STAYS_A_SIZE, (0,), folds=7, kernels=_WITH_BF16)),
+    ("Transpose", Op(_MOVE | T.PERMUTES | T.LAYOUT, (0,), folds=7, kernels=_WITH_BF16)),
+    ("DepthToSpace SpaceToDepth", Op(_MOVE | T.PERMUTES, (0,), kernels=FLOATS)),
+    ("Expand", Op(_MOVE | T.LAYOUT, (0,), sizes=(1,), folds=8, kernels=_PLAIN)),
+    ("Tile", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_PLAIN)),
+    ("Concat", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, None, folds=7, kernels=_WITH_BF16)),
+    ("Gather", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, (0,), folds=7, kernels=_WITH_BF16)),
+    ("GatherElements", Op(_MOVE, (0,), kernels=_WITH_BF16)),
+    ("GatherND", Op(_MOVE, (0,), folds=11, kernels=_WITH_BF16)),
+    ("Slice", Op(_MOVE | T.ON_SIZES | T.STAYS_A_SIZE, (0,), sizes=(1, 2, 3, 4), folds=7, kernels=_WITH_BF16)),
+    ("Split", Op(_MOVE, (0,), sizes=(1,), folds=7, kernels=_WITH_BF16)),
+    ("Compress", Op(_MOVE | T.COUNTS, (0,), kernels=_PLAIN)),
+    ("ReverseSequence", Op(_MOVE, (0,), kernels=_PLAIN)),
+    ("Trilu", Op(_MOVE | T.FILLS, (0,), folds=14, kernels=_PLAIN)),
+    ("CenterCropPad", Op(_MOVE | T.FILLS, (0,), sizes=(1,), kernels=_NUMBERS)),
+    ("Pad", Op(_MOVE | T.FILLS, (0, 2), sizes=(1, 3), folds=7, kernels=_NUMBERS)),
+    ("Scatter", Op(T.EXACT | T.SIZED_BY_FIRST, (0, 2), kernels=_NUMBERS)),
+    (
+        "ScatterElements ScatterND",
+        Op(T.ACCUMULATES | T.SIZED_BY_FIRST, (0, 2), moves_when=_REDUCTION, folds=11, kernels=_NUMBERS),
+    ),
+    ("TensorScatter", Op(T.NO_ARITHMETIC | T.SIZED_BY_FIRST)),
+    (
+        "Where",
+        Op(
+            _MOVE | T.CHOOSES | T.DAMPS | T.KEEPS_NAN | T.ON_SIZES | T.INTEGER_DATA,
+            (1, 2),
+            scaled=(1, 2),
+            folds=9,
+            kernels=_NUMBERS,
+        ),
+    ),
+    ("Cast", Op(T.NO_ARITHMETIC | T.SAME | T.UNARY | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE, folds=7)),
+    ("CastLike", Op(T.NO_ARITHMETIC | T.SAME)),
+    ("Dropout", Op(T.NO_ARITHMETIC | T.UNARY | T.KEEPS_NAN)),
+    ("BitCast", Op()),
+    # shapes, constants, bodies, sequences
+    ("Shape", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_WITH_BF16)),
+    ("Size", Op(T.NO_ARITHMETIC | T.SHAPE_ONLY, folds=7, kernels=_PLAIN)),
+    ("Constant", Op(T.NO_ARITHMETIC)),
+    ("ConstantOfShape", Op(_MOVE, sizes=(0,), folds=9)),
+    ("EyeLike", Op(T.EXACT)),
+    ("OneHot", Op(T.EXACT, sizes=(1,), coordinates=("indices", "depth"), folds=11)),
+    ("Range", Op(T.ACCUMULATES, sizes=None, decides=("start", "limit", "delta"), folds=11)),
+    ("If Loop Scan", Op(_MOVE | T.CONTROL_FLOW)),
+    ("ConcatFromSequence Optional OptionalGetElement SequenceAt SplitToSequence", Op(_MOVE | T.SEQUENCE)),
+    (
+        "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceMap",
+        Op(_MOVE | T.SEQUENCE),
+    ),
+    ("OptionalHasElement SequenceLength", Op(T.NO_ARITHMETIC | T.SEQUENCE)),
+    # functions of one element
+    ("Abs", Op(T.UNARY | T.EXACT | T.DAMPS | T.KEEPS_SMALL | T.ON_SIZES, folds=7)),
+    ("Neg", Op(T.UNARY | T.EXACT | T.LINEAR | T.DAMPS | T.KEEPS_SMALL | T.ON_SIZES, folds=7)),
+    ("Relu", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS | T.KEEPS_SMALL, folds=7)),
+    ("Clip", Op(T.UNARY | T.EXACT | T.LIMITS | T.DAMPS | T.CHOOSES | T.SIZED_BY_FIRST)),
+    ("Ceil Floor", Op(T.UNARY | T.EXACT | T.STEPS | T.ON_SIZES, folds=7)),
+    ("Round", Op(T.UNARY | T.EXACT | T.STEPS, folds=11)),
+    ("Sign", Op(T.UNARY | T.EXACT | T.STEPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
+    ("Sqrt", Op(T.UNARY | T.KEEPS_SMALL, divides=0, folds=7)),
+    ("Log Reciprocal", Op(T.UNARY, divides=0, folds=7)),
+    ("Exp", Op(T.UNARY | T.DAMPS, folds=7)),
+    ("Cos", Op(T.UNARY | T.DAMPS, bounds=(-1, 1), folds=7)),
+    ("Sin", Op(T.UNARY, bounds=(-1, 1), folds=7)),
+    ("Tan", Op(T.UNARY, folds=7)),
+    ("Atan", Op(T.UNARY | T.AT_INFINITY, bounds=(-_HALF_PI, _HALF_PI), folds=7)),
+    ("Tanh", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=7)),
+    ("Erf", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(-1, 1), folds=9)),
+    ("Sigmoid", Op(T.UNARY | T.DAMPS | T.AT_INFINITY, bounds=(0, 1), folds=7)),
+    ("HardSigmoid", Op(T.UNARY | T.DAMPS, bounds=(0, 1))),
+    ("Softsign", Op(T.UNARY, bounds=(-1, 1))),
+    ("Gelu HardSwish LeakyRelu Softplus", Op(T.UNARY | T.DAMPS)),
+    ("Acos Acosh Asin Asinh Atanh Celu Cosh Elu Mish Selu Shrink Sinh Swish ThresholdedRelu", Op(T.UNARY)),
+    ("IsInf", Op(T.UNARY, folds=10)),
+    ("IsNaN", Op(T.UNARY, folds=9)),
+    ("Not", Op(T.UNARY | T.LOGIC | T.INTEGER_DATA, folds=7)),
+    ("BitwiseNot", Op(T.UNARY | T.BITWISE | T.INTEGER_DATA)),
+    # functions of one element of each input
+    ("Add", Op(T.LINEAR | T.COMMUTES | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
+    ("Sub", Op(T.LINEAR | T.DAMPS | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0, 1), folds=7)),
+    (
+        "Mul",
+        Op(
+            T.LINEAR | T.BILINEAR | T.COMMUTES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
+            scaled=(0, 1),
+            folds=7,
+        ),
+    ),
+    ("Div", Op(T.KEEPS_NAN | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE, scaled=(0,), divides=1, folds=7)),
+    ("Pow", Op(divides=0, folds=7)),
+    ("Mod", Op(T.ON_SIZES, folds=10)),
+    (
+        "Max",
+        Op(
+            T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | T.KEEPS_NAN | T.ON_SIZES | T.STAYS_A_SIZE,
+            folds=7,
+        ),
+    ),
+    (
+        "Min",
+        Op(
+            T.EXACT | T.COMMUTES | T.LIMITS | T.DAMPS | T.CHOOSES | T.KEEPS_SMALL | T.ON_SIZES | T.STAYS_A_SIZE,
+            folds=7,
+        ),
+    ),
+    ("PRelu", Op(T.DAMPS)),
+    ("SwiGLU", Op()),
+    ("Equal", Op(T.COMPARES | T.COMMUTES | T.STEPS | T.ON_SIZES | T.INTEGER_DATA, folds=7)),
+    ("Greater Less", Op(T.COMPARES | T.STEPS | T.ON_SIZES, folds=7)),
+    ("GreaterOrEqual LessOrEqual", Op(T.COMPARES | T.STEPS, folds=12)),
+    ("And Or Xor", Op(T.LOGIC | T.COMMUTES | T.INTEGER_DATA, folds=7)),
+    ("BitShift BitwiseAnd BitwiseOr BitwiseXor", Op(T.BITWISE | T.INTEGER_DATA)),
+    # products
+    ("MatMul", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES | T.KEEPS_NAN, folds=7)),
+    ("Gemm", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES, folds=7)),
+    ("Conv ConvTranspose", Op(T.PRODUCT | T.BILINEAR | T.ACCUMULATES)),
+    ("Einsum", Op(T.PRODUCT | T.ACCUMULATES, folds=12)),
+    ("Attention CausalConvWithState DeformConv LinearAttention", Op(T.PRODUCT | T.ACCUMULATES)),
+    ("GRU LSTM RNN", Op(T.PRODUCT | T.ACCUMULATES | T.RECURRENT)),
+    ("ConvInteger MatMulInteger QLinearMatMul", Op(T.PRODUCT | T.QUANTIZED)),
+    ("QLinearConv", Op(T.PRODUCT | T.QUANTIZED | T.INTEGER_DATA)),
+    ("DequantizeLinear", Op(T.QUANTIZED | T.INTEGER_DATA)),
+    ("DynamicQuantizeLinear QuantizeLinear", Op(T.QUANTIZED)),
+    ("AffineGrid Det MelWeightMatrix RotaryEmbedding", Op(T.ACCUMULATES)),
+    # norms, sums, pools
+    ("LogSoftmax Softmax", Op(T.NORMALIZES | T.ACCUMULATES | T.CHOOSES | T.DAMPS, folds=13)),
+    ("Hardmax", Op(T.CHOOSES)),
+    ("LayerNormalization", Op(T.NORMALIZES | T.ACCUMULATES | T.SIZED_BY_FIRST)),
+    ("BatchNormalization GroupNormalization InstanceNormalization", Op(T.NORMALIZES | T.ACCUMULATES)),
+    ("LpNormalization MeanVarianceNormalization RMSNormalization", Op(T.NORMALIZES | T.ACCUMULATES)),
+    ("LRN", Op(T.NORMALIZES | _SUM)),
+    ("Sum", Op(_SUM | T.COMMUTES | T.DAMPS, folds=7)),
+    ("Mean", Op(_SUM | T.DAMPS)),
+    ("CumSum", Op(T.ACCUMULATES | T.SIZED_BY_FIRST, folds=11)),
+    ("CumProd", Op(T.ACCUMULATES)),
+    ("ReduceMean", Op(T.ACCUMULATES | T.DAMPS, folds=7)),
+    ("ReduceSum", Op(T.ACCUMULATES | T.ON_SIZES, folds=7)),
+    ("ReduceProd", Op(T.ACCUMULATES | T.ON_SIZES | T.STAYS_A_SIZE, folds=7)),
+    ("ReduceMax ReduceMin", Op(T.EXACT | T.CHOOSES | T.DAMPS | T.ON_SIZES, folds=7)),
+    ("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare", Op(T.ACCUMULATES)),
+    ("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss", Op(T.ACCUMULATES)),
+    ("AveragePool GlobalAveragePool", Op(T.POOLS | _SUM | T.DAMPS)),
+    ("GlobalLpPool LpPool", Op(T.POOLS | _SUM)),
+    ("MaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS, choice=1)),
+    ("GlobalMaxPool", Op(T.POOLS | T.EXACT | T.CHOOSES | T.DAMPS)),
+    ("MaxUnpool", Op(T.POOLS | T.EXACT)),
+    # samplers
+    ("GridSample", Op(T.SAMPLES | T.ACCUMULATES | T.DAMPS, moves_when=("mode", "nearest", "linear"))),
+    (
+        "Resize",
+        Op(
+            T.SAMPLES | T.ACCUMULATES | T.DAMPS,
+            sizes=(3,),
+            coordinates=("roi",),
+            decides=("scales",),
+            moves_when=("mode", "nearest", "nearest"),
+        ),
+    ),
+    (
+        "Upsample",
+        Op(
+            T.SAMPLES | T.ACCUMULATES | T.DAMPS,
+            sizes=(1,),
+            decides=("scales",),
+            moves_when=("mode", "nearest", "nearest"),
+        ),
+    ),
+    ("RoiAlign", Op(T.SAMPLES | T.ACCUMULATES | T.DAMPS)),
+    ("MaxRoiPool", Op(T.SAMPLES)),
+    ("Col2Im DFT", Op(T.SAMPLES | _SUM)),
+    ("STFT", Op(T.SAMPLES | T.ACCUMULATES)),
+    # choices
+    ("TopK", Op(T.EXACT | T.STEPS | T.CHOOSES | T.DAMPS, sizes=(1,), choice=1, folds=10)),
+    ("ArgMax ArgMin", Op(T.STEPS, choice=0, folds=7)),
+    ("NonMaxSuppression", Op(T.STEPS | T.COUNTS, decides=("iou_threshold", "score_threshold"), choice=0)),
+    ("NonZero", Op(T.STEPS | T.COUNTS, decides=("X",), folds=9)),
+    ("Unique", Op(T.EXACT | T.STEPS | T.COUNTS, decides=("X",))),
+    # made of nothing, of an integer, of text
+    ("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Op(T.RANDOM)),
+    ("BlackmanWindow HammingWindow HannWindow ImageDecoder", Op()),
+    ("RegexFullMatch StringConcat StringNormalizer StringSplit", Op()),
+    ("TfIdfVectorizer", Op(T.INTEGER_DATA)),
+    ("ai.onnx.ml::CategoryMapper", Op(T.INTEGER_DATA)),
+)
+
+TABLE: Mapping[str, Op] = MappingProxyType({name: row for names, row in _ROWS for name in names.split()})
+MOVES = frozenset(name for name, row in TABLE.items() if row.moved != ())
+_NO_ROW = Op()
+
+
+@functools.cache
+def with_trait(traits: Trait) -> frozenset[str]:
+    """Operator types that have one of the traits, or several."""
+    return frozenset(name for name, row in TABLE.items() if row.traits & traits)
+
+
+def row_of(node: ir.Node | None) -> Op:
+    """The row of a node's operator; an empty one for an operator that has none."""
+    return TABLE.get(_name(node), _NO_ROW) if node is not None else _NO_ROW
+
+
+def has(node: ir.Node | None, traits: Trait) -> bool:
+    """Whether a node's operator has one of the traits, or several."""
+    return node is not None and _name(node) in with_trait(traits)
+
+
+def _name(node: ir.Node) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def adds_up(node: ir.Node) -> bool:
+    """Whether a node accumulates, its attributes looked at: a Scatter without reduction does not."""
+    row = row_of(node)
+    if row.moves_when is not None:
+        name, moving, default = row.moves_when
+        return node.attributes.get_string(name, default) != moving
+    return bool(row.traits & T.ACCUMULATES)
+
+
+def moved_inputs(node: ir.Node) -> tuple[int, ...]:
+    """Positions of the inputs that a node moves to its outputs; empty when it does anything else with them."""
+    row = row_of(node)
+    if row.moved == () or adds_up(node):
+        return ()
+    given = range(len(node.inputs))
+    return tuple(given) if row.moved is None else tuple(index for index in row.moved if index in given)

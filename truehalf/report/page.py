@@ -1,0 +1,135 @@
+"""The one page of a result: sections from a template, each there when there is something to say.
+
+A page loads nothing, runs nothing and holds no date, so it opens anywhere and equal results give an equal file.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truehalf.report.drawings import BLUE, ORANGE, error_growth, histogram
+from truehalf.report.numbers import count, number, percent, precision
+
+_TEMPLATE = Path(__file__).with_name("page.html.j2")
+_FILTERS: Mapping[str, Callable[..., str]] = {
+    "number": number,
+    "precision": precision,
+    "percent": percent,
+    "count": count,
+}
+_LISTED = 400  # nodes that stay FP32
+_SECTIONS = (
+    *("tiles", "not_verified", "warnings", "decided", "engine", "gates", "checks", "suspects", "suggestion", "images"),
+    *("stage_rows", "growth", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
+    *("decisions", "data", "config", "params"),
+)
+
+
+def page(content: Mapping[str, Any]) -> str:
+    """The page of what is known; a section without content is left out.
+
+    Args:
+        content: `title`, `headline` ({state: passed | failed | unknown, word, sentence, reasons}), and any of the
+            sections.
+    """
+    return rendered(_TEMPLATE, dict.fromkeys(_SECTIONS) | dict(content), _FILTERS)
+
+
+def rendered(template: Path, content: Mapping[str, Any], filters: Mapping[str, Callable[..., str]]) -> str:
+    """A page from a template: what is missing is an error, and text is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= filters
+    return environment.get_template(template.name).render(**content)
+
+
+def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
+
+    Args:
+        verdict, details: the content of verdict.json and details.json; either may be empty.
+        folder: where the images lie that `details` names.
+    """
+    gates = verdict.get("gates", [])
+    of_gates = {"detections", "average_precision"} if gates else set()
+    return {
+        "gates": gates,
+        "checks": [check for check in verdict.get("checks", []) if check["check"] not in of_gates],
+        "detects": any(gate["gate"] == "matched_fraction_min" for gate in gates),
+        "suspects": (verdict.get("place") or {}).get("suspects", []),
+        "suggestion": verdict.get("suggestion"),
+        "images": [_image(folder, item) for item in details.get("images", [])],
+        "growth": _growth(details.get("profile") or []),
+        "no_profile": details.get("no_profile", ""),
+        "histograms": _histograms(details.get("stages", {})),
+    }
+
+
+def kept_in_fp32(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Nodes that stay FP32, by the rule that keeps them and each with its reason.
+
+    Args:
+        decisions: rows of the conversion: {node, op, precision, rule, reason}.
+    """
+    kept = [row for row in decisions if row.get("precision") == "fp32"]
+    rules: dict[str, int] = {}
+    for row in kept:
+        rules[str(row.get("rule"))] = rules.get(str(row.get("rule")), 0) + 1
+    return {
+        "total": len(decisions),
+        "fp32": len(kept),
+        "rules": rules,
+        "rows": kept[:_LISTED],
+        "omitted": max(0, len(kept) - _LISTED),
+    }
+
+
+def _growth(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    from markupsafe import Markup
+
+    rows = [dict(row) | {key: _error(row[key]) for key in ("growth", "error")} for row in profile]
+    if not rows:
+        return None
+    worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: int(rows[i]["rank"]))
+    return {
+        "wide": Markup(error_growth(rows, worst, 1080, 380, titles=True)),
+        "narrow": Markup(error_growth(rows, worst, 400, 320, titles=False)),
+        "worst": [rows[i] for i in worst],
+        "nodes": len(rows),
+        "exact": sum(row["growth"] == 0 for row in rows),
+        "nonfinite": sum(not math.isfinite(row["error"]) for row in rows),
+    }
+
+
+def _error(value: Any) -> float:
+    """A profile says None where an error is not finite."""
+    return math.inf if value is None else float(value)
+
+
+def _histograms(stages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One per output: the final file as bars, the FP32 file before conversion as an outline."""
+    from markupsafe import Markup
+
+    final, before = (stages.get(name, {}).get("histograms", {}) for name in ("cast_cleanup", "slim"))
+    found = []
+    for name, data in final.items():
+        series = [("final file", ORANGE, data)] + ([("FP32 file", BLUE, before[name])] if name in before else [])
+        svg = histogram(series)
+        found.append({"output": name, "svg": Markup(svg) if svg else None} | dict(data))
+    return found
+
+
+def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
+    encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
+    return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}
