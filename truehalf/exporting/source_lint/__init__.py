@@ -79,7 +79,15 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         program.call(tree, module, by_place, by_name)
     rules = [rule(program) for rule in _RULES]
     findings = [finding for rule in rules for finding in rule.findings()]
-    findings.sort(key=lambda one: (one.severity != "warning", one.rule == "py-not-followed", one.file or "", one.line or 0, one.rule))
+    findings.sort(
+        key=lambda one: (
+            one.severity != "warning",
+            one.rule == "py-not-followed",
+            one.file or "",
+            one.line or 0,
+            one.rule,
+        )
+    )
     return findings
 
 

@@ -1,6 +1,6 @@
 """What the expressions of a function are (kinds.py), by one pass over its syntax.
 
-Nothing is judged here: values and calls are kept for the rules (rules.py). What is not reached has none.
+Nothing is judged here: the values of each expression are kept for the rules (rules.py). What is not reached has none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from truehalf.exporting.source_lint import kinds, torch_calls
 from truehalf.exporting.source_lint.functions import may_read, names_a_tensor, outer_names, python_function
@@ -24,10 +24,9 @@ _COMPARISONS = {
     **{ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
     **{ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b},
 }
-Arguments = Mapping[str, Any]
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass
 class Frame:
     """One function that is being read: the def at hand whose globals it has, its names, and what it returns."""
 
@@ -37,43 +36,33 @@ class Frame:
     returned: list[Any] = dataclasses.field(default_factory=list)
 
 
-class Closure(NamedTuple):
-    """A def or lambda that is made while the program runs, there, and its defaults."""
-
-    tree: ast.FunctionDef | ast.Lambda
-    frame: Frame
-    defaults: Arguments
-
-
-class Called(NamedTuple):
-    """A call: the function where it is at hand, its name, and the arguments; of a method the object is the first."""
-
-    function: Any
-    name: str
-    args: Sequence[Any]
-    kwargs: Arguments
-    followed: bool = True  # or known for what it does
-
-
 class Expressions(abc.ABC):
     """Reads expressions.
 
     Attributes:
-        values, calls: of each expression and of each call that was reached, one for each time.
+        values: of each expression that was reached, one for each time.
         written: (id of a module, attribute) of what forward writes, which another call may find changed.
         held: by id, copies of the lists and dicts that a module keeps.
     """
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
-        self.packages, self.written = packages, written
+        self.packages = packages
+        self.written = written
         self.values: dict[ast.AST, list[Any]] = {}
-        self.calls: dict[ast.AST, list[Called]] = {}
         self.held: dict[int, Any] = {}
         self.frame = Frame(None, "", {})
 
     @abc.abstractmethod
-    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
-        """What a value returns that is called."""
+    def called(self, node: ast.Call) -> Any:
+        """What a call returns."""
+
+    @abc.abstractmethod
+    def follow(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a def at hand returns."""
+
+    @abc.abstractmethod
+    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
+        """A function that is made here."""
 
     def value(self, node: ast.expr | None) -> Any:
         """What is known of an expression."""
@@ -88,13 +77,16 @@ class Expressions(abc.ABC):
             case ast.Constant():
                 return node.value
             case ast.Name():
-                outer = outer_names(self.frame.function)
-                return names[node.id] if node.id in names else at_hand(outer.get(node.id, UNKNOWN))
+                return (
+                    names[node.id]
+                    if node.id in names
+                    else at_hand(outer_names(self.frame.function).get(node.id, UNKNOWN))
+                )
             case ast.Attribute():
                 owner, written = self.value(node.value), ast.unparse(node)
-                return names[written] if written in names else self.attribute(node, owner, node.attr)
+                return names[written] if written in names else self.attribute(owner, node.attr)
             case ast.Call():
-                return self._call(node)
+                return self.called(node)
             case ast.Lambda():
                 return self.closure(node)
             case ast.Subscript():
@@ -122,13 +114,145 @@ class Expressions(abc.ABC):
                 items = [elements(self.value(e)) if isinstance(e, ast.Starred) else [self.value(e)] for e in node.elts]
                 return (tuple if isinstance(node, ast.Tuple) else list)(item for each in items for item in each)
             case ast.Dict():
-                names_and_values = [(self.value(key), self.value(value)) for key, value in zip(node.keys, node.values, strict=True)]
-                exact = all(isinstance(name, (str, int)) for name, _ in names_and_values)
-                return dict(names_and_values) if exact else [value for _, value in names_and_values]
+                values = [self.value(value) for value in node.values]
+                keys = [self.value(key) for key in node.keys]
+                return values if kinds.abstract_in(keys) else dict(zip(map(str, keys), values, strict=True))
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Slice():
                 return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        if isinstance(node, ast.Starred):
+            return inner[0]
         told = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
-        return inner[0] if isinstance(node, ast.Starred) else TENSOR if told else UNKNOWN
+        return TENSOR if told else UNKNOWN  # a text that a tensor is written into tells its numbers, as the tensor does
+
+    def attribute(self, owner: Any, name: str, *default: Any) -> Any:
+        import torch
+
+        if kinds.is_tensor(owner):
+            return torch_calls.attribute(owner, name)
+        if isinstance(owner, dict) and name in owner:  # of a dataclass
+            return owner[name]
+        if isinstance(owner, (list, tuple)) and kinds.holds_tensor(owner) and name in ("values", "indices"):
+            return TENSOR  # of torch's named pairs
+        found = inspect.getattr_static(type(owner), name, None)
+        if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
+            getter = python_function(found.fget if isinstance(found, property) else found.func)
+            return self.follow(getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
+        value = kinds.evaluated(getattr, owner, name, *default)
+        if not isinstance(owner, torch.nn.Module):
+            return value
+        if (id(owner), name) in self.written and not kinds.is_tensor(value):  # each call may find another
+            value = kinds.MAYBE if value is None else kinds.TEXT if isinstance(value, str) else UNKNOWN
+        if isinstance(value, (list, dict)):
+            self.held[id(value)] = value
+        return dataclasses.replace(value, held=True) if kinds.is_tensor(value) else value
+
+    def _item(self, node: ast.Subscript) -> Any:
+        base, index = self.value(node.value), self.value(node.slice)
+        if kinds.is_tensor(base):  # indexing by a tensor or a list makes a copy
+            return tensor(base, held=base.held and not kinds.holds_tensor(index) and not isinstance(index, list))
+        if not isinstance(base, Abstract) and not isinstance(index, Abstract):
+            of = list(base.values()) if isinstance(base, dict) and isinstance(index, (int, slice)) else base
+            with contextlib.suppress(Exception):  # of objects of the user's
+                found = at_hand(of[index])
+                return base if isinstance(index, slice) and not found else found
+        item = join(*(kinds.inside(base)))
+        return [item] if isinstance(node.slice, ast.Slice) else item
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Names and items after `target = value`."""
+        import torch
+
+        names = self.frame.variables
+        match target:
+            case ast.Name():
+                for name in [name for name in names if name.startswith(f"{target.id}.")]:
+                    del names[name]
+                names[target.id] = value
+            case ast.Starred():
+                self.assign(target.value, [join(*elements(value))])
+            case ast.Tuple() | ast.List():
+                items = elements(value)
+                exact = len(items) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
+                for i, element in enumerate(target.elts):
+                    self.assign(element, items[i] if exact else join(*items))
+            case ast.Attribute():
+                owner = self.value(target.value)
+                self.written |= {(id(owner), target.attr)} if isinstance(owner, torch.nn.Module) else set()
+                names[ast.unparse(target)] = value
+            case ast.Subscript():
+                base, index = self.value(target.value), self.value(target.slice)
+                if isinstance(base, dict) and not isinstance(index, Abstract):
+                    base[index] = value
+                elif isinstance(base, list):
+                    base[:] = [join(item, value) for item in base]
+
+    def _compared(self, node: ast.Compare) -> Any:
+        a, b, *more = [self.value(each) for each in (node.left, *node.comparators)]
+        op = type(node.ops[0])
+        if b is None and op in (ast.Is, ast.IsNot, ast.Eq, ast.NotEq):
+            return UNKNOWN if kind(a) in ("maybe", "unknown") else (a is None) == (op in (ast.Is, ast.Eq))
+        asked = op not in (ast.Is, ast.IsNot, ast.In, ast.NotIn) and "text" not in (kind(a), kind(b))
+        if asked and any(map(kinds.is_tensor, (a, b, *more))):
+            return TENSOR
+        return UNKNOWN if more else kinds.evaluated(lambda x, y: bool(_COMPARISONS[op](x, y)), a, b)
+
+    def _joined(self, node: ast.BoolOp) -> Any:
+        """`a or b`, `a and b`: what is not reached is not read."""
+        stops, values = isinstance(node.op, ast.Or), []
+        for part in node.values:
+            value = self.value(part)
+            holds = kinds.truth(value)
+            if holds is None or holds is stops or part is node.values[-1]:
+                values.append(TENSOR if stops and kind(value) == "maybe" else value)
+            if holds is stops:
+                return value if isinstance(value, bool) else join(*values)
+        return join(*values)
+
+    def _where(self, test: ast.expr, holds: bool, node: ast.expr) -> Any:
+        before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
+        self.narrow(test, holds)
+        value = self.value(node)
+        self.frame.variables = before
+        return value
+
+    def narrow(self, test: ast.expr, holds: bool) -> None:
+        """What a test says of a name: `x is None`, `isinstance(x, Tensor)`, and these under `not` and `and`."""
+        names = self.frame.variables
+        match test:
+            case ast.UnaryOp(op=ast.Not()):
+                self.narrow(test.operand, not holds)
+            case ast.BoolOp(op=ast.And()) if holds:
+                for part in test.values:
+                    self.narrow(part, holds)
+            case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]):
+                if kind(names.get(name)) == "maybe":
+                    names[name] = None if isinstance(op, ast.Is) == holds else TENSOR
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), cls]) if holds:
+                if names_a_tensor(cls) and names.get(name) is UNKNOWN:
+                    names[name] = TENSOR
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> list[Any]:
+        before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
+        results = []
+        for item in elements(self.value(node.generators[0].iter)):
+            self.assign(node.generators[0].target, item)
+            for generator in node.generators[1:]:
+                self.assign(generator.target, join(*elements(self.value(generator.iter))))
+            for test in [test for generator in node.generators for test in generator.ifs]:
+                self.value(test)
+            results.append(self.value(node.value if isinstance(node, ast.DictComp) else node.elt))
+        self.frame.variables = before
+        return results
+
+
+def arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
+    if kinds.is_tensor(a) or kinds.is_tensor(b):
+        return tensor(a, b)
+    if isinstance(op, ast.BitOr) and (a is True or b is True):
+        return True
+    if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return type(a)([*a, *b])
+    return kinds.NUMBER if kinds.is_number(a) and kinds.is_number(b) else a if isinstance(a, list) else UNKNOWN

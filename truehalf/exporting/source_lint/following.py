@@ -123,14 +123,19 @@ class Following(Expressions):
         self._note(node, function, getattr(function, "__name__", ""), args, kwargs, result is not None)
         return UNKNOWN if result is None else result[0]
 
-    def _result(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any] | None:
+    def _result(
+        self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any] | None:
         """What a function returns; None where it is not followed."""
         import torch
 
         plain, myself = python_function(function), getattr(function, "__self__", None)
         name, top, given = getattr(function, "__name__", ""), package_of(function), holds_tensor(args, kwargs)
         if isinstance(function, Closure):
-            frame, scope = function.frame, f"{function.frame.scope}.<locals>.{getattr(function.tree, 'name', '<lambda>')}"
+            frame, scope = (
+                function.frame,
+                f"{function.frame.scope}.<locals>.{getattr(function.tree, 'name', '<lambda>')}",
+            )
             variables = frame.variables | _bound(function.tree.args, function.defaults, args, kwargs)
             return (self.run(function.tree, Frame(frame.function, scope, variables)),)
         if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
@@ -325,7 +330,9 @@ class Following(Expressions):
         return bool(ends)
 
 
-def _bound(given: ast.arguments, defaults: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _bound(
+    given: ast.arguments, defaults: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The parameters, as Python binds them; one with the annotation of a tensor is one, where nothing else is known."""
     rest, left = list(args), dict(kwargs)
     spread, result = left.pop("**", UNKNOWN), {}

@@ -57,7 +57,9 @@ def _definitions(source: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lam
     lines = Counter(node.lineno for node in lambdas)
     found: dict[tuple[int, str], Any] = {(n.lineno, "<lambda>"): n for n in lambdas if lines[n.lineno] == 1}
     defs = [node for node in nodes_of(source) if isinstance(node, ast.FunctionDef)]
-    return found | {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in defs}
+    return found | {
+        (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in defs
+    }
 
 
 def outer_names(function: Any) -> ChainMap[str, Any]:

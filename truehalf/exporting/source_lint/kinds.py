@@ -125,3 +125,8 @@ def elements(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple, dict, range, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
         return [at_hand(item) for _, item in zip(range(_FOLLOWED), value, strict=False)]
     return [tensor(value) if is_tensor(value) else UNKNOWN]
+
+
+def inside(value: Any) -> list[Any]:
+    """What a list or dict holds; of anything else, what iterating gives."""
+    return elements(list(value.values()) if isinstance(value, dict) else value)

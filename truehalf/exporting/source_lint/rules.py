@@ -9,8 +9,7 @@ from typing import Any
 
 from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint import kinds, torch_calls
-from truehalf.exporting.source_lint.expressions import Called
-from truehalf.exporting.source_lint.following import Following
+from truehalf.exporting.source_lint.following import Called, Following
 from truehalf.exporting.source_lint.functions import package_of
 from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
 from truehalf.linting.finding import Finding, link_to
@@ -87,7 +86,9 @@ class TensorIf(SourceRule):
     def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             lists = [value for value in self.of(*node.comparators) if isinstance(value, (list, tuple))]
-            asks_each = any(map(is_tensor, self.of(*node.comparators))) or (lists and any(map(is_tensor, self.of(node.left))))
+            asks_each = any(map(is_tensor, self.of(*node.comparators))) or (
+                lists and any(map(is_tensor, self.of(node.left)))
+            )
             return [node] if asks_each else []  # whether it is equal
         asked = conditions(node) if not isinstance(node, ast.While) else []
         return [part for part in asked if "tensor" in map(kind, self.of(part))]
@@ -270,7 +271,7 @@ class NotFollowed(SourceRule):
         return [self.finding((self.program.frame.scope, file, line), said)]
 
 
-SOURCE_RULES = (
+RULES: tuple[type[SourceRule], ...] = (
     TensorIf, TensorLen, StringComparison, NoneCheck, ListComprehension, DeepCopy, AttributeUpdate, Item, BuiltinMinMax,
     DataDependentLoop, DtypeConstant, NotFollowed,
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """What torch's functions and a tensor's methods return, and the floating type that it has.
 
-    made     tensor([1.0]), zeros(3), linspace(0, 1, 9), arange(n, dtype=float32): float32, whatever module.half() does
-    passed   arithmetic, views and most functions: one operand with a type of its own and an axis makes the result so
-    left     to(x.dtype), type_as(x), half(), comparisons: the type is another
+made     tensor([1.0]), zeros(3), linspace(0, 1, 9), arange(n, dtype=float32): float32, whatever module.half() does
+passed   arithmetic, views and most functions: one operand with a type of its own and an axis makes the result so
+left     to(x.dtype), type_as(x), half(), comparisons: the type is another
 """
 
 from __future__ import annotations
