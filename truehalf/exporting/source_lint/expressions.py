@@ -140,7 +140,7 @@ class Expressions(abc.ABC):
         if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
             getter = python_function(found.fget if isinstance(found, property) else found.func)
             return self.follow(getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
-        value = kinds.evaluated(getattr, owner, name, *default)
+        value = name != "training" and kinds.evaluated(getattr, owner, name, *default)
         if not isinstance(owner, torch.nn.Module):
             return value
         if (id(owner), name) in self.written and not kinds.is_tensor(value):  # each call may find another

@@ -215,7 +215,7 @@ class Following(Expressions):
         if name == "map":
             return [self.call(node, args[0], row, {}) for row in rows]
         if name == "enumerate":
-            return [(NUMBER if holds_tensor(row) else i, row[0]) for i, row in enumerate(rows)]
+            return [(NUMBER if len(rows) == 1 and holds_tensor(row) else i, row[0]) for i, row in enumerate(rows)]
         if name == "zip":
             return list(rows)
         return [NUMBER] if name == "range" else [row[0] for row in rows][:: -1 if name == "reversed" else 1]
