@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
-from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.exporting.source_files import is_own, shown_file
+from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"

@@ -26,9 +26,9 @@ from truehalf.errors import StageError, first_line
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
+from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint import lint_source
 from truehalf.exporting.source_lint.rules import DtypeConstant
-from truehalf.exporting.source_files import shown_file
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs

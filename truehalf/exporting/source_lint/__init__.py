@@ -51,44 +51,36 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     import torch
 
     module: Any = module_or_factory
-    if not isinstance(module, torch.nn.Module) and callable(module):
-        module = module()
+    module = module if isinstance(module, torch.nn.Module) or not callable(module) else module()
     if not isinstance(module, torch.nn.Module):
         raise StageError(
             "wrong-return", f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
         )
     name, forward = entry(module)
-    tree = definition(forward) if forward is not None else None
-    if tree is None:
+    tree = None if forward is None else definition(forward)
+    if forward is None or tree is None:
         raise StageError(
             "no-source",
-            f"lint: {type(module).__qualname__}.{name} has no python source that can be read; expected a def in a file "
+            f"lint: {type(module).__name__}.{name} has no python source that can be read; expected a def in a file "
             "or a notebook cell; give the module that is traced, not a scripted or compiled one",
         )
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
-    inputs = list(inspect.signature(forward, follow_wrapped=False).parameters.values())[1:]
-    by_name = {each.name: _input(each) for each in inputs if each.kind is each.KEYWORD_ONLY}
-    by_name |= {"**": TENSOR for each in inputs if each.kind is each.VAR_KEYWORD and _input(each) == [TENSOR]}
+    by_place: list[Any] = []
+    by_name: dict[str, Any] = {}
+    for each in list(inspect.signature(forward, follow_wrapped=False).parameters.values())[1:]:
+        if each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD):
+            by_name |= {each.name: _input(each)} if each.kind is each.KEYWORD_ONLY else _input(each)
+        else:
+            by_place.append(_input(each))
     written: set[tuple[int, str]] = set()
     before = -1
     while len(written) > before:  # what is written in one reading may decide in the next
         before, program = len(written), Following(packages, written)
         program.frame = Frame(forward, f"{forward.__module__}.{forward.__qualname__}", {})
-        by_place = [_input(each) for each in inputs if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-        by_place += [TENSOR for each in inputs if each.kind is each.VAR_POSITIONAL]
         program.call(tree, module, by_place, by_name)
-    rules = [rule(program) for rule in _RULES]
-    findings = [finding for rule in rules for finding in rule.findings()]
-    findings.sort(
-        key=lambda one: (
-            one.severity != "warning",
-            one.rule == "py-not-followed",
-            one.file or "",
-            one.line or 0,
-            one.rule,
-        )
-    )
-    return findings
+    findings = [finding for rule in _RULES for finding in rule(program).findings()]
+    findings.sort(key=lambda one: (one.rule == "py-not-followed", one.file or "", one.line or 0, one.rule))
+    return sorted(findings, key=lambda one: one.severity != "warning")
 
 
 def _input(parameter: inspect.Parameter) -> Any:
@@ -96,9 +88,9 @@ def _input(parameter: inspect.Parameter) -> Any:
     text = "" if note is parameter.empty else note if isinstance(note, str) else inspect.formatannotation(note)
     is_tensor = not text or re.fullmatch(TENSOR_TYPE, text) is not None
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return [TENSOR]
+        return TENSOR
     if parameter.kind is parameter.VAR_KEYWORD:  # annotated, they are most often options
-        return [TENSOR] if is_tensor else {}
+        return {"**": TENSOR} if is_tensor else {}
     if re.fullmatch(_OPTIONAL, text) or (parameter.default is None and not text):
         return MAYBE
     if text == "str" or isinstance(parameter.default, str):

@@ -15,7 +15,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truehalf.exporting.source_lint import kinds, torch_calls
+import truehalf.exporting.source_lint.kinds as kinds
+import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_lint.functions import may_read, names_a_tensor, outer_names, python_function
 from truehalf.exporting.source_lint.kinds import TENSOR, UNKNOWN, Abstract, at_hand, elements, join, kind, tensor
 
@@ -140,7 +141,7 @@ class Expressions(abc.ABC):
         if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
             getter = python_function(found.fget if isinstance(found, property) else found.func)
             return self.follow(getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
-        value = name != "training" and kinds.evaluated(getattr, owner, name, *default)
+        value: Any = name != "training" and kinds.evaluated(getattr, owner, name, *default)
         if not isinstance(owner, torch.nn.Module):
             return value
         if (id(owner), name) in self.written and not kinds.is_tensor(value):  # each call may find another

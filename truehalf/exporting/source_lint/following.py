@@ -16,11 +16,18 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from truehalf.exporting.source_lint import kinds, torch_calls
+import truehalf.exporting.source_lint.kinds as kinds
+import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_lint.expressions import Expressions, Frame, arithmetic
 from truehalf.exporting.source_lint.functions import (
-    definition, entry, may_read, names_a_tensor, outer_names, package_of, python_function,
-)  # fmt: skip
+    definition,
+    entry,
+    may_read,
+    names_a_tensor,
+    outer_names,
+    package_of,
+    python_function,
+)
 from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, elements, holds_tensor, join
 
 _DEPTH, _FUNCTIONS = 60, 20_000  # deepest call, and how many calls are followed in all
@@ -145,7 +152,7 @@ class Following(Expressions):
         if function is copy.deepcopy:
             return (dataclasses.replace(args[0], held=False) if kinds.is_tensor(args[0]) else args[0],)
         if inspect.isclass(function):
-            names = getattr(function, "_fields", None) or getattr(function, "__dataclass_fields__", ())
+            names: Any = getattr(function, "_fields", None) or getattr(function, "__dataclass_fields__", ())
             fields = dict.fromkeys(names) | dict(zip(names, args, strict=False)) | dict(kwargs)
             if names or issubclass(function, (torch.Tensor, BaseException)):
                 return (fields if names else TENSOR,)
@@ -223,8 +230,10 @@ class Following(Expressions):
     # --- functions ----------------------------------------------------------------------------------------------------
 
     def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
-        pairs = zip([*tree.args.posonlyargs, *tree.args.args][::-1], tree.args.defaults[::-1], strict=False)
-        pairs = [*pairs, *zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)]
+        pairs: list[Any] = [
+            *zip([*tree.args.posonlyargs, *tree.args.args][::-1], tree.args.defaults[::-1], strict=False)
+        ]
+        pairs += zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)
         return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
 
     def follow(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -264,7 +273,7 @@ class Following(Expressions):
         return all(self.statement(statement) for statement in statements)
 
     def statement(self, node: ast.stmt) -> bool:
-        """Whether what stands behind it is reached; an assertion is left out of the graph, and changes nothing in it."""
+        """Whether what stands behind it is reached; an assertion changes nothing in the graph."""
         match node:
             case ast.Return():
                 self.frame.returned.append(self.value(node.value))

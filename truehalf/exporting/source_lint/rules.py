@@ -1,4 +1,4 @@
-"""The rules: each visits the functions that `forward` reaches, and asks what is known of their expressions and calls."""
+"""The rules: visitors of the functions that `forward` reaches, which ask what is known of expressions and calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+import truehalf.exporting.source_lint.kinds as kinds
+import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_files import shown_file
-from truehalf.exporting.source_lint import kinds, torch_calls
 from truehalf.exporting.source_lint.following import Called, Following
 from truehalf.exporting.source_lint.functions import package_of
 from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
@@ -55,7 +56,7 @@ class SourceRule(ast.NodeVisitor):
         return [value for node in nodes for value in self.program.values.get(node, [])]
 
     def findings(self) -> list[Finding]:
-        return [self.finding(place, self.__doc__) for place in self.places]
+        return [self.finding(place, self.__doc__ or "") for place in self.places]
 
     def finding(self, place: kinds.Place, why: str) -> Finding:
         file, link = shown_file(place[1]), link_to(self.id)
@@ -70,7 +71,7 @@ def conditions(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         tests = [node.operand]
     ends = [test.values[-1] if isinstance(test, ast.BoolOp) else test for test in tests]
-    return ends if ends == tests else [part for end in ends for part in conditions(ast.IfExp(end))]
+    return ends if ends == tests else [part for end in ends for part in conditions(ast.While(end, [], []))]
 
 
 class TensorIf(SourceRule):

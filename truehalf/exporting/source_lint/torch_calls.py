@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truehalf.exporting.source_lint import kinds
+import truehalf.exporting.source_lint.kinds as kinds
 from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, is_tensor, tensor
 
 TRUTHS = {"__bool__", "is_nonzero", "equal", "allclose"}  # a truth value leaves the graph
@@ -27,7 +27,8 @@ _VIEWS = {
 }  # fmt: skip
 _SEVERAL = {
     "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort",
-    "kthvalue", "mode", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN", "MultiheadAttention",
+    "kthvalue", "mode", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN",
+    "MultiheadAttention",
 }  # fmt: skip
 _NEW_TYPE = TRUTHS | {
     "to", "type", "type_as", "half", "float", "double", "bfloat16", "int", "long", "short", "bool", "byte", "char",
@@ -86,7 +87,8 @@ def _makes_floats(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
     try:
         given = {key: stand_in(value) for key, value in kwargs.items() if key != "device"}
-        made = getattr(torch, name, getattr(torch.Tensor, name, None))(*map(stand_in, args), **given, device="meta")
+        function: Any = getattr(torch, name, getattr(torch.Tensor, name, None))
+        made = function(*map(stand_in, args), **given, device="meta")
         return bool(made.is_floating_point() and made.ndim)
     except Exception:  # torch's, of arguments that are not known
         return False
