@@ -18,7 +18,7 @@ def is_installed(file: str) -> bool:
 
 def is_own(file: str) -> bool:
     """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
-    inside = any(Path(file).is_relative_to(folder) for folder in (sysconfig.get_path("stdlib"), *_PRODUCT))
+    inside = any(Path(file).is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_PRODUCT))
     return not (is_installed(file) or inside or file.startswith("<frozen"))
 
 

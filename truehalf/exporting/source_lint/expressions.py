@@ -12,15 +12,16 @@ import dataclasses
 import functools
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
-from truehalf.exporting.source_lint.functions import may_read, names_a_tensor, outer_names, python_function
+from truehalf.exporting.source_lint.functions import names_a_tensor, outer_names, python_function
 from truehalf.exporting.source_lint.kinds import TENSOR, UNKNOWN, Abstract, at_hand, elements, join, kind, tensor
 
-_COMPARISONS = {
+Arguments = Mapping[str, Any]
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt},
     **{ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
     **{ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b},
@@ -37,33 +38,48 @@ class Frame:
     returned: list[Any] = dataclasses.field(default_factory=list)
 
 
+class Called(NamedTuple):
+    """A call: the function where it is at hand, its name, and the arguments; of a method the object is the first."""
+
+    function: Any
+    name: str
+    args: Sequence[Any]
+    kwargs: Arguments
+    followed: bool = True  # or known for what it does
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Closure:
+    """A def or lambda, the call that it was made in, and its defaults."""
+
+    tree: ast.FunctionDef | ast.Lambda
+    frame: Frame
+    defaults: Arguments
+
+
 class Expressions(abc.ABC):
     """Reads expressions.
 
     Attributes:
-        values: of each expression that was reached, one for each time.
+        values, calls: of each expression and of each call that was reached, one for each time.
         written: (id of a module, attribute) of what forward writes, which another call may find changed.
         held: by id, copies of the lists and dicts that a module keeps.
     """
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
-        self.packages = packages
-        self.written = written
+        self.packages, self.written = packages, written
         self.values: dict[ast.AST, list[Any]] = {}
+        self.calls: dict[ast.AST, list[Called]] = {}
         self.held: dict[int, Any] = {}
         self.frame = Frame(None, "", {})
 
     @abc.abstractmethod
-    def called(self, node: ast.Call) -> Any:
-        """What a call returns."""
+    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+        """What a value returns that is called."""
 
     @abc.abstractmethod
-    def follow(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a def at hand returns."""
-
-    @abc.abstractmethod
-    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
-        """A function that is made here."""
+    def method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a method of a tensor, list, dict or text returns."""
 
     def value(self, node: ast.expr | None) -> Any:
         """What is known of an expression."""
@@ -85,9 +101,9 @@ class Expressions(abc.ABC):
                 )
             case ast.Attribute():
                 owner, written = self.value(node.value), ast.unparse(node)
-                return names[written] if written in names else self.attribute(owner, node.attr)
+                return names[written] if written in names else self.attribute(node, owner, node.attr)
             case ast.Call():
-                return self.called(node)
+                return self._called(node)
             case ast.Lambda():
                 return self.closure(node)
             case ast.Subscript():
@@ -128,7 +144,33 @@ class Expressions(abc.ABC):
         told = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
         return TENSOR if told else UNKNOWN  # a text that a tensor is written into tells its numbers, as the tensor does
 
-    def attribute(self, owner: Any, name: str, *default: Any) -> Any:
+    def _called(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        args: list[Any] = []
+        for arg in node.args:
+            args += elements(self.value(arg)) if isinstance(arg, ast.Starred) else [self.value(arg)]
+        kwargs: dict[str, Any] = {}
+        for word in node.keywords:
+            value = self.value(word.value)
+            rest = value if isinstance(value, dict) else {"**": join(*kinds.inside(value))}
+            kwargs |= rest if word.arg is None else {word.arg: value}
+        if isinstance(node.func, ast.Attribute):
+            owner = self.values[node.func.value][-1]
+            if isinstance(owner, (list, tuple, dict, str)) or (isinstance(owner, Abstract) and owner is not UNKNOWN):
+                self.note(node, None, node.func.attr, [owner, *args], kwargs)
+                return self.method(node, owner, node.func.attr, args, kwargs)
+        return self.call(node, function, args, kwargs)
+
+    def note(self, node: ast.AST, *call: Any) -> None:
+        self.calls.setdefault(node, []).append(Called(*call))
+
+    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
+        given = tree.args
+        pairs: list[Any] = list(zip([*given.posonlyargs, *given.args][::-1], given.defaults[::-1], strict=False))
+        pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
+
+    def attribute(self, node: ast.AST, owner: Any, name: str, *default: Any) -> Any:
         import torch
 
         if kinds.is_tensor(owner):
@@ -140,7 +182,7 @@ class Expressions(abc.ABC):
         found = inspect.getattr_static(type(owner), name, None)
         if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
             getter = python_function(found.fget if isinstance(found, property) else found.func)
-            return self.follow(getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
+            return self.call(node, getter, [owner], {})
         value: Any = name != "training" and kinds.evaluated(getattr, owner, name, *default)
         if not isinstance(owner, torch.nn.Module):
             return value

@@ -13,22 +13,14 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import truehalf.exporting.source_lint.functions as defs
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
-from truehalf.exporting.source_lint.expressions import Expressions, Frame, arithmetic
-from truehalf.exporting.source_lint.functions import (
-    definition,
-    entry,
-    may_read,
-    names_a_tensor,
-    outer_names,
-    package_of,
-    python_function,
-)
-from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, elements, holds_tensor, join
+from truehalf.exporting.source_lint.expressions import Arguments, Closure, Expressions, Frame, arithmetic
+from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, elements, holds_tensor, join
 
 _DEPTH, _FUNCTIONS = 60, 20_000  # deepest call, and how many calls are followed in all
 _QUIET = ("math", "numpy", "warnings", "logging")  # what they do with a tensor is known: a number, or a message
@@ -39,67 +31,23 @@ _FOLDED = ("len", "isinstance", "hasattr", "range", "bool", "int", "float", "min
 _GONE_THROUGH = ("map", "zip", "enumerate", "list", "tuple", "reversed", "iter", "sorted", "range")
 
 
-class Called(NamedTuple):
-    """A call: the function where it is at hand, its name, and the arguments; of a method the object is the first."""
-
-    function: Any
-    name: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    followed: bool = True  # or known for what it does
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Closure:
-    """A def or lambda, the call that it was made in, and its defaults."""
-
-    tree: ast.FunctionDef | ast.Lambda
-    frame: Frame
-    defaults: Mapping[str, Any]
-
-
 class Following(Expressions):
     """Reads statements, and follows calls.
 
     Attributes:
-        calls: of each call that was reached, one for each time.
         read: the functions that were reached, with scope, file and line.
     """
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
         super().__init__(packages, written)
-        self.calls: dict[ast.AST, list[Called]] = {}
         self.read: dict[ast.FunctionDef | ast.Lambda, kinds.Place] = {}
         self._results: dict[Any, Any] = {}
         self._depth = self._followed = 0
 
-    # --- calls --------------------------------------------------------------------------------------------------------
-
-    def called(self, node: ast.Call) -> Any:
-        function = self.value(node.func)
-        args: list[Any] = []
-        for arg in node.args:
-            args += elements(self.value(arg)) if isinstance(arg, ast.Starred) else [self.value(arg)]
-        kwargs: dict[str, Any] = {}
-        for word in node.keywords:
-            value = self.value(word.value)
-            rest = value if isinstance(value, dict) else {"**": join(*kinds.inside(value))}
-            kwargs |= rest if word.arg is None else {word.arg: value}
-        if isinstance(node.func, ast.Attribute):
-            owner = self.values[node.func.value][-1]
-            if isinstance(owner, (list, tuple, dict, str)) or (isinstance(owner, Abstract) and owner is not UNKNOWN):
-                self._note(node, None, node.func.attr, [owner, *args], kwargs)
-                return self._method(node, owner, node.func.attr, args, kwargs)
-        return self.call(node, function, args, kwargs)
-
-    def _note(self, node: ast.AST, *call: Any) -> None:
-        self.calls.setdefault(node, []).append(Called(*call))
-
     def place(self, node: ast.AST) -> kinds.Place:
         return self.frame.scope, self.frame.function.__code__.co_filename, getattr(node, "lineno", 0)
 
-    def _method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Of a tensor, or of a list, dict or text."""
+    def method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kinds.is_tensor(owner):
             return torch_calls.returned(name, [owner, *args], kwargs, self.place(node))
         if name in _GROWS or not kinds.abstract_in(args):
@@ -113,8 +61,7 @@ class Following(Expressions):
             return item if default is None else join(item, default)
         return TENSOR if isinstance(owner, str) and holds_tensor(args) else UNKNOWN
 
-    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a value returns that is called."""
+    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
         import torch
 
         if isinstance(function, functools.partial):
@@ -122,29 +69,25 @@ class Following(Expressions):
         if isinstance(function, torch.nn.Module) and not isinstance(function, torch.jit.ScriptModule):
             return self._module(node, function, args, kwargs)
         myself = getattr(function, "__self__", None)
-        if python_function(function) is torch.nn.Module.__call__ and myself is not None:  # super().__call__(x)
-            return self.as_torch_calls(node, myself, args, kwargs)
+        if defs.python_function(function) is torch.nn.Module.__call__ and myself is not None:  # super().__call__(x)
+            return self._module(node, myself, args, kwargs, own=False)
         if function is torch.utils.checkpoint.checkpoint:
             return self.call(node, args[0], args[1:], {})
         result = self._result(node, function, args, kwargs)
-        self._note(node, function, getattr(function, "__name__", ""), args, kwargs, result is not None)
+        self.note(node, function, getattr(function, "__name__", ""), args, kwargs, result is not None)
         return UNKNOWN if result is None else result[0]
 
-    def _result(
-        self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Any] | None:
+    def _result(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> tuple[Any] | None:
         """What a function returns; None where it is not followed."""
         import torch
 
-        plain, myself = python_function(function), getattr(function, "__self__", None)
-        name, top, given = getattr(function, "__name__", ""), package_of(function), holds_tensor(args, kwargs)
+        plain, myself = defs.python_function(function), getattr(function, "__self__", None)
+        name, top, given = getattr(function, "__name__", ""), defs.package_of(function), holds_tensor(args, kwargs)
         if isinstance(function, Closure):
-            frame, scope = (
-                function.frame,
-                f"{function.frame.scope}.<locals>.{getattr(function.tree, 'name', '<lambda>')}",
-            )
-            variables = frame.variables | _bound(function.tree.args, function.defaults, args, kwargs)
-            return (self.run(function.tree, Frame(frame.function, scope, variables)),)
+            frame, tree = function.frame, function.tree
+            variables = frame.variables | _bound(tree.args, function.defaults, args, kwargs)
+            scope = f"{frame.scope}.<locals>.{getattr(tree, 'name', '<lambda>')}"
+            return (self.run(tree, Frame(frame.function, scope, variables)),)
         if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
             return (TENSOR,)
         if getattr(builtins, name, None) is function:
@@ -156,7 +99,7 @@ class Following(Expressions):
             fields = dict.fromkeys(names) | dict(zip(names, args, strict=False)) | dict(kwargs)
             if names or issubclass(function, (torch.Tensor, BaseException)):
                 return (fields if names else TENSOR,)
-        if may_read(plain, self.packages):
+        if defs.may_read(plain, self.packages):
             return (self.follow(plain, [*([] if myself is None else [myself]), *args], kwargs),)
         if name in _WHILE_TRACING and top == "torch":
             return (_WHILE_TRACING[name],)
@@ -169,43 +112,33 @@ class Following(Expressions):
             return (NUMBER if given else UNKNOWN,)
         return (TENSOR,) if top in ("einops", "torchvision") else None
 
-    def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        name, own = entry(module)
-        if name == "__call__" and may_read(own, self.packages):
-            return self.follow(own, [module, *args], kwargs)
-        return self.as_torch_calls(node, module, args, kwargs)
-
-    def as_torch_calls(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What torch.nn.Module.__call__ does: forward, and the hooks around it."""
+    def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments, own: bool = True) -> Any:
+        """What its own __call__ returns, or what torch.nn.Module.__call__ does: forward; hooks are not read."""
         import torch
 
-        for hook in module._forward_pre_hooks.values():
-            changed = self.call(node, hook, [module, tuple(args)], {})
-            args = changed if isinstance(changed, tuple) else [changed] if kinds.is_tensor(changed) else args
-        forward = python_function(getattr(module, "forward", None))
-        ours = package_of(type(module)) != "torch"
+        name, forward = defs.entry(module)
+        if name == "__call__" and own and defs.may_read(forward, self.packages):
+            return self.follow(forward, [module, *args], kwargs)
+        forward, ours = defs.python_function(module.forward), defs.package_of(type(module)) != "torch"
+        if module._forward_pre_hooks or module._forward_hooks:
+            self.note(node, None, "", args, kwargs, False)
         if type(module).forward is torch.nn.Sequential.forward:
-            result = functools.reduce(lambda value, part: self._module(node, part, [value], {}), module, args[0])
-        elif ours and forward is not None and definition(forward) is not None:
-            result = self.follow(forward, [module, *args], kwargs)
-        else:
-            self._note(node, module, "", args, kwargs, not ours)
-            result = UNKNOWN if ours else torch_calls.of_module(module, args, kwargs)
-        for hook in module._forward_hooks.values():
-            changed = self.call(node, hook, [module, tuple(args), result], {})
-            result = result if changed is None or changed is UNKNOWN else changed
-        return result
+            return functools.reduce(lambda value, part: self._module(node, part, [value], {}), module, args[0])
+        if ours and forward is not None and defs.definition(forward) is not None:
+            return self.follow(forward, [module, *args], kwargs)
+        self.note(node, module, "", args, kwargs, not ours)
+        return UNKNOWN if ours else torch_calls.of_module(module, args, kwargs)
 
     def _builtin(self, node: ast.AST, function: Any, name: str, args: list[Any]) -> Any:
         import torch
 
         if name == "super":
-            cls = outer_names(self.frame.function).get("__class__")
+            cls = defs.outer_names(self.frame.function).get("__class__")
             return super(cls, next(iter(self.frame.variables.values()))) if cls is not None else UNKNOWN
         if name == "isinstance" and kinds.kind(args[0]) == "tensor":
             return kinds.evaluated(issubclass, torch.Tensor, args[1])
         if name == "getattr" and isinstance(args[1], str):
-            return self.attribute(*args)
+            return self.attribute(node, *args)
         result = kinds.evaluated(function, *args) if name in _FOLDED else UNKNOWN
         if result is not UNKNOWN:
             return result
@@ -219,25 +152,15 @@ class Following(Expressions):
         lists = [elements(value) for value in (args[1:] if name == "map" else args)]
         longest = max(map(len, lists), default=0)
         rows = [tuple(items[min(i, len(items) - 1)] for items in lists) for i in range(longest) if all(lists)]
-        if name == "map":
-            return [self.call(node, args[0], row, {}) for row in rows]
+        if name in ("map", "zip"):
+            return [self.call(node, args[0], row, {}) for row in rows] if name == "map" else list(rows)
+        items = [row[0] for row in rows]
         if name == "enumerate":
-            return [(NUMBER if len(rows) == 1 and holds_tensor(row) else i, row[0]) for i, row in enumerate(rows)]
-        if name == "zip":
-            return list(rows)
-        return [NUMBER] if name == "range" else [row[0] for row in rows][:: -1 if name == "reversed" else 1]
+            return [(NUMBER if len(rows) == 1 and holds_tensor(rows) else i, item) for i, item in enumerate(items)]
+        return [NUMBER] if name == "range" else items[:: -1 if name == "reversed" else 1]
 
-    # --- functions ----------------------------------------------------------------------------------------------------
-
-    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
-        pairs: list[Any] = [
-            *zip([*tree.args.posonlyargs, *tree.args.args][::-1], tree.args.defaults[::-1], strict=False)
-        ]
-        pairs += zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)
-        return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
-
-    def follow(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        tree = definition(function)
+    def follow(self, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+        tree = defs.definition(function)
         assert tree is not None
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
         defaults = {each.name: kinds.at_hand(each.default) for each in parameters if each.default is not each.empty}
@@ -264,9 +187,7 @@ class Following(Expressions):
             self._depth -= 1
             self.frame = outer
         result = join(*frame.returned)
-        return TENSOR if result is UNKNOWN and names_a_tensor(tree.returns) else result
-
-    # --- statements ---------------------------------------------------------------------------------------------------
+        return TENSOR if result is UNKNOWN and defs.names_a_tensor(tree.returns) else result
 
     def block(self, statements: Sequence[ast.stmt]) -> bool:
         """Whether its end is reached."""
@@ -275,10 +196,8 @@ class Following(Expressions):
     def statement(self, node: ast.stmt) -> bool:
         """Whether what stands behind it is reached; an assertion changes nothing in the graph."""
         match node:
-            case ast.Return():
-                self.frame.returned.append(self.value(node.value))
-                return False
-            case ast.Raise():
+            case ast.Return() | ast.Raise():
+                self.frame.returned += [self.value(node.value)] if isinstance(node, ast.Return) else []
                 return False
             case ast.Expr():
                 self.value(node.value)
@@ -288,7 +207,7 @@ class Following(Expressions):
                     self.assign(target, value)
             case ast.AnnAssign() if node.value is not None:
                 value = self.value(node.value)
-                self.assign(node.target, TENSOR if value is UNKNOWN and names_a_tensor(node.annotation) else value)
+                self.assign(node.target, TENSOR if value is UNKNOWN and defs.names_a_tensor(node.annotation) else value)
             case ast.AugAssign():
                 old = self.value(node.target)
                 new = arithmetic(node.op, old, self.value(node.value))
@@ -339,16 +258,14 @@ class Following(Expressions):
         return bool(ends)
 
 
-def _bound(
-    given: ast.arguments, defaults: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
+def _bound(given: ast.arguments, defaults: Arguments, args: Sequence[Any], kwargs: Arguments) -> dict[str, Any]:
     """The parameters, as Python binds them; one with the annotation of a tensor is one, where nothing else is known."""
     rest, left = list(args), dict(kwargs)
     spread, result = left.pop("**", UNKNOWN), {}
     for arg in [*given.posonlyargs, *given.args, *given.kwonlyargs]:
         by_place = bool(rest) and arg not in given.kwonlyargs
         value = rest.pop(0) if by_place else left.pop(arg.arg, defaults.get(arg.arg, spread))
-        result[arg.arg] = TENSOR if value is UNKNOWN and names_a_tensor(arg.annotation) else value
+        result[arg.arg] = TENSOR if value is UNKNOWN and defs.names_a_tensor(arg.annotation) else value
     if given.vararg is not None:
         result[given.vararg.arg] = tuple(rest)
     if given.kwarg is not None:

@@ -10,7 +10,8 @@ from typing import Any
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_files import shown_file
-from truehalf.exporting.source_lint.following import Called, Following
+from truehalf.exporting.source_lint.expressions import Called
+from truehalf.exporting.source_lint.following import Following
 from truehalf.exporting.source_lint.functions import package_of
 from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
 from truehalf.linting.finding import Finding, link_to
