@@ -1,10 +1,9 @@
 """What tracing loses of a torch module, found in its source: the graph no longer shows it.
 
-A trace keeps the operations that ran on the example. What Python decided while it ran (an `if` on a tensor, a
-len(tensor), an .item(), a loop's trip count) is in the file as it came out once. The functions that `forward` reaches
-are read (following.py), with the configuration that the module at hand has; the rules visit them (rules.py). Code under
-torch.jit.script is not read, because it is kept as it is. The exporter's own TracerWarnings stand beside these findings
-in what a trace says (truehalf/exporting/baked).
+What Python decided while a trace ran (an `if` on a tensor, a len(tensor), an .item(), a loop's trip count) is in the
+file as it came out once. The functions that `forward` reaches are read (following.py), with the configuration of the
+module at hand; the rules visit them (rules.py). Scripted code is kept as it is, and not read. The exporter's own
+TracerWarnings stand beside these findings in what a trace says (truehalf/exporting/baked).
 """
 
 from __future__ import annotations
@@ -53,17 +52,13 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     module: Any = module_or_factory
     module = module if isinstance(module, torch.nn.Module) or not callable(module) else module()
     if not isinstance(module, torch.nn.Module):
-        raise StageError(
-            "wrong-return", f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
-        )
+        said = f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
+        raise StageError("wrong-return", said)
     name, forward = entry(module)
     tree = None if forward is None else definition(forward)
     if forward is None or tree is None:
-        raise StageError(
-            "no-source",
-            f"lint: {type(module).__name__}.{name} has no python source that can be read; expected a def in a file "
-            "or a notebook cell; give the module that is traced, not a scripted or compiled one",
-        )
+        said = f"lint: {type(module).__name__}.{name} has no python source that can be read; expected a def in a file"
+        raise StageError("no-source", f"{said} or a notebook cell; give the module that is traced, not a compiled one")
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     by_place: list[Any] = []
     by_name: dict[str, Any] = {}

@@ -94,11 +94,8 @@ class Expressions(abc.ABC):
             case ast.Constant():
                 return node.value
             case ast.Name():
-                return (
-                    names[node.id]
-                    if node.id in names
-                    else at_hand(outer_names(self.frame.function).get(node.id, UNKNOWN))
-                )
+                known = names if node.id in names else outer_names(self.frame.function)
+                return at_hand(known.get(node.id, UNKNOWN)) if known is not names else names[node.id]
             case ast.Attribute():
                 owner, written = self.value(node.value), ast.unparse(node)
                 return names[written] if written in names else self.attribute(node, owner, node.attr)
@@ -110,12 +107,10 @@ class Expressions(abc.ABC):
                 return self._item(node)
             case ast.BinOp():
                 return arithmetic(node.op, self.value(node.left), self.value(node.right))
-            case ast.UnaryOp(op=ast.Not()):
-                holds = kinds.truth(self.value(node.operand))
-                return UNKNOWN if holds is None else not holds
             case ast.UnaryOp():
-                value = self.value(node.operand)
-                return tensor(value) if kinds.is_tensor(value) else kinds.evaluated(operator.neg, value)
+                value, inverts = self.value(node.operand), isinstance(node.op, ast.Not)
+                numbers = kinds.is_tensor(value) and not inverts
+                return tensor(value) if numbers else kinds.evaluated(operator.not_ if inverts else operator.neg, value)
             case ast.Compare():
                 return self._compared(node)
             case ast.BoolOp():
@@ -131,18 +126,15 @@ class Expressions(abc.ABC):
                 items = [elements(self.value(e)) if isinstance(e, ast.Starred) else [self.value(e)] for e in node.elts]
                 return (tuple if isinstance(node, ast.Tuple) else list)(item for each in items for item in each)
             case ast.Dict():
-                values = [self.value(value) for value in node.values]
-                keys = [self.value(key) for key in node.keys]
-                return values if kinds.abstract_in(keys) else dict(zip(map(str, keys), values, strict=True))
+                keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
+                return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Slice():
                 return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
         inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        if isinstance(node, ast.Starred):
-            return inner[0]
         told = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
-        return TENSOR if told else UNKNOWN  # a text that a tensor is written into tells its numbers, as the tensor does
+        return inner[0] if isinstance(node, ast.Starred) else TENSOR if told else UNKNOWN
 
     def _called(self, node: ast.Call) -> Any:
         function = self.value(node.func)
@@ -201,7 +193,7 @@ class Expressions(abc.ABC):
             with contextlib.suppress(Exception):  # of objects of the user's
                 found = at_hand(of[index])
                 return base if isinstance(index, slice) and not found else found
-        item = join(*(kinds.inside(base)))
+        item = join(*kinds.inside(base))
         return [item] if isinstance(node.slice, ast.Slice) else item
 
     def assign(self, target: ast.expr, value: Any) -> None:

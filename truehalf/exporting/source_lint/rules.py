@@ -87,12 +87,10 @@ class TensorIf(SourceRule):
 
     def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            lists = [value for value in self.of(*node.comparators) if isinstance(value, (list, tuple))]
-            asks_each = any(map(is_tensor, self.of(*node.comparators))) or (
-                lists and any(map(is_tensor, self.of(node.left)))
-            )
-            return [node] if asks_each else []  # whether it is equal
-        asked = conditions(node) if not isinstance(node, ast.While) else []
+            left, right = self.of(node.left), self.of(*node.comparators)
+            lists = any(isinstance(value, (list, tuple)) for value in right)
+            return [node] if any(map(is_tensor, [*right, *(left if lists else [])])) else []  # each is asked
+        asked = [] if isinstance(node, ast.While) else conditions(node)
         return [part for part in asked if "tensor" in map(kind, self.of(part))]
 
     def wrong_call(self, call: Called) -> bool:
