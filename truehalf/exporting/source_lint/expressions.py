@@ -64,6 +64,8 @@ class Expressions(abc.ABC):
         values, calls: of each expression and of each call that was reached, one for each time.
         written: (id of a module, attribute) of what forward writes, which another call may find changed.
         held: by id, copies of the lists and dicts that a module keeps.
+        region: what is read under one condition has the same one (following.py).
+        made: by id, the lists that the program makes, and the region where it does.
     """
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
@@ -71,6 +73,8 @@ class Expressions(abc.ABC):
         self.values: dict[ast.AST, list[Any]] = {}
         self.calls: dict[ast.AST, list[Called]] = {}
         self.held: dict[int, Any] = {}
+        self.region = object()
+        self.made: dict[int, tuple[Any, object]] = {}
         self.frame = Frame(None, "", {})
 
     @abc.abstractmethod
@@ -86,6 +90,8 @@ class Expressions(abc.ABC):
         found = None if node is None else self._value(node)
         if node is not None:
             self.values.setdefault(node, []).append(found)
+        if isinstance(found, list) and isinstance(node, (ast.List, ast.ListComp, ast.Call)):
+            self.made.setdefault(id(found), (found, self.region))
         return found
 
     def _value(self, node: ast.expr) -> Any:
@@ -148,7 +154,10 @@ class Expressions(abc.ABC):
             kwargs |= rest if word.arg is None else {word.arg: value}
         if isinstance(node.func, ast.Attribute):
             owner = self.values[node.func.value][-1]
-            if isinstance(owner, (list, tuple, dict, str)) or (isinstance(owner, Abstract) and owner is not UNKNOWN):
+            known = isinstance(owner, (list, tuple, dict, str)) or (
+                isinstance(owner, Abstract) and owner is not UNKNOWN
+            )
+            if known or (owner is UNKNOWN and node.func.attr == "append"):  # what a list does, wherever it comes from
                 self.note(node, None, node.func.attr, [owner, *args], kwargs)
                 return self.method(node, owner, node.func.attr, args, kwargs)
         return self.call(node, function, args, kwargs)
@@ -185,6 +194,8 @@ class Expressions(abc.ABC):
         return dataclasses.replace(value, held=True) if kinds.is_tensor(value) else value
 
     def _item(self, node: ast.Subscript) -> Any:
+        import torch
+
         base, index = self.value(node.value), self.value(node.slice)
         if kinds.is_tensor(base):  # indexing by a tensor or a list makes a copy
             return tensor(base, held=base.held and not kinds.holds_tensor(index) and not isinstance(index, list))
@@ -193,6 +204,8 @@ class Expressions(abc.ABC):
             with contextlib.suppress(Exception):  # of objects of the user's
                 found = at_hand(of[index])
                 return base if isinstance(index, slice) and not found else found
+        if isinstance(base, torch.nn.ModuleList) and kind(index) == "number" and len(set(map(type, base))) == 1:
+            return base[0]  # for them all
         item = join(*kinds.inside(base))
         return [item] if isinstance(node.slice, ast.Slice) else item
 
@@ -235,52 +248,64 @@ class Expressions(abc.ABC):
         return UNKNOWN if more else kinds.evaluated(lambda x, y: bool(_COMPARISONS[op](x, y)), a, b)
 
     def _joined(self, node: ast.BoolOp) -> Any:
-        """`a or b`, `a and b`: what is not reached is not read."""
-        stops, values = isinstance(node.op, ast.Or), []
+        """`a or b`, `a and b`: what is not reached is not read; what stands before holds in `and`, and not in `or`."""
+        stops, values, before = isinstance(node.op, ast.Or), [], self.frame.variables
         for part in node.values:
             value = self.value(part)
             holds = kinds.truth(value)
             if holds is None or holds is stops or part is node.values[-1]:
                 values.append(TENSOR if stops and kind(value) == "maybe" else value)
             if holds is stops:
-                return value if isinstance(value, bool) else join(*values)
-        return join(*values)
+                break
+            self.frame.variables = self.narrowed(part, not stops)
+        bound = {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+        after, self.frame.variables = self.frame.variables, before
+        before.update({name: after[name] for name in bound if name in after})
+        return value if holds is stops and isinstance(value, bool) else join(*values)
 
     def _where(self, test: ast.expr, holds: bool, node: ast.expr) -> Any:
-        before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
-        self.narrow(test, holds)
+        before, self.frame.variables = self.frame.variables, self.narrowed(test, holds)
         value = self.value(node)
         self.frame.variables = before
         return value
 
-    def narrow(self, test: ast.expr, holds: bool) -> None:
-        """What a test says of a name: `x is None`, `isinstance(x, Tensor)`, and these under `not` and `and`."""
-        names = self.frame.variables
+    def narrowed(self, test: ast.expr | None, holds: bool) -> dict[str, Any]:
+        """The names, with what a test says that was read before: `x is None`, `isinstance(x, Tensor)`, and of these."""
+        names = dict(self.frame.variables)
         match test:
             case ast.UnaryOp(op=ast.Not()):
-                self.narrow(test.operand, not holds)
-            case ast.BoolOp(op=ast.And()) if holds:
-                for part in test.values:
-                    self.narrow(part, holds)
+                return self.narrowed(test.operand, not holds)
+            case ast.BoolOp():
+                every = isinstance(test.op, ast.And)  # or the one that is left, where the others are known
+                parts = [part for part in test.values if every is holds or self._truth_of(part) is not every]
+                for part in parts if every is holds or len(parts) == 1 else []:
+                    found = self.narrowed(part, holds)
+                    names |= {name: found[name] for name in names if found[name] is not self.frame.variables[name]}
             case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]):
                 if kind(names.get(name)) == "maybe":
-                    names[name] = None if isinstance(op, ast.Is) == holds else TENSOR
+                    there = isinstance(op, ast.Is) is not holds
+                    names[name] = dataclasses.replace(names[name], kind="tensor") if there else None
             case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), cls]) if holds:
                 if names_a_tensor(cls) and names.get(name) is UNKNOWN:
                     names[name] = TENSOR
+        return names
+
+    def _truth_of(self, node: ast.expr) -> bool | None:
+        return kinds.truth(self.values.get(node, [UNKNOWN])[-1])
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> list[Any]:
         before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
-        results = []
+        results, counted = [], len(node.generators) == 1
         for item in elements(self.value(node.generators[0].iter)):
             self.assign(node.generators[0].target, item)
             for generator in node.generators[1:]:
                 self.assign(generator.target, join(*elements(self.value(generator.iter))))
-            for test in [test for generator in node.generators for test in generator.ifs]:
-                self.value(test)
-            results.append(self.value(node.value if isinstance(node, ast.DictComp) else node.elt))
+            tests = [kinds.truth(self.value(test)) for generator in node.generators for test in generator.ifs]
+            counted = counted and None not in tests
+            if False not in tests:
+                results.append(self.value(node.value if isinstance(node, ast.DictComp) else node.elt))
         self.frame.variables = before
-        return results
+        return results if counted else kinds.many(results)
 
 
 def arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
@@ -290,4 +315,6 @@ def arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
         return True
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return type(a)([*a, *b])
-    return kinds.NUMBER if kinds.is_number(a) and kinds.is_number(b) else a if isinstance(a, list) else UNKNOWN
+    if isinstance(a, list):
+        return kinds.many(a) or [UNKNOWN]
+    return kinds.NUMBER if kinds.is_number(a) and kinds.is_number(b) else UNKNOWN

@@ -1,7 +1,9 @@
 """Which functions are reached from `forward`, with what arguments: calls and statements, over expressions.py.
 
 An `if` that the configuration decides is followed on its one side, the others on both; a loop over things at hand is
-followed item by item, others twice; calls are followed into the files that may be read (functions.py).
+followed item by item, others twice; calls are followed into the files that may be read (functions.py). Each side of an
+`if` that nothing decides and each round of a loop of unknown length is a region; a list that grows in another region
+than it was made in has no known length.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import truehalf.exporting.source_lint.functions as defs
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
 from truehalf.exporting.source_lint.expressions import Arguments, Closure, Expressions, Frame, arithmetic
-from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, elements, holds_tensor, join
+from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, elements, holds_tensor, join
 
 _DEPTH, _FUNCTIONS = 60, 20_000  # deepest call, and how many calls are followed in all
 _QUIET = ("math", "numpy", "warnings", "logging")  # what they do with a tensor is known: a number, or a message
@@ -53,6 +55,9 @@ class Following(Expressions):
         if name in _GROWS or not kinds.abstract_in(args):
             with contextlib.suppress(Exception):  # of arguments that are not at hand
                 found = getattr(owner, name)(*(map(elements, args) if name == "extend" else args))
+                elsewhere = self.made.get(id(owner), [None, None])[1] is not self.region
+                if name in _GROWS and isinstance(owner, list) and elsewhere:
+                    owner[:] = kinds.many(owner)
                 return list(found) if name in _PARTS else found
         item, default = join(*kinds.inside(owner)), args[1] if len(args) > 1 else None
         if name in ("values", "items"):
@@ -113,15 +118,37 @@ class Following(Expressions):
         return (TENSOR,) if top in ("einops", "torchvision") else None
 
     def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments, own: bool = True) -> Any:
-        """What its own __call__ returns, or what torch.nn.Module.__call__ does: forward; hooks are not read."""
-        import torch
-
+        """What its own __call__ returns, or what torch.nn.Module.__call__ does: forward, and the hooks around it."""
         name, forward = defs.entry(module)
         if name == "__call__" and own and defs.may_read(forward, self.packages):
             return self.follow(forward, [module, *args], kwargs)
+        for key, hook in module._forward_pre_hooks.items():
+            named = key in module._forward_pre_hooks_with_kwargs
+            match self._hook(node, hook, [module, tuple(args)], kwargs, named):
+                case (tuple(by_place), dict(by_name)) if named:
+                    args, kwargs = by_place, by_name
+                case tuple(by_place) if not named:
+                    args = by_place
+                case Abstract() as only if kinds.is_tensor(only):
+                    args = [kinds.tensor(only)]
+        result = self._forward(node, module, args, kwargs)
+        for key, hook in module._forward_hooks.items():
+            given = [module, tuple(args), result]
+            changed = self._hook(node, hook, given, kwargs, key in module._forward_hooks_with_kwargs)
+            kept = changed is None or changed is UNKNOWN
+            result = result if kept else join(result, TENSOR) if kinds.kind(changed) == "maybe" else changed
+        return result
+
+    def _hook(self, node: ast.AST, hook: Any, given: list[Any], kwargs: Arguments, named: bool) -> Any:
+        """What a hook returns; torch's own (of weight_norm, of pruning) change weights alone."""
+        if defs.package_of(hook) == "torch":
+            return None
+        return self.call(node, hook, [*given[:2], dict(kwargs), *given[2:]] if named else given, {})
+
+    def _forward(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+        import torch
+
         forward, ours = defs.python_function(module.forward), defs.package_of(type(module)) != "torch"
-        if module._forward_pre_hooks or module._forward_hooks:
-            self.note(node, None, "", args, kwargs, False)
         if type(module).forward is torch.nn.Sequential.forward:
             return functools.reduce(lambda value, part: self._module(node, part, [value], {}), module, args[0])
         if ours and forward is not None and defs.definition(forward) is not None:
@@ -139,6 +166,8 @@ class Following(Expressions):
             return kinds.evaluated(issubclass, torch.Tensor, args[1])
         if name == "getattr" and isinstance(args[1], str):
             return self.attribute(node, *args)
+        if name == "len" and isinstance(args[0], (list, tuple)) and 1 < len(args[0]) < kinds.FOLLOWED:
+            return len(args[0])
         result = kinds.evaluated(function, *args) if name in _FOLDED else UNKNOWN
         if result is not UNKNOWN:
             return result
@@ -156,7 +185,7 @@ class Following(Expressions):
             return [self.call(node, args[0], row, {}) for row in rows] if name == "map" else list(rows)
         items = [row[0] for row in rows]
         if name == "enumerate":
-            return [(NUMBER if len(rows) == 1 and holds_tensor(rows) else i, item) for i, item in enumerate(items)]
+            return [(NUMBER if len(rows) == 1 and kinds.abstract_in(rows) else i, item) for i, item in enumerate(items)]
         return [NUMBER] if name == "range" else items[:: -1 if name == "reversed" else 1]
 
     def follow(self, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
@@ -224,9 +253,12 @@ class Following(Expressions):
                 return self.block(node.orelse)
             case ast.For():
                 items = elements(self.value(node.iter))
+                counted = 1 < len(items) < kinds.FOLLOWED
+                always = counted and not any(isinstance(each, (ast.Break, ast.Continue)) for each in ast.walk(node))
                 for item in items if len(items) > 1 else 2 * items:
                     self.assign(node.target, item)
-                    self._one_of(node.body, [])
+                    if not self._one_of(node.body, *([] if always else [[]]), always=always):
+                        return False
                 return self.block(node.orelse)
             case ast.With():
                 for item in node.items:
@@ -235,7 +267,8 @@ class Following(Expressions):
                         self.assign(item.optional_vars, UNKNOWN)
                 return self.block(node.body)
             case ast.Try():
-                falls = self._one_of([*node.body, *node.orelse], *(handler.body for handler in node.handlers))
+                handlers = [] if self._cannot_fail(node.body) else [handler.body for handler in node.handlers]
+                falls = self._one_of([*node.body, *node.orelse], *handlers, always=not handlers)
                 return self.block(node.finalbody) and falls
             case ast.Match():
                 self.value(node.subject)
@@ -244,15 +277,26 @@ class Following(Expressions):
                 self.frame.variables[node.name] = UNKNOWN if node.decorator_list else self.closure(node)
         return True
 
-    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None) -> bool:
-        """Each body from the same start; of a test, the first where it holds, the second where it does not."""
-        before, ends = self.frame.variables, []
-        for i, body in enumerate(bodies):
-            self.frame.variables = dict(before)
-            if test is not None:
-                self.narrow(test, holds=i == 0)
+    def _cannot_fail(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether a body only imports torch and returns what torch says of the trace (`torch.jit.is_tracing()`)."""
+        *imports, last = body
+        if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Call):
+            return False
+        known = isinstance(self.value(last.value), bool) and all(isinstance(each, ast.Import) for each in imports)
+        return known and getattr(self.calls[last.value][-1].function, "__name__", "") in _WHILE_TRACING
+
+    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None, always: bool = False) -> bool:
+        """Each body from the same start; of a test, the first where it holds, the second where it does not.
+
+        Each is a region of its own, unless the first always runs.
+        """
+        starts, ends, outer = [self.narrowed(test, i == 0) for i in range(len(bodies))], [], self.region
+        for start, body in zip(starts, bodies, strict=True):
+            self.frame.variables = start
+            self.region = outer if always else object()
             if self.block(body):
                 ends.append(self.frame.variables)
+        self.region = outer
         names = dict.fromkeys(name for end in ends for name in end)
         self.frame.variables = {name: join(*(end[name] for end in ends if name in end)) for name in names}
         return bool(ends)

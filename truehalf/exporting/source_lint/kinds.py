@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-_FOLLOWED = 64  # longest list that is followed item by item
+FOLLOWED = 64  # longest list that is followed item by item
 Place = tuple[str, str, int]  # scope, file, line
 
 
@@ -59,7 +59,7 @@ def abstract_in(value: Any) -> list[Abstract]:
     """The abstract values that a value is, or that it holds."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     own = [value] if isinstance(value, Abstract) else []
-    return own + [each for _, item in zip(range(_FOLLOWED), items, strict=False) for each in abstract_in(item)]
+    return own + [each for _, item in zip(range(FOLLOWED), items, strict=False) for each in abstract_in(item)]
 
 
 def holds_tensor(*values: Any) -> bool:
@@ -72,7 +72,7 @@ def at_hand(value: Any) -> Any:
 
     if isinstance(value, torch.Tensor):
         return TENSOR
-    if type(value) not in (list, tuple, dict) or len(value) > _FOLLOWED:
+    if type(value) not in (list, tuple, dict) or len(value) > FOLLOWED:
         return value
     return {k: at_hand(v) for k, v in value.items()} if type(value) is dict else type(value)(map(at_hand, value))
 
@@ -123,8 +123,13 @@ def elements(value: Any) -> list[Any]:
     import torch
 
     if isinstance(value, (list, tuple, dict, range, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)):
-        return [at_hand(item) for _, item in zip(range(_FOLLOWED), value, strict=False)]
+        return [at_hand(item) for _, item in zip(range(FOLLOWED), value, strict=False)]
     return [tensor(value) if is_tensor(value) else UNKNOWN]
+
+
+def many(items: list[Any]) -> list[Any]:
+    """A list of such items, of unknown length."""
+    return [join(*items)] if items else []
 
 
 def inside(value: Any) -> list[Any]:

@@ -36,6 +36,64 @@ class Numbers(torch.nn.Module):
         return x * a * b * c * len(d) * len(e)
 
 
+class Counted(torch.nn.Module):
+    """How many items a list has is not known where it grew in a loop of unknown rounds, or on one side of an `if`."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.parts = getattr(self, way)
+
+    def rounds(self, x: Tensor, more: Any) -> list[Tensor]:
+        parts = []
+        for part in x.split(1):
+            parts.append(part)
+        return parts
+
+    def repeated(self, x: Tensor, more: Any) -> list[Tensor]:
+        parts = [x]
+        while len(parts) < x.shape[0]:
+            parts.append(x)
+        return parts
+
+    def one_side(self, x: Tensor, more: Any) -> list[Tensor]:
+        parts = [x]
+        if x.shape[0] > 1:
+            parts.append(x)
+        else:
+            parts.extend([x, x])
+        return parts
+
+    def left(self, x: Tensor, more: Any) -> list[Tensor]:
+        parts = []
+        for _ in (1, 2):
+            if x.shape[0] > 1:
+                continue
+            parts.append(x)
+        return parts
+
+    def times(self, x: Tensor, more: Any) -> list[Tensor]:
+        return [x, x] * x.shape[0]
+
+    def chosen(self, x: Tensor, more: Any) -> tuple[Tensor, ...]:
+        return tuple(part for part in (x, x) if x.shape[0] > part.shape[1])
+
+    def nested(self, x: Tensor, more: Any) -> tuple[Tensor, ...]:
+        return tuple(part for _ in (1, 2) for part in x.split(1))
+
+    def numbered(self, x: Tensor, more: Any) -> tuple[Tensor, ...]:
+        return tuple(part for i, part in enumerate(more) if i in (1, 2))
+
+    def forward(self, x: Tensor, more: Any) -> Tensor:
+        return x * x.max().item() if len(self.parts(x, more)) > 4 else x
+
+
+class Bound(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] > 1 and (top := x.max()) is not None:
+            x = x * top.item()
+        return x
+
+
 class Loops(torch.nn.Module):
     def forward(self, x: Tensor, count: Tensor) -> Tensor:
         for row in x:
@@ -91,6 +149,7 @@ class Printed(torch.nn.Module):
     [
         (Conditions, ["py-tensor-if"] * 3),
         (Numbers, ["py-item"] * 5),
+        (Bound, ["py-item"]),
         (Loops, ["py-data-dependent-loop"] * 2 + ["py-item"]),
         (Blocks, ["py-builtin-min-max", "py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
         (Builtins, ["py-builtin-min-max", "py-deepcopy"]),
@@ -100,3 +159,8 @@ class Printed(torch.nn.Module):
 )
 def test_many_ways_to_write_it(module: Any, expected: list[str]) -> None:
     assert rules(module) == expected
+
+
+@pytest.mark.parametrize("way", ["rounds", "repeated", "one_side", "left", "times", "chosen", "nested", "numbered"])
+def test_a_length_that_is_not_known(way: str) -> None:
+    assert rules(Counted(way)) == ["py-item"]
