@@ -3,9 +3,10 @@
     python -m benchmarks.two_commits BEFORE [AFTER] [--models FOLDER] [--keep FOLDER]
 
 Every test of ONNX's backend suite that holds a float32 tensor and every ONNX file under --models is converted by both
-commits, with the cheapest casts and eagerly, and cleaned; every planted pair of tests/corpus/pairs (of the commit that
-runs this) is compared by both. What differs is printed, and the exit code is 1. Ranges are not measured: calibration is
-random for no file, and the pairs compare what needs no conversion.
+commits, with the cheapest casts and eagerly, and cleaned, also by `truehalf.convert` as one call, whose file must be
+the cleaned one, and slimmed; every planted pair of tests/corpus/pairs (of the commit that runs this) is compared by
+both. What differs is printed, and the exit code is 1. Ranges are not measured: calibration is random for no file, and
+the pairs compare what needs no conversion.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ warnings.simplefilter("ignore")
 try:
     from truehalf.config.precision import Precision
     from truehalf.conversion.casts_of_file import clean_casts
+    from truehalf.api import convert
     from truehalf.conversion.fp16_file import to_fp16 as converted
+    from truehalf.slimming.slim import slim
     from truehalf.verification.compare.compare import compare
     def to_fp16(source, out, **options): converted(source, out, Precision(**options))
 except ImportError:
     from stages.cast_cleanup import clean_casts
     from stages.fp16 import to_fp16
+    convert = slim = None
     from stages.verify import compare
 
 data, out, found = Path(sys.argv[1]), Path(sys.argv[2]), {}
@@ -53,6 +57,19 @@ for file in sorted([*data.glob("backend/*.onnx"), *data.glob("models/*.onnx")]):
             found[key] = " ".join(parts)
         except Exception as error:
             found[key] = f"{type(error).__name__} {getattr(error, 'code', '')}"
+        if convert is not None:
+            try:
+                convert(file, out / "c.onnx", slim=False, precision=Precision(**options))
+                found[f"{key} as one"] = hashlib.sha256((out / "c.onnx").read_bytes()).hexdigest()
+                assert found[f"{key} as one"] == found[key].split()[-1], "as one call it is another file"
+            except Exception as error:
+                found[f"{key} as one"] = f"{type(error).__name__} {getattr(error, 'code', '')} {found[key]}"
+    if slim is not None:
+        try:
+            slim(file, out / "s.onnx")
+            found[f"{file.parent.name}/{file.stem} slim"] = hashlib.sha256((out / "s.onnx").read_bytes()).hexdigest()
+        except Exception as error:
+            found[f"{file.parent.name}/{file.stem} slim"] = f"{type(error).__name__} {getattr(error, 'code', '')}"
 for folder in sorted(path for path in (data / "pairs").iterdir()):
     told = json.loads((folder / "told.json").read_text())
     inputs = dict(np.load(folder / "inputs.npz"))

@@ -35,11 +35,11 @@ def failures(reports: dict[str, dict[str, Any]], params: dict[str, Any]) -> list
 def worst_outputs(folder: Path) -> list[str]:
     """The worst outputs of each failed gate, as verify names them."""
     path = folder / "artifacts" / "verify" / "verdict.json"
-    gates = json.loads(path.read_text())["gates"] if path.exists() else []
+    found = json.loads(path.read_text())["findings"] if path.exists() else []
     return [
-        f"{gate['gate']}: worst: " + ", ".join(f"{name} {value}" for name, value in item.items())
-        for gate in gates
-        for item in gate.get("worst", [])
+        f"{finding['gate']}: worst: " + ", ".join(f"{name} {value}" for name, value in item.items())
+        for finding in found
+        for item in finding.get("worst", [])
     ]
 
 

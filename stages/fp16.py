@@ -1,4 +1,4 @@
-"""fp16: the slimmed file in mixed precision (truehalf/conversion/fp16_file.py), or, under precision.method=half and
+"""fp16: the slimmed file in mixed precision (truehalf/conversion/convert.py), or, under precision.method=half and
 autocast, the torch module traced in FP16 (truehalf/exporting/routes).
 """
 

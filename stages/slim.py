@@ -25,12 +25,10 @@ def run(stage: Stage) -> dict[str, Any]:
     return slim(
         source,
         stage.out() / MODEL_FILE,
+        config.slim,
         simplify=config.simplify,
-        skip_patterns=config.slim.skip_patterns,
         repair=config.repair.passes,
         check_feeds=check_feeds(samples, load_model(source)),
-        atol=config.slim.atol,
-        rtol=config.slim.rtol,
     )
 
 

@@ -17,7 +17,7 @@ from truehalf.runtime.device_lock import device_lock
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES, Making, verify
 from truehalf.verification.chain.configured import batch_sizes, freeze_configured
 from truehalf.verification.chain.reference import write_reference
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def run(stage: Stage) -> dict[str, Any]:
         left_out=frozen.left_out,
         pinned=config.precision.node_block_list,
         left_open=left,
-        conversion=Conversion.of(config, spec, ranges) if config.verify.suggest else None,
+        conversion=Reconversion.of(config, spec, ranges) if config.verify.suggest else None,
     )
     on_cuda = frozen.options.evaluation is Evaluation.cuda
     with device_lock("cuda") if on_cuda else contextlib.nullcontext():  # another job may time an engine there

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,14 +38,20 @@ class Result:
     """A model that was made, and how.
 
     Attributes:
-        model: in memory; its weights are read from the file that was written, where one was.
-        report: facts for JSON: counts, reasons, warnings.
+        model: in memory; where a file was written, it is read from there when it is first asked for.
+        report: facts for JSON: counts, reasons, warnings; of `convert` by step: source, slim, fp16, cast_cleanup.
         decisions: of `convert`: a row for each node, {node, op, precision, rule, reason, ...}.
     """
 
-    model: ir.Model
+    _made: Path | ir.Model = field(repr=False)
     report: Mapping[str, Any]
     decisions: Sequence[Mapping[str, Any]] = field(default=())
+
+    @cached_property
+    def model(self) -> ir.Model:
+        from truehalf.ir.model_file import load_model
+
+        return load_model(self._made) if isinstance(self._made, Path) else self._made
 
 
 def convert(
@@ -73,48 +80,47 @@ def convert(
     Raises:
         StageError: options, a model, samples or ranges that do not fit, a file that cannot be written.
     """
-    from truehalf.conversion.casts_of_file import clean_casts as clean
-    from truehalf.conversion.fp16_file import to_fp16
+    from truehalf.conversion.casts_of_file import clean_model
+    from truehalf.conversion.convert import convert_model
     from truehalf.data.given import calibration_feeds
-    from truehalf.files import read_json
-    from truehalf.ir.model_file import load_model, source_weights
-    from truehalf.ir.model_forms import as_file, in_memory
+    from truehalf.ir.facts import model_facts
+    from truehalf.ir.model_file import model_size_mb, save_model, source_weights
+    from truehalf.ir.model_forms import ModelFile, as_file
     from truehalf.output_paths import check_outputs
     from truehalf.progress import step
-    from truehalf.slimming.slim import slim as slimmed
+    from truehalf.slimming.slim import slim_model
 
     precision = precision or Precision()
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
-        folder = Path(name)
-        source = as_file(model, folder)
+        file, target = ModelFile(as_file(model, Path(name))), Path(out or Path(name) / "made.onnx")
+        source = file.model
         if out is not None:
-            read = {"model": source, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
-            check_outputs({"out": out}, read, source_weights(load_model(source)))
-        report: dict[str, Any] = {}
+            read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
+            check_outputs({"out": out}, read, source_weights(source))
+        facts = model_facts(source)
+        report: dict[str, Any] = {"source": {key: facts[key] for key in ("nodes", "casts")}}
         if slim or (slim is None and ranges is None):
             with step("slim"):
-                report["slim"] = slimmed(source, folder / "slim.onnx")
-            source = folder / "slim.onnx"
-        feeds = None if samples is None else calibration_feeds(samples, load_model(source), preprocessing)
-        report["fp16"] = to_fp16(
-            source,
-            folder / "fp16.onnx",
-            precision,
-            calibration=feeds,
-            ranges=ranges,
-            decisions_path=folder / "decisions.json",
+                slimmed = slim_model(file)
+            source, report["slim"] = slimmed.model, slimmed.report
+        feeds = None if samples is None else calibration_feeds(samples, source, preprocessing)
+        made = convert_model(source, precision, ranges, calibration=feeds)
+        cleaned = clean_model(
+            made.model, strict=precision.strict_clean_up, fold_max_bytes=precision.init_conversion_max_bytes
         )
-        cleaned = clean(
-            folder / "fp16.onnx",
-            out if out is not None else folder / "clean.onnx",
-            strict=precision.strict_clean_up,
-            fold_max_bytes=precision.init_conversion_max_bytes,
-        )
-        report["cast_cleanup"] = cleaned
-        made = in_memory(folder / "clean.onnx") if out is None else load_model(out)
-        return Result(made, report, read_json(folder / "decisions.json"))
+        save_model(made.model, target)
+        cleaned["model"]["size_mb"] = model_size_mb(target)
+        report |= {"fp16": made.report(), "cast_cleanup": cleaned}
+        return Result(_result(target, out), report, made.decisions)
+
+
+def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
+    """What a Result is made of: the file, or its content where it will go."""
+    from truehalf.ir.model_forms import in_memory
+
+    return in_memory(written) if out is None else written
 
 
 def calibrate(
@@ -162,13 +168,12 @@ def clean_casts(
         StageError: a file that cannot be read or written, a graph with a cycle.
     """
     from truehalf.conversion.casts_of_file import clean_casts as clean
-    from truehalf.ir.model_file import load_model
-    from truehalf.ir.model_forms import as_file, in_memory
+    from truehalf.ir.model_forms import as_file
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         source, target = as_file(model, Path(folder)), Path(out or Path(folder) / "clean.onnx")
         report = clean(source, target, strict=strict, fold_max_bytes=fold_max_bytes)
-        return Result(in_memory(target) if out is None else load_model(target), report)
+        return Result(_result(target, out), report)
 
 
 def compare(
@@ -201,7 +206,6 @@ def compare(
     from truehalf.ir.model_forms import as_file
     from truehalf.verification.compare.compare import compare as compared
 
-    options = options or VerifyConfig()
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         return compared(
             as_file(reference, Path(folder), "reference"),
@@ -209,14 +213,8 @@ def compare(
             samples,
             spec=spec,
             preprocessing=preprocessing,
-            evaluation=options.evaluation.value,
-            tolerance=options.gates.tensor_error_max,
-            batch=options.batch,
-            score_threshold=options.score_threshold,
-            iou_threshold=options.iou_threshold,
             locate=locate,
-            skip_corrupt=options.skip_corrupt,
-            limits=options.gates,
+            options=options,
         )
 
 
@@ -243,15 +241,13 @@ def export(
         StageError: a module that cannot be imported, fails, or whose file computes something else.
     """
     from truehalf.exporting.module import export_module, made
-    from truehalf.ir.model_file import load_model
-    from truehalf.ir.model_forms import in_memory
 
     network = made(module, Path.cwd()) if isinstance(module, str) else module
     given = [samples] if isinstance(samples, Mapping) else list(samples)
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         target = Path(out or Path(folder) / "model.onnx")
         report = export_module(network, target, given, outputs=outputs, dynamic_axes=dynamic_axes, options=options)
-        return Result(in_memory(target) if out is None else load_model(target), report)
+        return Result(_result(target, out), report)
 
 
 def lint(

@@ -155,12 +155,11 @@ def signature(model: Path) -> Any:
 def _description(record: Record, run: Any) -> str:
     verdict = json.loads(_verdict_file(record).read_text())
     head = f"Run {run.info.run_id} of experiment {run.info.experiment_id}: {verdict['verdict']}."
-    return "\n".join([head, *(f"- {_outcome(gate)}" for gate in verdict["gates"])])
+    return "\n".join([head, *(f"- {_outcome(each)}" for each in verdict["findings"] if "gate" in each)])
 
 
 def _outcome(gate: dict[str, Any]) -> str:
-    state = {True: "passed", False: "failed", None: "not verified"}[gate["passed"]]
-    return f"{gate['gate']}: {state}: {gate['reason']}"
+    return f"{gate['gate']}: {gate['state']}: {gate['reason']}"
 
 
 def _verdict_file(record: Record) -> Path:

@@ -150,10 +150,9 @@ def _content(
 
 
 def _table(model: Path, out: Path, result: Result, share: Split | None) -> list[str]:
-    from truehalf.ir.facts import model_facts
-    from truehalf.ir.model_file import load_model, model_size_mb
+    from truehalf.ir.model_file import model_size_mb
 
-    before, fp16 = model_facts(load_model(model)), result.report["fp16"]
+    before, fp16 = result.report["source"], result.report["fp16"]
     after, casts = result.report["cast_cleanup"]["model"], result.report["cast_cleanup"]["casts_after"]
     arithmetic = fp16.get("fp16_arithmetic")
     rows = [

@@ -1,8 +1,7 @@
-"""Cast clean-up of a file, of ours or of any other tool (rules: truehalf.conversion.casts)."""
+"""Cast clean-up of a model and of a file, of ours or of any other tool (rules: truehalf.conversion.casts)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,27 +33,31 @@ def clean_casts(
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
+    from truehalf.ir.normalize import drop_repeated_nodes
+
+    proto = read_proto(model_path)
+    repeated = drop_repeated_nodes(proto.graph)
+    model = adopt_proto(proto, model_path)
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
+    report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
+    report["casts_before"] += repeated["Cast"]
+    report["repeated_nodes_dropped"] = sum(repeated.values())
+    save_model(model, out_path)
+    report["model"]["size_mb"] = model_size_mb(out_path)
+    return report
+
+
+def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None) -> dict[str, Any]:
+    """As `clean_casts`, of a model in memory, in place."""
     from truehalf.conversion.casts import clean
     from truehalf.ir.facts import model_facts
 
-    model, repeated = _load(Path(model_path))
-    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
-    save_model(model, out_path)
     return {
-        "casts_before": report.before + repeated["Cast"],
+        "casts_before": report.before,
         "casts_after": report.after,
         "rules": report.rules,
-        "repeated_nodes_dropped": sum(repeated.values()),
+        "repeated_nodes_dropped": 0,
         "strict": strict,
-        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
+        "model": model_facts(model),
     }
-
-
-def _load(path: Path) -> tuple[ir.Model, Counter[str]]:
-    """A model, and how many nodes of each type stood in its file twice and were dropped to make it a graph."""
-    from truehalf.ir.normalize import drop_repeated_nodes
-
-    proto = read_proto(path)
-    repeated = drop_repeated_nodes(proto.graph)
-    return adopt_proto(proto, path), repeated

@@ -1,22 +1,35 @@
-"""FP32 graph -> mixed graph, in memory: decide, place, convert."""
+"""FP32 model -> mixed model, in memory: what each node may be is decided, casts are placed, the graph is rewritten."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
+from truehalf.calibration.calibrate import calibrate
 from truehalf.config.precision import Placement, Precision
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
+from truehalf.conversion.options import check_names, unmatched_fp16_ops
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
+from truehalf.conversion.report import conversion_report, coverage, float_outputs, read_ranges, row
 from truehalf.conversion.rewrite import ConversionReport, rewrite
 from truehalf.conversion.rules.base import Verdict
+from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
+from truehalf.data.given import given_samples
+from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.normalize import concrete_shapes
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import PRECISION_KEY
+from truehalf.ir.normalize import concrete_shapes, infer_types
+from truehalf.ir.opset import to_opset
+from truehalf.ir.ready import prepare
+from truehalf.progress import step
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
 
@@ -87,3 +100,133 @@ def _needed_clamps(decisions: Decisions, assignment: Mapping[Owner, ir.DataType]
     left = {path.clamped: path.left for path in idle.values()}
     clamps = {value: floor for value, floor in decisions.clamps.items() if value not in idle}
     return replace(decisions, clamps=clamps, masks=[left.get(line, line) for line in decisions.masks])
+
+
+# --- a whole model ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A model that was converted, or passed on as it was.
+
+    Attributes:
+        model: in memory.
+        decisions: a row for each judged node, {node, op, precision, rule, reason, ...}.
+        is_converted: whether there was something to convert.
+    """
+
+    model: ir.Model
+    decisions: Sequence[Mapping[str, Any]]
+    is_converted: bool
+    _found: Mapping[str, Any] = field(repr=False)
+    _rewritten: ConversionReport = field(default_factory=ConversionReport, repr=False)
+
+    def report(self) -> dict[str, Any]:
+        """What was done, for JSON.
+
+        Of a converted model: status ("done"), verdicts (nodes by rule), fp32_nodes_total, fp32_nodes (the first 20,
+        each with its reason), fp16_fraction (of float nodes), fp16_arithmetic (of floating-point operations),
+        placement, costs (cost, casts and their bytes, as placed and if placed naively), casts_to_fp16, casts_to_fp32,
+        weights (counts), masks (each with what became of it), ranges (tensors judged, tensors without a range),
+        unmatched_selectors, warnings, not_done (what was asked for and could not be done), model (facts). Of one that
+        is passed on: status ("passed on"), reason, warnings, not_done and model.
+
+        Elements of large weights are counted when they are rounded: here, unless the model was written before.
+        """
+        return dict(self._found) | (self._rewritten.as_dict() if self.is_converted else {})
+
+
+def convert_model(
+    model: ir.Model,
+    precision: Precision,
+    ranges: Mapping[str, Any] | Path | str | None = None,
+    *,
+    calibration: Any = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Conversion:
+    """Convert an FP32 model to FP16, in place, leaving FP32 what must stay so.
+
+    Args:
+        model: any opset; not to be used any more. One that was converted before, or holds float16 and no float32, is
+            passed on.
+        precision: options.
+        ranges: content or path of a ranges.json (truehalf.calibration.calibrate).
+        calibration: samples that ranges are measured on instead, see truehalf.data.given.given_samples; with neither,
+            rules on ranges judge nothing (reported in not_done).
+        input_shapes: by graph input, the shape at which costs of casts are compared; None: those of the first sample of
+            `calibration`. Symbolic dimensions that neither binds count 1.
+
+    Raises:
+        StageError: options that do not fit the model (all of them listed), an opset that cannot be converted, a graph
+            with a cycle, ranges or samples that do not fit. What is passed on needs neither, and neither is looked at.
+    """
+    if precision.custom_rule is not None:
+        custom_rule_of(precision.custom_rule)  # before the work
+    check_names(model, precision, input_shapes)
+    if reason := _no_work(model):
+        typed = model.clone()
+        infer_types(typed)
+        found = {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
+        return Conversion(model, [], False, found)
+    model, notes = to_opset(model, precision.opset)
+    prepare(model)
+    unmatched, lines = unmatched_fp16_ops(model, precision)
+    if calibration is None:
+        ranges = read_ranges(ranges)
+    else:
+        feeds = given_samples(calibration, model)
+        ranges = calibrate(model, feeds, nonfinite_outputs="warn")
+        if input_shapes is None:
+            input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
+    measured = coverage(float_outputs(model), ranges)
+    with step("convert"):
+        result = convert_to_fp16(model, ranges, precision, input_shapes)
+    _restate_io(model)
+    model.metadata_props[PRECISION_KEY] = (
+        f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
+    )
+    rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
+    report = conversion_report(rows, result, precision, measured)
+    report["unmatched_selectors"] += [str(each) for each in unmatched]
+    facts = model_facts(model)
+    report |= {
+        "placement": precision.placement.value,
+        "fp16_fraction": facts["fp16_fraction"],
+        "warnings": [*notes, *lines, *(ranges or {}).get("warnings", []), *result.decisions.warnings],
+        "model": facts,
+    }
+    return Conversion(model, rows, True, report, result.conversion)
+
+
+def _no_work(model: ir.Model) -> str | None:
+    """Why a model is passed on as it is; None when there is something to convert."""
+    if stamp := model.metadata_props.get(PRECISION_KEY):
+        return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
+    if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):
+        typed = model.clone()
+        prepare(typed)  # what a file says of its tensors' types may be less than all
+        if "FLOAT" not in _types(typed):
+            return "the file is FP16 already: it holds float16 tensors and no float32 one"
+    return None
+
+
+def _types(model: ir.Model) -> set[str]:
+    return {value.dtype.name for graph in model.graphs() for value in _values(graph) if value.dtype is not None}
+
+
+def _values(graph: ir.Graph) -> Iterable[ir.Value]:
+    return [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
+
+
+def _restate_io(model: ir.Model) -> None:
+    """Make the I/O specification that travels with the model say float16 where the model now does."""
+    text = model.metadata_props.get(SPEC_KEY)
+    if text is None:
+        return
+    spec = json.loads(text)
+    types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
+    for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
+        dtype = types.get(entry["name"])
+        if dtype is not None:
+            entry["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
+    model.metadata_props[SPEC_KEY] = json.dumps(spec)

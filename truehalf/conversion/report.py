@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, RuleSet
 from truehalf.errors import StageError
+from truehalf.files import read_json
 from truehalf.ir.model_file import model_size_mb
 
 if TYPE_CHECKING:
@@ -59,12 +60,17 @@ def coverage(floats: tuple[set[str], set[str]], ranges: Mapping[str, Any] | None
     return Coverage(len(known), len(written) - len(known), ranges is not None, strange)
 
 
-def checked_ranges(content: Any) -> Mapping[str, Any]:
-    """The content of a ranges.json.
+def read_ranges(ranges: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any] | None:
+    """The content of a ranges.json, from its path or as it is.
 
     Raises:
         StageError: naming every entry that is none, or that holds something else than numbers.
     """
+    content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
+    return None if content is None else _checked(content)
+
+
+def _checked(content: Any) -> Mapping[str, Any]:
     if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
         raise StageError(
             "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
@@ -145,7 +151,7 @@ def row(node: ir.Node, decision: Decision, result: ConversionResult) -> dict[str
 def conversion_report(
     rows: list[dict[str, Any]], result: ConversionResult, precision: Precision, measured: Coverage
 ) -> dict[str, Any]:
-    """What stages.fp16.to_fp16 returns, except for what only the written file and the model's source can say."""
+    """What truehalf.conversion.convert.Conversion.report holds, as far as it is known before weights are rounded."""
     in_fp32 = [row for row in rows if row["precision"] == "fp32"]
     return {
         "status": "done",
@@ -156,7 +162,6 @@ def conversion_report(
         "costs": {"placed": asdict(result.placed), "naive": asdict(result.naive)},
         "masks": result.decisions.masks,
         "unmatched_selectors": [str(selector) for selector in result.decisions.unmatched],
-        **result.conversion.as_dict(),
         "ranges": {"tensors": measured.tensors, "tensors_without": measured.tensors_without},
         "not_done": _not_done(precision, measured),
     }
@@ -183,16 +188,10 @@ def _not_done(precision: Precision, measured: Coverage) -> list[str]:
     return [coded(code, said)] if asked else []
 
 
-def facts_of(model: ir.Model, path: Path | str) -> dict[str, Any]:
-    """Counts of a model, and the size of its file in 10^6 bytes (size_mb)."""
-    from truehalf.ir.facts import model_facts
-
-    return model_facts(model) | {"size_mb": model_size_mb(path)}
-
-
 def skipped_report(path: Path) -> dict[str, Any]:
     """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
     from truehalf.conversion.partition import Cost
+    from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model
     from truehalf.ir.normalize import infer_types
 
@@ -203,5 +202,5 @@ def skipped_report(path: Path) -> dict[str, Any]:
         "reason": "precision=fp32: the file is passed on as it is",
         "fp16_arithmetic": 0.0,
         "costs": dict.fromkeys(("placed", "naive"), asdict(Cost(0, 0, 0, 0))),
-        "model": facts_of(model, path),
+        "model": model_facts(model) | {"size_mb": model_size_mb(path)},
     }

@@ -24,7 +24,7 @@ from truehalf.runtime.ort.session import runtime_version
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
 from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 if TYPE_CHECKING:
     import onnx_ir as ir

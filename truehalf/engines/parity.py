@@ -23,12 +23,11 @@ from truehalf.config.schema import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
-from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import judged
 from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
 from truehalf.verification.chain.stage_results import filled, headline, max_abs, measure
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, reasons_of, verdict_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name
 Profile = Mapping[str, Mapping[str, Sequence[int]]]  # input -> {"min" | "opt" | "max": numbers}
-_STATES = {gates.PASSED: VERIFIED, gates.FAILED: FAILED, gates.NOT_VERIFIED: NOT_VERIFIED}
 
 
 @dataclass(frozen=True)
@@ -145,11 +143,13 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dic
     if fault := _fault_of_shapes(reference.outputs, outputs):
         return facts | {"state": FAILED, "reason": fault}
     stage = measure(reference, outputs, options)
-    evaluated = gates_of(reference, stage, options)
-    verdict = gates.verdict(evaluated, list(reactions_of(reference, outputs).failures.values()))
-    said = {"state": _STATES[verdict["verdict"]], "reason": "; ".join(verdict["reasons"])}
+    held = gates_of(reference, stage, options)
+    ignored = reactions_of(reference, outputs).failures.values()
+    found = [*held, *(Finding("reaction", FAILED, reason) for reason in ignored)]
+    verdict = verdict_of(found)
+    said = {"state": VERIFIED if verdict == PASSED else verdict, "reason": "; ".join(reasons_of(found))}
     more = {"nan": stage.facts["nan"], "inf": stage.facts["inf"], "detections": stage.facts["detections"]}
-    return facts | said | headline(stage.facts) | more | {"gates": evaluated}
+    return facts | said | headline(stage.facts) | more | {"gates": [gate.as_dict() for gate in held]}
 
 
 def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
 from truehalf.models.sizes import other_axes, refusal
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.metrics.tensors import NOT_VERIFIED, check_runs
+from truehalf.verification.findings import NOT_VERIFIED
+from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx_ir as ir

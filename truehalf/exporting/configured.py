@@ -24,7 +24,7 @@ from truehalf.exporting.trace import Arrays, trace
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
-from truehalf.verification.metrics.tensors import NOT_VERIFIED
+from truehalf.verification.findings import NOT_VERIFIED
 
 
 def export_configured(config: Config, root: Path, out_path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from truehalf.linting.plugin_ops import ops_of_plugins
 from truehalf.linting.report import lint_of_trace
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.metrics.tensors import NOT_VERIFIED
+from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -29,7 +29,7 @@ from truehalf.models.as_made import copied, state
 from truehalf.models.sizes import varying_axes
 from truehalf.output_files import destination, write_text, written_whole
 from truehalf.output_paths import check_outputs
-from truehalf.verification.metrics.tensors import NOT_VERIFIED
+from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
     import torch

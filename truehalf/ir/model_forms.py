@@ -1,16 +1,42 @@
-"""Models as callers hold them: a path, an onnx.ModelProto, an onnx_ir.Model."""
+"""Models as callers hold them: a file, an onnx.ModelProto, an onnx_ir.Model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_file import adopt_proto, load_model, read_proto, save_model
 
 Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An ONNX file, read once, when its content is first asked for.
+
+    Attributes:
+        path: of the file.
+
+    Raises:
+        StageError: as truehalf.ir.model_file.load_model, where the file is read.
+    """
+
+    path: Path
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The content, external data left on disk; who changes it changes a copy."""
+        return read_proto(self.path)
+
+    @cached_property
+    def model(self) -> ir.Model:
+        """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
+        return adopt_proto(self.proto, self.path)
 
 
 def as_ir(model: Model) -> ir.Model:

@@ -79,20 +79,31 @@ def name_nodes(model: ir.Model) -> None:
         seen.add(node.name)
 
 
-def infer_types(model: ir.Model) -> None:
+def infer_types(model: ir.Model, strict: bool = False) -> None:
     """Fill in value types and shapes as far as onnx can infer them; weights are not copied.
 
     Known types stay, and so do the shapes that the model states for its outputs.
+
+    Args:
+        model: changed in place.
+        strict: what cannot be is an error, and the shapes of outputs are inferred, too.
+
+    Raises:
+        onnx.shape_inference.InferenceError: with `strict` alone.
     """
-    stated = {value for value in model.graph.outputs if value.shape is not None}
-    with names_apart(model), contextlib.suppress(onnx.shape_inference.InferenceError):  # then they stay unknown
-        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light_proto(model), data_prop=True))
+    stated = {value for value in model.graph.outputs if value.shape is not None and not strict}
+    unknown = contextlib.nullcontext() if strict else contextlib.suppress(onnx.shape_inference.InferenceError)
+    with names_apart(model), unknown:
+        light = light_proto(model, integers=strict)
+        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True))
         for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
             known = ir.convenience.create_value_mapping(typed)
             for name, value in ir.convenience.create_value_mapping(graph).items():
                 if name in known:
                     value.type = value.type or known[name].type
-                    value.shape = value.shape if value in stated else known[name].shape or value.shape
+                    shape = known[name].shape
+                    if value not in stated and (shape or (strict and shape is not None)):  # a scalar's is empty
+                        value.shape = shape
 
 
 def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> _Shapes:
@@ -208,23 +219,29 @@ def rename(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
                 graph.initializers.add(value)
 
 
-def light_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model with type and shape of its weights only, but with the small constants that shapes depend on."""
-    with without_weights(model):
+def light_proto(model: ir.Model, integers: bool = False) -> onnx.ModelProto:
+    """The model with type and shape of its weights only, but with the small constants that shapes depend on; with
+    `integers` all constants of integers.
+    """
+    with without_weights(model, integers):
         return ir.to_proto(model)
 
 
 @contextlib.contextmanager
-def without_weights(model: ir.Model) -> Iterator[None]:
-    """Weights beyond 1000 bytes, in bodies and Constant nodes too, replaced by a mention of external data."""
+def without_weights(model: ir.Model, integers: bool = False) -> Iterator[None]:
+    """Weights beyond 1000 bytes, in bodies and Constant nodes too, replaced by a mention of external data; with
+    `integers`, those of floats alone.
+    """
+    whole = {ir.DataType.INT64, ir.DataType.INT32} if integers else set()
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
     tensors = {value: value.const_value for value in values if value.const_value is not None}
     constants = {node: attribute for node in all_nodes(model) if (attribute := _large_constant(node)) is not None}
     try:
         for value, tensor in tensors.items():
-            value.const_value = _mention(tensor, value.name or "")
+            value.const_value = tensor if tensor.dtype in whole else _mention(tensor, value.name or "")
         for node, attribute in constants.items():
-            node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _mention(attribute.as_tensor(), ""))
+            if attribute.as_tensor().dtype not in whole:
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _mention(attribute.as_tensor(), ""))
         yield
     finally:
         for value, tensor in tensors.items():

@@ -23,7 +23,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 }
 _LISTED = 400  # nodes that stay FP32
 _SECTIONS = (
-    *("tiles", "not_verified", "warnings", "decided", "engine", "gates", "checks", "suspects", "suggestion", "images"),
+    *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
     *("stage_rows", "growth", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
     *("decisions", "data", "config", "params"),
 )
@@ -61,12 +61,10 @@ def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any]
         verdict, details: the content of verdict.json and details.json; either may be empty.
         folder: where the images lie that `details` names.
     """
-    gates = verdict.get("gates", [])
-    of_gates = {"detections", "average_precision"} if gates else set()
+    found = verdict.get("findings", [])
     return {
-        "gates": gates,
-        "checks": [check for check in verdict.get("checks", []) if check["check"] not in of_gates],
-        "detects": any(gate["gate"] == "matched_fraction_min" for gate in gates),
+        "findings": sorted(found, key=lambda finding: "gate" not in finding),
+        "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),
         "suspects": (verdict.get("place") or {}).get("suspects", []),
         "suggestion": verdict.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],

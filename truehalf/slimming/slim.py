@@ -1,8 +1,8 @@
 """The same network with fewer nodes, by onnxslim, repaired for TensorRT, and the proof that it is the same.
 
-onnxslim works in memory, because its own saving appends to weights files that exist. What it loses is put back: module
-scopes in the names of nodes that it made, metadata_props, value types, inputs that nothing reads. Then the passes of
-truehalf.repairs run, also where simplify=false leaves onnxslim out.
+onnxslim works in memory. What it loses is put back: module scopes in the names of nodes that it made, metadata_props,
+value types, inputs that nothing reads. Then the passes of truehalf.repairs run, also where simplify=false leaves
+onnxslim out.
 
 A difference beyond the tolerance fails the stage, and the error names what is at fault: passes of repair where the file
 agrees without any, else what of onnxslim. With skip(S), the work without S: the last name of the shortest list L for
@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,87 +25,114 @@ from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
-from truehalf.output_files import destination, written_whole
+from truehalf.ir.model_file import adopt_proto, model_size_mb, save_model, source_weights
+from truehalf.ir.model_forms import ModelFile
+from truehalf.ir.normalize import infer_types
+from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
 from truehalf.repairs import repair as repaired
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.metrics.tensors import NOT_VERIFIED, check_runs
+from truehalf.verification.findings import NOT_VERIFIED
+from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
-_EXTERNAL_DATA_FROM = 1_500_000_000  # bytes; protobuf files end at 2 GiB
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
+
+
+@dataclass(frozen=True)
+class Slimmed:
+    """A model that was simplified and repaired.
+
+    Attributes:
+        model: in memory.
+        report: simplified, nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model
+            (facts), repair: {counts by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not
+            verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+    """
+
+    model: ir.Model
+    report: dict[str, Any]
 
 
 def slim(
     model_path: Path | str,
     out_path: Path | str,
+    options: SlimConfig | None = None,
     *,
     simplify: bool = True,
-    skip_patterns: Sequence[str] = (),
     repair: Sequence[str] | None = None,
     check_feeds: Sequence[Arrays] = (),
-    atol: float | None = None,
-    rtol: float | None = None,
 ) -> dict[str, Any]:
-    """Simplify and repair an ONNX file and compare it with what it was. Options left out are those of conf/.
+    """Simplify and repair an ONNX file and compare it with what it was.
 
     Args:
         model_path: the file to simplify; untouched.
         out_path: of the new file; replaced only when all went well.
-        simplify: whether onnxslim runs; repair does either way.
-        skip_patterns: patterns and optimisations of onnxslim to leave out, by name.
-        repair: passes of truehalf.repairs.PASSES, in order; None: all; (): none.
-        check_feeds: inputs to compare on.
-        atol, rtol: of the comparison, see truehalf.verification.metrics.tensors.
+        options, simplify, repair, check_feeds: as `slim_model`.
 
     Returns:
-        simplified, nodes_before, nodes_after, ops_before, ops_after {type: count}, skipped_patterns, model (facts),
-        repair: {counts by pass, refused: [{pass, node, reason}]}, and parity: {status: "verified" or "not verified",
-        reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output}.
+        Slimmed.report, and size_mb in its `model`.
+
+    Raises:
+        StageError: as `slim_model`; an output that cannot be written, or that is the input.
+    """
+    file = ModelFile(Path(model_path))
+    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(file.model))
+    with written_whole(Path(out_path)) as building:
+        report = slim_model(file, options, simplify, repair, check_feeds, building).report
+    return report | {"model": report["model"] | {"size_mb": model_size_mb(out_path)}}
+
+
+def slim_model(
+    file: ModelFile,
+    options: SlimConfig | None = None,
+    simplify: bool = True,
+    repair: Sequence[str] | None = None,
+    check_feeds: Sequence[Arrays] = (),
+    written: Path | None = None,
+) -> Slimmed:
+    """Simplify and repair a model and compare it with what it was.
+
+    Args:
+        file: untouched.
+        options: patterns and optimisations of onnxslim to leave out, and the tolerance of the comparison.
+        simplify: whether onnxslim runs; repair does either way.
+        repair: passes of truehalf.repairs.PASSES, in order; None: all; (): none.
+        check_feeds: inputs to compare on; without any the model has to load, and nothing more.
+        written: a file to write the new model to, which is then what is compared; None: it stays in memory, where
+            onnx's checker does not look at it.
 
     Raises:
         StageError: when the file cannot be read or run, onnxslim fails or changes inputs or outputs, an output is not
             finite, or the outputs of a trained model differ; it names the patterns or passes at fault where there are
             such.
     """
-    model_path, out_path = Path(model_path), Path(out_path)
-    options = SlimConfig()
+    options = options or SlimConfig()
     passes = tuple(REPAIR_PASSES if repair is None else repair)
-    before = load_model(model_path)
-    check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(before))
-    out_path = destination(out_path)
-    known = _patterns()
-    if unknown := [name for name in skip_patterns if name not in known]:
+    before, known = file.model, _patterns()
+    if unknown := [name for name in options.skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
     if unknown := [name for name in passes if name not in PASSES]:
         raise StageError("unknown-choice", f"slim: repair has no pass {', '.join(unknown)}; it has {', '.join(PASSES)}")
-    comparison = _Comparison(
-        model_path,
-        before,
-        check_feeds,
-        atol=options.atol if atol is None else atol,
-        rtol=options.rtol if rtol is None else rtol,
-    )
+    comparison = _Comparison(file, check_feeds, options)
 
-    def attempt(
-        folder: str, skip: Sequence[str], passes: Sequence[str]
-    ) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
-        model = _simplified(model_path, Path(folder), skip) if simplify else load_model(model_path)
+    def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
+        model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
         _keep_ends(before, model, "onnxslim")
         report = repaired(model, passes)
         _keep_ends(before, model, "repair")
-        save_model(model, Path(folder) / out_path.name)  # which runs the checker
-        return model, report, comparison.parity(Path(folder) / out_path.name)
+        if written is not None:
+            save_model(model, written)  # which runs the checker
+        return model, report, comparison.parity(model if written is None else written)
 
     def agrees(skip: Sequence[str], passes: Sequence[str]) -> bool:
-        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(StageError):
-            attempt(folder, [*skip_patterns, *skip], passes)
+        with contextlib.suppress(StageError):
+            attempt(skip, passes)
             return True
         return False
 
@@ -117,28 +144,27 @@ def slim(
             return _repair_verdict(at_fault(agrees_without, passes), passes, simplify)
         if not simplify:
             return "onnxslim did not run, and it is not repair: the file differs from itself as it was loaded and saved"
-        return _verdict(at_fault(lambda skip: agrees(skip, ()), [name for name in known if name not in skip_patterns]))
+        left = [name for name in known if name not in options.skip_patterns]
+        return _verdict(at_fault(lambda skip: agrees(skip, ()), left))
 
-    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".slim") as folder:
-        try:
-            model, repairs, parity = attempt(folder, skip_patterns, passes)
-        except StageError as error:
-            raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
-        facts_before, facts = model_facts(before), model_facts(model)
-        with written_whole(out_path) as building:
-            for file in Path(folder).glob(f"{out_path.name}*"):
-                file.replace(building.with_name(file.name))
-    return {
+    try:
+        model, repairs, parity = attempt((), passes)
+    except StageError as error:
+        Session(file.path)  # a file that cannot be loaded itself is no fault of ours
+        raise StageError(error.code, f"slim: {error.text}; {verdict()}") from error
+    facts_before, facts = model_facts(before), model_facts(model)
+    report = {
         "simplified": simplify,
         "nodes_before": facts_before["nodes"],
         "nodes_after": facts["nodes"],
         "ops_before": facts_before["ops"],
         "ops_after": facts["ops"],
-        "skipped_patterns": list(skip_patterns),
+        "skipped_patterns": list(options.skip_patterns),
         "repair": repairs.as_dict(),
         "parity": parity,
-        "model": facts | {"size_mb": model_size_mb(out_path)},
+        "model": facts,
     }
+    return Slimmed(model, report)
 
 
 def at_fault(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:
@@ -189,28 +215,29 @@ def _patterns() -> list[str]:
     return [*DEFAULT_FUSION_PATTERNS, *_OPTIMIZATIONS]
 
 
-def _simplified(path: Path, folder: Path, skip: Sequence[str]) -> ir.Model:
-    """The model at `path` through onnxslim, with names, metadata and value types; `folder` takes files on the way."""
+def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
+    """The model of a file through onnxslim, with names, metadata and value types."""
     import onnx
 
-    original = onnx.load(path)
-    proto = _onnxslim(path, skip)
-    _restore_names(proto, original)
-    _restore_inputs(proto, original)
+    given = onnx.ModelProto()
+    given.CopyFrom(file.proto)  # onnxslim changes what it is given
+    onnx.load_external_data_for_model(given, str(file.path.parent))
+    proto = _onnxslim(given, skip)
+    _restore_names(proto, file.proto)
+    _restore_inputs(proto, file.proto)
     del proto.metadata_props[:]
-    proto.metadata_props.extend(original.metadata_props)
+    proto.metadata_props.extend(file.proto.metadata_props)
     del proto.graph.value_info[:]
-    plain, typed = folder / "slim.onnx", folder / "typed.onnx"
-    large = proto.ByteSize() > _EXTERNAL_DATA_FROM
-    onnx.save_model(proto, plain, save_as_external_data=large, location="slim.data")
+    model = adopt_proto(proto, file.path)
+    model.meta.update(file.model.meta)  # where its weights came from
     try:
-        onnx.shape_inference.infer_shapes_path(str(plain), str(typed), strict_mode=True, data_prop=True)
+        infer_types(model, strict=True)
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
-    return load_model(typed)
+    return model
 
 
-def _onnxslim(path: Path, skip: Sequence[str]) -> onnx.ModelProto:
+def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
     import onnxslim
 
     patterns = [name for name in skip if name not in _OPTIMIZATIONS]
@@ -218,7 +245,7 @@ def _onnxslim(path: Path, skip: Sequence[str]) -> onnx.ModelProto:
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             proto: onnx.ModelProto | None = onnxslim.slim(
-                str(path), skip_fusion_patterns=patterns, skip_optimizations=optimizations
+                model, skip_fusion_patterns=patterns, skip_optimizations=optimizations
             )
         except Exception as error:  # its patterns raise what they like
             said = str(error).strip().splitlines()
@@ -293,20 +320,23 @@ def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) ->
 
 
 class _Comparison:
-    """Outputs of the original file, kept for every attempt."""
+    """Outputs of the original file, kept for every attempt. Without inputs to compare on nothing is run."""
 
-    def __init__(self, path: Path, model: ir.Model, feeds: Sequence[Arrays], *, atol: float, rtol: float) -> None:
-        self._feeds, self._atol, self._rtol = feeds, atol, rtol
-        text = model.metadata_props.get(SPEC_KEY)
+    def __init__(self, file: ModelFile, feeds: Sequence[Arrays], options: SlimConfig) -> None:
+        self._feeds, self._options = feeds, options
+        text = file.model.metadata_props.get(SPEC_KEY)
         self._spec: dict[str, Any] = json.loads(text) if text else {"outputs": []}
-        session = Session(path)
-        self._references = [session.run(feed) for feed in feeds]
+        session = Session(file.path) if feeds else None
+        self._references = [session.run(feed) for feed in feeds] if session else []
 
-    def parity(self, path: Path) -> dict[str, Any]:
-        session = Session(path)
+    def parity(self, model: Path | ir.Model) -> dict[str, Any]:
+        session = Session(model)
         if not self._feeds:
             return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
         runs = [(reference, session.run(feed)) for reference, feed in zip(self._references, self._feeds, strict=True)]
-        result = check_runs(runs, self._spec, atol=self._atol, rtol=self._rtol, sides=("the file", "the slim version"))
+        options = self._options
+        result = check_runs(
+            runs, self._spec, atol=options.atol, rtol=options.rtol, sides=("the file", "the slim version")
+        )
         sizes = [len(next(iter(feed.values()))) for feed in self._feeds]
         return {"samples": sum(sizes), "batch_sizes": sorted(set(sizes)), "provider": session.provider} | result

@@ -8,9 +8,11 @@
     adversarial        white, black and noisy images: finite outputs, and the same detections
     reaction           outputs change with the input where the reference's do (truehalf.verification.reaction)
     accumulation       kernels that accumulate in FP16 inside a node
+    nonfinite          NaN and Inf in the outputs, within the gate
+    shapes             outputs of the reference's shapes; a check of files that have others
 
-A failed check fails the verdict. One that was not verified leaves it as it is, unless verify.require names it: then
-it fails the verdict.
+A failed check fails the file. Of those that are not gates, one that was not verified leaves the verdict as it is,
+unless verify.require names it: then the file fails.
 """
 
 from __future__ import annotations
@@ -21,52 +23,72 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Evaluation, GatesConfig
-from truehalf.verification.gates import detection_values, detects, evaluate
+from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check
+from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import Matching, summarize
+from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
 from truehalf.verification.reaction import Reactions
 
-VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
+SUMS_IN_FP32 = (
+    "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
+    "as tensor cores do"
+)
 NAMED = 10  # nodes of a sentence; details.json has all
-_GATES = {
-    "detections": (*detection_values({}), "low_self_ap50_95_drop"),
-    "average_precision": ("ap50_95_drop",),
-    "classes": ("label_flips",),
-    "tensors": ("tensor_error",),
-}
+_OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 
 
-def checks_of(gates: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], reacted: Reactions) -> list[dict[str, Any]]:
-    """The checks of a final file, each {check, state, reason}.
+def checks_of(facts: Mapping[str, Any], reacted: Reactions) -> list[Finding]:
+    """What is found beside the gates.
 
     Args:
-        gates: see truehalf.verification.gates.evaluate.
         facts: of the final stage: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
         reacted: whether its outputs react to the input.
     """
-    by_check = {name: [gate for gate in gates if gate["measures"] in what] for name, what in _GATES.items()}
-    by_check.pop("classes" if detects(gates) else "detections")  # both have label flips
-    rows = [_by_gates(name, found) for name, found in by_check.items() if found]
-    for name, key in (("batch", "batches"), ("adversarial", "adversarial")):
-        rows.append({"check": name, "state": facts[key]["state"], "reason": facts[key]["reason"]})
-    rows.append({"check": "reaction"} | _reaction(reacted))
-    return [*rows, {"check": "accumulation"} | _accumulation(facts["evaluation"], facts["not_split"])]
-
-
-def failures(checks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each failed check that is no gate: those speak for themselves."""
-    return [f"{c['check']}: {c['reason']}" for c in checks if c["state"] == FAILED and c["check"] not in _GATES]
-
-
-def unmet(checks: Sequence[Mapping[str, Any]], required: Sequence[str]) -> list[str]:
-    """A sentence for each required check that was not verified."""
-    reasons = {check["check"]: check["reason"] for check in checks if check["state"] == NOT_VERIFIED}
-    has = {check["check"] for check in checks}
-    reasons |= {name: "the model outputs nothing of the kind" for name in _GATES if name not in has}
+    batches, images = facts["batches"], facts["adversarial"]
+    said = f"adversarial images: {images['reason']}"
     return [
-        f"verify.require names {name}, and it was not verified: {reason}"
+        Finding("batch", batches["state"], batches["reason"], decides=False),
+        Finding("adversarial", images["state"], said, decides=False),
+        *reaction_findings(reacted),
+        _accumulation(facts["evaluation"], facts["not_split"]),
+    ]
+
+
+def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]:
+    """A failure for each required check that was not verified."""
+    rows = by_check(findings)
+    reasons = {row["check"]: row["reason"] for row in rows if row["state"] == NOT_VERIFIED}
+    has = {row["check"] for row in rows}
+    reasons |= {name: "the model outputs nothing of the kind" for name in _OF_OUTPUTS if name not in has}
+    return [
+        Finding("require", FAILED, f"verify.require names {name}, and it was not verified: {reason}")
         for name, reason in reasons.items()
         if name in required
     ]
+
+
+def same_outputs(
+    reference: Reference, expected: Outputs, outputs: Outputs, matchings: Sequence[Matching], limits: GatesConfig
+) -> dict[str, Any]:
+    """Whether a run outputs what is expected, within the gates: {state, reason} of the first kind of output that is not
+    the same, else of the last; beside them the facts of truehalf.verification.metrics.plain_outputs.same_plain or of
+    `same_detections`.
+
+    Args:
+        reference: says what the outputs are, and whether detections can be compared.
+        matchings: of the detections; of other models they are not looked at.
+    """
+    plain: dict[str, Any] = {"state": VERIFIED}
+    if plain_outputs(reference.spec):
+        plain = same_plain(expected, outputs, reference.spec, limits)
+        if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
+            return plain
+    if reference.unusable:
+        return {"state": NOT_VERIFIED, "reason": reference.unusable}
+    same = same_detections(matchings, limits)
+    return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
 
 
 def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
@@ -76,22 +98,16 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
     """
     facts = summarize(matchings)
     row = {"matched_fraction": facts["matched_fraction"], "extra": facts["extra"], "reference": facts["reference"]}
-    if not facts["reference"]:
-        if facts["extra"]:
-            return row | {"state": FAILED, "reason": f"{facts['extra']} detections appear where there was none"}
-        return row | {"state": VERIFIED, "reason": "no detection before, and none now"}
-    failed = [gate["reason"] for gate in evaluate(asdict(limits), detection_values(facts)) if gate["passed"] is False]
+    failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
     said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
     return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}
 
 
-def _by_gates(name: str, gates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Failed when one of the gates fails, else not verified when one has no value."""
-    for state, passed in ((FAILED, False), (NOT_VERIFIED, None)):
-        if reasons := [gate["reason"] for gate in gates if gate["passed"] is passed]:
-            prefix = f"{gates[0]['measures']} was not verified: "
-            return {"check": name, "state": state, "reason": reasons[0].removeprefix(prefix)}
-    return {"check": name, "state": VERIFIED, "reason": "; ".join(gate["reason"] for gate in gates)}
+def ran_on_cpu(nodes: Sequence[str]) -> str:
+    """Nodes of a file on CUDA that ran elsewhere, in words."""
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    named = ", ".join(nodes[:NAMED])
+    return f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}{more}"
 
 
 def sums_not_rounded(not_split: Mapping[str, str]) -> str:
@@ -102,26 +118,23 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     return coded("sums-not-rounded", said)
 
 
-def _reaction(reacted: Reactions) -> dict[str, Any]:
-    if reacted.failures:
-        return {"state": FAILED, "reason": "; ".join(reacted.failures.values())}
-    if unknown := [*reacted.unknown.values(), *filter(None, [reacted.open])]:
-        return {"state": NOT_VERIFIED, "reason": "; ".join(unknown)}
-    return {"state": VERIFIED, "reason": "the outputs change with the input"}
+def reaction_findings(reacted: Reactions) -> list[Finding]:
+    """Whether outputs react to the input; no node is to blame for what is open."""
+    found = [Finding("reaction", FAILED, reason) for reason in reacted.failures.values()]
+    found += [Finding("reaction", NOT_VERIFIED, reason, no_node=True) for reason in reacted.unknown.values()]
+    found += [Finding("reaction", NOT_VERIFIED, reacted.open, decides=False)] if reacted.open else []
+    return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
-def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> dict[str, Any]:
+def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> Finding:
     if not_split:
-        return {"state": NOT_VERIFIED, "reason": sums_not_rounded(not_split)}
+        return Finding("accumulation", NOT_VERIFIED, sums_not_rounded(not_split), decides=False)
     if evaluation == Evaluation.emulated_fp16.value:
-        reason = coded(
-            "sums-not-rounded",
-            "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside "
-            "a node, as tensor cores do; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too",
-        )
-        return {"state": NOT_VERIFIED, "reason": reason}
-    said = {
+        other = "verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
+        said = coded("sums-not-rounded", f"{SUMS_IN_FP32}; {other}")
+        return Finding("accumulation", NOT_VERIFIED, said, decides=False)
+    why = {
         Evaluation.emulated_fp16_pessimistic.value: "sums inside nodes are rounded to FP16, too",
         Evaluation.cuda.value: "the kernels of ONNX Runtime's CUDA provider ran",
     }
-    return {"state": VERIFIED, "reason": said.get(evaluation, "the file holds no FP16")}
+    return Finding("accumulation", VERIFIED, why.get(evaluation, "the file holds no FP16"))

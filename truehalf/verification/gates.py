@@ -14,9 +14,6 @@ label_flips      <= label_flips_max            reference detections matched as a
                                                of a classifier the samples whose best class is another
 tensor_error     <= tensor_error_max           of other outputs, see truehalf.verification.metrics.plain_outputs
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
-
-verdict: failed when a gate (or a check, truehalf.verification.checks) fails, else not verified when a gate has no
-value, else passed
 """
 
 from __future__ import annotations
@@ -24,7 +21,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-PASSED, FAILED, NOT_VERIFIED = "passed", "failed", "not verified"
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+
+_OF_DETECTIONS = (
+    *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
+    *("rank_error_p99", "rank_error_share", "box_error_p99", "label_flips"),  # label flips: of a classifier "classes"
+)
+# Each measure with the check that its gate is part of.
+MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
+MEASURES |= {"tensor_error": "tensors", "nonfinite": "nonfinite"}
 WORST = 3  # outputs that a failed gate names
 _NO_VALUE = "no value was measured"
 
@@ -34,7 +39,7 @@ def evaluate(
     values: Mapping[str, float | None],
     reasons: Mapping[str, str] | None = None,
     worst: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Finding]:
     """Hold each value against its limit.
 
     Args:
@@ -44,82 +49,45 @@ def evaluate(
         worst: by value name, the worst outputs first: {sample, output, error}.
 
     Returns:
-        one {gate, measures, threshold, value, passed: True | False | None, reason} per gate; a failed one has `worst`.
+        one finding per gate, with the facts gate, measures, threshold and value; a failed one has `worst`, one without
+        a value `why`.
     """
-    at_most = "at most"
-    at_least = "at least"
-    rules = (
-        ("ap50_95_drop_max", "ap50_95_drop", at_most),
-        ("low_self_ap50_95_drop_max", "low_self_ap50_95_drop", at_most),
-        ("matched_fraction_min", "matched_fraction", at_least),
-        ("extra_fraction_max", "extra_fraction", at_most),
-        ("score_error_p99_max", "score_error_p99", at_most),
-        ("score_error_share_max", "score_error_share", at_most),
-        ("rank_error_p99_max", "rank_error_p99", at_most),
-        ("rank_error_share_max", "rank_error_share", at_most),
-        ("box_error_p99_max", "box_error_p99", at_most),
-        ("label_flips_max", "label_flips", at_most),
-        ("tensor_error_max", "tensor_error", at_most),
-        ("nonfinite_max", "nonfinite", at_most),
-    )
-    gates = []
-    for gate, name, bound in rules:
+    found = []
+    of_labels = "detections" if "matched_fraction" in values else "classes"
+    for name, check in MEASURES.items():
         if name not in values:
             continue
+        at_least = name == "matched_fraction"
+        gate = f"{name}_{'min' if at_least else 'max'}"
         value, threshold = values[name], limits[gate]
-        result: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
+        facts: dict[str, Any] = {"gate": gate, "measures": name, "threshold": threshold, "value": value}
+        check = of_labels if name == "label_flips" else check
         if value is None:
             why = (reasons or {}).get(name) or _NO_VALUE
-            gates.append(result | {"passed": None, "reason": f"{name} was not verified: {why}"})
+            found.append(Finding(check, NOT_VERIFIED, f"{name} was not verified: {why}", facts=facts | {"why": why}))
             continue
         # written so that NaN holds neither
-        passed = bool(value <= threshold) if bound == at_most else bool(value >= threshold)
+        holds = bool(value >= threshold) if at_least else bool(value <= threshold)
+        bound = "at least" if at_least else "at most"
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
-        result |= {"passed": passed, "reason": reason}
-        if not passed:
-            result["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
-        gates.append(result)
-    return gates
+        if not holds:
+            facts["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
+        found.append(Finding(check, VERIFIED if holds else FAILED, reason, facts=facts))
+    return found
 
 
 def detection_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
     """What gates hold of a summary of detections (truehalf.verification.metrics.detections.summarize); None: not
-    measured, as all of an empty mapping, and of one without reference detections.
+    measured, as all of an empty mapping. Without reference detections all that is found is extra, and nothing else is
+    measured.
     """
-    found = summary if summary.get("reference") else {}
+    invented = {"extra_fraction": 1.0} if summary.get("extra") else {}
+    found: Mapping[str, Any] = summary if summary.get("reference") else invented
     names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share")
     spreads = ("score_error", "rank_error", "box_error")
     return {name: found.get(name) for name in names} | {
         f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads
     }
-
-
-def verdict(gates: Sequence[Mapping[str, Any]], failures: Sequence[str] = ()) -> dict[str, Any]:
-    """{verdict: passed | failed | not verified, reasons: what failed, then what was not verified}.
-
-    Args:
-        failures: reasons to fail beside those of the gates.
-    """
-    failed = [gate["reason"] for gate in gates if gate["passed"] is False] + list(failures)
-    unknown = [gate["reason"] for gate in gates if gate["passed"] is None]
-    if failed:
-        outcome = FAILED
-    elif unknown or not gates:
-        outcome = NOT_VERIFIED
-    else:
-        outcome = PASSED
-    return {"verdict": outcome, "reasons": failed + unknown or ([] if gates else ["no gate was evaluated"])}
-
-
-def left_open(judged: Mapping[str, Any], reasons: Sequence[str]) -> dict[str, Any]:
-    """A verdict, given why the file that everything was made from is not verified itself."""
-    outcome = NOT_VERIFIED if reasons and judged["verdict"] == PASSED else judged["verdict"]
-    return dict(judged) | {"verdict": outcome, "reasons": [*judged["reasons"], *reasons]}
-
-
-def detects(gates: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether they are those of a detector, which has a gate of its own that no other model has."""
-    return any(gate["measures"] == "matched_fraction" for gate in gates)
 
 
 def _number(value: float) -> str:

@@ -36,9 +36,16 @@ VERIFY = {
 }
 MODEL = {"nodes": 1000, "casts": 3, "float_nodes": 900, "fp16_nodes": 890, "fp16_fraction": 890 / 900, "size_mb": 5.85}
 GATES = [
-    {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
+    {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
     | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]},
-    {"gate": "nonfinite_max", "measures": "y", "threshold": 0, "value": None, "passed": None, "reason": "not measured"},
+    {
+        "gate": "nonfinite_max",
+        "measures": "y",
+        "threshold": 0,
+        "value": None,
+        "state": "not verified",
+        "reason": "not measured",
+    },
 ]
 REPORTS = {
     "trace": {"status": "done", "seconds": 10.0, "model": MODEL},
@@ -78,7 +85,7 @@ def folder(tmp_path: Path) -> Path:
     histogram = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3], "counts": [39]}
     errors = {"score_error": histogram, "box_error_px": histogram}
     write(verify / "details.json", {"images": [picture], "detection_errors": errors})
-    write(verify / "verdict.json", {"verdict": "passed", "gates": GATES})
+    write(verify / "verdict.json", {"verdict": "passed", "findings": GATES})
     write(verify / "plots/sample_1.png", PIXEL)
     return tmp_path
 
@@ -164,7 +171,7 @@ def test_a_crash_is_said_and_older_reports_are_not_shown(folder):
     assert shown["headline"]["reasons"] == ["no space left"] and "fp16" in shown["headline"]["sentence"]
     status = {row["stage"]: row["status"] for row in shown["stages"]}
     assert status["slim"] == "done" and status["fp16"] == "failed" and status["verify"] == "not run"
-    assert not shown["stage_rows"] and not shown["gates"] and not shown["images"]
+    assert not shown["stage_rows"] and not shown["findings"] and not shown["images"]
     assert len(shown["plots"]) == 1, "the nodes of trace and slim"
     assert "no space left" in render(folder)
 

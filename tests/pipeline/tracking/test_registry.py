@@ -23,8 +23,20 @@ from tests.pipeline.test_track import VERIFY, scratch_run
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float16[N,3] images, int64[1] size) => (float16[N,3] y)
     { y = Relu(images) }"""
 GATES = [
-    {"gate": "ap50_95_drop_max", "value": 0.001, "threshold": 0.005, "passed": True, "reason": "0.001, at most 0.005"},
-    {"gate": "tensor_error_max", "value": None, "threshold": 0.01, "passed": None, "reason": "no such outputs"},
+    {
+        "gate": "ap50_95_drop_max",
+        "value": 0.001,
+        "threshold": 0.005,
+        "state": "verified",
+        "reason": "0.001, at most 0.005",
+    },
+    {
+        "gate": "tensor_error_max",
+        "value": None,
+        "threshold": 0.01,
+        "state": "not verified",
+        "reason": "no such outputs",
+    },
 ]
 NAME = "ltdetr_nano-dfine-fp16"
 
@@ -37,7 +49,7 @@ def verified_run(folder: Path, *overrides: str, verify: dict[str, Any] | None = 
     (folder / "artifacts/verify").mkdir(exist_ok=True)
     onnx.save(onnx.parser.parse_model(TEXT), folder / "artifacts/cast_cleanup/model.onnx")
     (folder / "artifacts/trace/io_spec.json").write_text(json.dumps({"inputs": [{"name": "images", "kind": "images"}]}))
-    (folder / "artifacts/verify/verdict.json").write_text(json.dumps({"verdict": "passed", "gates": GATES}))
+    (folder / "artifacts/verify/verdict.json").write_text(json.dumps({"verdict": "passed", "findings": GATES}))
     return folder
 
 
@@ -59,7 +71,7 @@ def test_what_is_registered_is_the_verified_file_with_all_that_is_known_of_it(
     assert version.run_id == outcome["run_id"]
     assert version.tags["verdict"] == "passed" and version.tags["precision"] == "fp16"
     told = version.description
-    assert "ap50_95_drop_max: passed: 0.001, at most 0.005" in told
+    assert "ap50_95_drop_max: verified: 0.001, at most 0.005" in told
     assert "tensor_error_max: not verified: no such outputs" in told
     folder = Path(mlflow.artifacts.download_artifacts(f"models:/{NAME}/1", dst_path=str(tmp_path / "taken")))
     assert (folder / "model.onnx").read_bytes() == file.read_bytes()
@@ -70,7 +82,7 @@ def test_what_is_registered_is_the_verified_file_with_all_that_is_known_of_it(
     assert (images.name, images.type, images.shape) == ("images", np.dtype("float16"), (-1, 3))
     assert (size.name, size.type, size.shape, y.name) == ("size", np.dtype("int64"), (1,), "y")
     assert info.metadata["io_spec"] == {"inputs": [{"name": "images", "kind": "images"}]}
-    assert json.loads((folder / "verdict.json").read_text())["gates"] == GATES
+    assert json.loads((folder / "verdict.json").read_text())["findings"] == GATES
     assert onnx.load(folder / "model.onnx") == mlflow.onnx.load_model(f"models:/{NAME}/1")
 
 

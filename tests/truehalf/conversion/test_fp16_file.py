@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -80,6 +81,25 @@ def test_a_file_that_is_fp16_already_is_passed_on(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path, text, ["relu"]), tmp_path / "out.onnx")
     assert report["status"] == "passed on"
     expect(report["reason"], None, "FP16", "float16", "float32")
+
+
+@pytest.mark.parametrize("unread", [{"calibration": {"x": np.ones(2, "f")}}, {"ranges": {"tensors": {"x": 1}}}])
+def test_what_is_passed_on_needs_neither_samples_nor_ranges(unread: dict[str, Any], tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
+    source = saved(tmp_path, text, ["relu"])
+    assert to_fp16(source, tmp_path / "out.onnx", **unread)["status"] == "passed on"
+    assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
+
+
+def test_weights_listed_among_the_inputs_are_no_inputs_that_samples_miss(tmp_path: Path) -> None:
+    text = """<ir_version: 3, opset_import: ["": 9]> g (float[2, 2] x, float[2, 2] w) => (float[2, 2] y)
+        <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
+    source = saved(tmp_path, text, ["mul"])
+    report = to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones((2, 2), "f")})
+    assert report["ranges"] == {"tensors": 1, "tensors_without": 0}
+    with raises("wrong-feeds") as caught:
+        to_fp16(source, tmp_path / "out.onnx", calibration={"z": np.ones((2, 2), "f")})
+    assert "'w'" not in str(caught.value)
 
 
 def test_float32_parts_that_the_file_does_not_declare_are_converted(tmp_path: Path) -> None:

@@ -21,15 +21,14 @@ STAGE |= {"matched_fraction": 0.995, "nonfinite": 0, "max_abs_error": {"logits":
 STAGE |= {"adversarial": {"state": "not verified", "reason": "random"}}
 ENGINE = {"name": "engine", "state": "not verified", "reason": "no <GPU> here"}
 STAGES = [{"name": "slim"} | STAGE, {"name": "cast_cleanup"} | STAGE, ENGINE]
-GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "passed": False}
+GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
 GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]}
 SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
 VERDICT = {
     "verdict": "failed",
     "reasons": ["matched_fraction is 0.5"],
     "not_verified": ["the TensorRT engine"],
-    "gates": [GATE],
-    "checks": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}],
+    "findings": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}, GATE],
     "place": {"suspects": [SUSPECT]},
 }
 HISTOGRAM = {"elements": 40, "zero": 1, "nonfinite": 0, "edges": [1e-3, 1.78e-3], "counts": [39]}
@@ -110,7 +109,7 @@ def test_a_whole_verification_is_shown(shown) -> None:
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"])
     gates, suspects, pictures, _, growth, errors, islands = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
-    expect(gates, None, "s/7", "class 3", "absent", VERDICT["checks"][0]["reason"])
+    expect(gates, None, "s/7", "class 3", "absent", VERDICT["findings"][0]["reason"])
     expect(suspects, None, *SUSPECT.values())
     assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", growth), "of 3 nodes one has no error, and one is not finite"
     assert re.search(r"\b40\b\D*\b1\b", errors), "of 40 values one is equal"
@@ -159,8 +158,8 @@ def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
     nothing |= {"adversarial": {"state": "not verified", "reason": "x"}, "nonfinite": 0}
     empty = {"elements": 0, "zero": 0, "nonfinite": 0, "edges": [], "counts": []}
     details = {"stages": {"cast_cleanup": {"histograms": {"logits": empty}}}, "images": []}
-    open_gate = GATE | {"value": None, "passed": None, "reason": "it was not verified: random weights"}
-    verdict = VERDICT | {"verdict": "not verified", "gates": [open_gate], "checks": [], "place": None}
+    open_gate = GATE | {"value": None, "state": "not verified", "reason": "it was not verified: random weights"}
+    verdict = VERDICT | {"verdict": "not verified", "findings": [open_gate], "place": None}
     html = shown(stages=[{"name": "cast_cleanup"} | nothing], verdict=verdict, details=details)
     assert "✓" not in words(html) and words(html).count("not verified") >= 4 and "–" in words(html)
 
@@ -177,7 +176,7 @@ def test_equal_facts_give_an_equal_page(shown) -> None:
 
 def test_a_classifier_is_shown_by_its_best_classes_alone(shown) -> None:
     classes = STAGE | {"top1_agreement": 1, "matched_fraction": None}
-    verdict = VERDICT | {"gates": [GATE | {"gate": "label_flips_max"}]}
+    verdict = VERDICT | {"findings": [GATE | {"gate": "label_flips_max"}]}
     html = shown(verdict=verdict, stages=[{"name": "cast_cleanup"} | classes])
     assert "AP50-95" not in html
 

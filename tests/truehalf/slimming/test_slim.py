@@ -17,6 +17,7 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.truehalf.models import detectors
+from truehalf.config.schema import SlimConfig
 from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model
 from truehalf.repairs import PASSES, Done
@@ -115,8 +116,7 @@ def test_names_metadata_types_and_dynamic_batch_are_kept(tmp_path: Path) -> None
 
 
 def test_nodes_that_onnxslim_made_get_their_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fused(path: str, **_: Any) -> onnx.ModelProto:
-        model = onnx.load(path)
+    def fused(model: onnx.ModelProto, **_: Any) -> onnx.ModelProto:
         model.graph.node[5].name, model.graph.node[6].name = "fusion_0", ""
         return model
 
@@ -157,7 +157,10 @@ def test_two_wrong_patterns_are_both_named(tmp_path: Path, register: Any) -> Non
 def test_wrong_pattern_can_be_skipped(tmp_path: Path, register: Any) -> None:
     register("FusionWrong", "Relu", "Sigmoid")
     report = slim(
-        write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS, skip_patterns=["FusionWrong"]
+        write(tmp_path / "source.onnx"),
+        tmp_path / "m.onnx",
+        check_feeds=FEEDS,
+        options=SlimConfig(skip_patterns=["FusionWrong"]),
     )
     assert report["parity"]["status"] == "verified"
     assert report["skipped_patterns"] == ["FusionWrong"]
@@ -199,9 +202,9 @@ def test_no_model_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_prints_of_onnxslim_stay_out_of_stdout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def chatty(path: str, **_: Any) -> onnx.ModelProto:
+    def chatty(model: onnx.ModelProto, **_: Any) -> onnx.ModelProto:
         print("| a table |")
-        return onnx.load(path)
+        return model
 
     monkeypatch.setattr(onnxslim, "slim", chatty)
     slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", check_feeds=FEEDS)
@@ -209,8 +212,7 @@ def test_prints_of_onnxslim_stay_out_of_stdout(
 
 
 def test_changed_outputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def renamed(path: str, **_: Any) -> onnx.ModelProto:
-        model = onnx.load(path)
+    def renamed(model: onnx.ModelProto, **_: Any) -> onnx.ModelProto:
         model.graph.output[0].name = model.graph.node[-1].output[0] = "renamed"
         return model
 
@@ -233,7 +235,7 @@ def test_without_samples_nothing_is_verified(tmp_path: Path) -> None:
 
 def test_unknown_pattern_is_refused(tmp_path: Path) -> None:
     with raises("unknown-choice", "onnxslim", "FusionTypo", "FusionGemm", "weight_tying"):
-        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", skip_patterns=["FusionTypo"])
+        slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", SlimConfig(skip_patterns=["FusionTypo"]))
 
 
 SAMPLED = """

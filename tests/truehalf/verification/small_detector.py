@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,9 @@ def verified(
 def state(report: Mapping[str, Any], check: str) -> dict[str, Any]:
     """What a report says of a check."""
     return next(item for item in report["checks"] if item["check"] == check)
+
+
+def worst(folder: Path, gate: str) -> list[dict[str, Any]]:
+    """The worst outputs that a gate names which the last file failed."""
+    found = json.loads((folder / "out" / "verdict.json").read_text())["findings"]
+    return next(finding["worst"] for finding in found if finding.get("gate") == gate)

@@ -11,25 +11,31 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.schema import GatesConfig
-from truehalf.verification.checks import checks_of, failures, same_detections, sums_not_rounded, unmet
+from truehalf.verification.checks import checks_of, same_detections, sums_not_rounded, unmet
+from truehalf.verification.findings import (
+    FAILED,
+    NOT_VERIFIED,
+    VERIFIED,
+    Finding,
+    by_check,
+    open_of,
+    reasons_of,
+    verdict_of,
+)
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.reaction import Reactions
 
 LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
 FINE = {"state": "verified", "reason": "fine"}
-MEASURES = ("ap50_95_drop", "matched_fraction", "extra_fraction", "label_flips", "nonfinite")
 
 
-def gate(measures: str, passed: bool | None = True, reason: str = "held") -> dict[str, Any]:
-    return {"measures": measures, "passed": passed, "reason": reason}
-
-
-def rows(
-    gates: list[dict[str, Any]] | None = None, reacted: Reactions | None = None, **facts: Any
-) -> dict[str, dict[str, Any]]:
+def findings(reacted: Reactions | None = None, **facts: Any) -> list[Finding]:
     known = {"evaluation": "fp32-cpu", "not_split": {}, "batches": FINE, "adversarial": FINE}
-    checks = checks_of(gates or [gate(name) for name in MEASURES], known | facts, reacted or Reactions())
-    return {check["check"]: check for check in checks}
+    return checks_of(known | facts, reacted or Reactions())
+
+
+def rows(reacted: Reactions | None = None, **facts: Any) -> dict[str, dict[str, Any]]:
+    return {row["check"]: row for row in by_check(findings(reacted, **facts))}
 
 
 def found(*boxes: tuple[float, int, float]) -> Detections:
@@ -45,21 +51,35 @@ def same(before: Detections, now: Detections) -> dict[str, Any]:
 
 def test_every_check_has_its_row() -> None:
     assert {name: row["state"] for name, row in rows().items()} == dict.fromkeys(
-        ("detections", "average_precision", "batch", "adversarial", "reaction", "accumulation"), "verified"
+        ("batch", "adversarial", "reaction", "accumulation"), "verified"
     )
-    assert rows()["detections"]["reason"] == "held; held; held"
 
 
-def test_a_check_of_gates_fails_with_one_of_them_else_is_open_with_one() -> None:
-    unknown = gate("extra_fraction", None, "extra_fraction was not verified: random weights")
-    open_ = [gate("ap50_95_drop"), gate("matched_fraction"), unknown, gate("label_flips")]
-    assert rows(open_)["detections"]["state"] == "not verified"
-    failed = [gate("ap50_95_drop"), gate("matched_fraction"), unknown, gate("label_flips", False, "1 flip")]
-    row = rows(failed)["detections"]
-    assert (row["state"], row["reason"]) == ("failed", "1 flip")
-    alone = [gate("ap50_95_drop", None, "ap50_95_drop was not verified: no labels"), gate("matched_fraction")]
-    row = rows(alone)["average_precision"]
-    assert (row["state"], row["reason"]) == ("not verified", "no labels")
+def test_a_check_fails_with_one_of_its_findings_else_is_open_with_one() -> None:
+    held, failed = Finding("a", VERIFIED, "held"), Finding("a", FAILED, "1 flip")
+    unknown = Finding("a", NOT_VERIFIED, "x was not verified: random weights", facts={"why": "random weights"})
+    other = Finding("b", VERIFIED, "fine")
+
+    def row(*own: Finding) -> tuple[str, str]:
+        found, last = by_check([*own, other])
+        assert (last["check"], last["state"]) == ("b", "verified")
+        return found["state"], found["reason"]
+
+    assert row(held, held) == ("verified", "held")
+    assert row(held, unknown, failed) == ("failed", "1 flip")
+    assert row(unknown, held, unknown) == ("not verified", "random weights")
+
+
+def test_what_does_not_decide_leaves_the_verdict_and_is_said() -> None:
+    held, failed = Finding("a", VERIFIED, "held"), Finding("c", FAILED, "8", decides=False)
+    aside = Finding("b", NOT_VERIFIED, "aside [no-labels]", decides=False)
+    deciding = Finding("b", NOT_VERIFIED, "open")
+    assert verdict_of([held, aside]) == "passed" and reasons_of([held, aside]) == []
+    assert verdict_of([aside]) == "not verified", "nothing was looked at that decides"
+    assert verdict_of([held, aside, deciding]) == "not verified" and reasons_of([aside, deciding]) == ["open"]
+    assert open_of([held, aside, deciding]) == ["open", aside.reason], "what decides comes first"
+    assert verdict_of([held, failed, deciding]) == "failed" and reasons_of([deciding, failed]) == ["8", "open"]
+    assert aside.as_dict()["codes"] == ["no-labels"]
 
 
 @pytest.mark.parametrize(
@@ -91,17 +111,14 @@ def test_of_many_nodes_the_first_are_named_and_the_others_counted() -> None:
     assert "/n10" not in said
 
 
-def test_failed_checks_that_are_no_gates_speak_for_themselves() -> None:
-    checks = rows([gate("matched_fraction", False), gate("ap50_95_drop")], batches={"state": "failed", "reason": "8"})
-    assert failures(list(checks.values())) == ["batch: 8"]
-
-
 def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_again() -> None:
     open_, failed = {"state": "not verified", "reason": "none here"}, {"state": "failed", "reason": "8"}
-    checks = list(rows(adversarial=open_, batches=failed).values())
-    (sentence,) = unmet(checks, ["adversarial", "batch", "detections"])
-    expect(sentence, None, "verify.require", "adversarial", "none here")
-    assert unmet(checks, []) == []
+    found = [Finding("detections", VERIFIED, "held"), *findings(adversarial=open_, batches=failed)]
+    (finding,) = unmet(found, ["adversarial", "batch", "detections"])
+    expect(finding.reason, None, "verify.require", "adversarial", "none here")
+    assert finding.state == "failed" and unmet(found, []) == []
+    (finding,) = unmet(found, ["classes"])
+    expect(finding.reason, None, "classes")
 
 
 def test_the_same_detections() -> None:
@@ -134,4 +151,4 @@ def test_where_nothing_was_found_nothing_may_appear() -> None:
 def test_whether_outputs_react(reacted: Reactions, state: str, said: str) -> None:
     row = rows(reacted=reacted)["reaction"]
     assert (row["state"], row["reason"]) == (state, said)
-    assert failures([row]) == (["reaction: still"] if state == "failed" else [])
+    assert verdict_of(findings(reacted)) == (state if reacted.failures or reacted.unknown else "passed")

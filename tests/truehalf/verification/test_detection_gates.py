@@ -17,7 +17,7 @@ from truehalf.verification.chain.judge import gates_of
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.checks import same_detections
-from truehalf.verification.gates import verdict
+from truehalf.verification.findings import Finding, reasons_of, verdict_of
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import match
 
@@ -43,10 +43,8 @@ def reference_of(outputs: dict[str, np.ndarray], spec: Mapping[str, Any], labell
     return Reference(samples, names, names, outputs, whole, found, truth if labelled else None, None)
 
 
-def outcome(reference: Reference, outputs: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The verdict by the gates; of detections without labels average precision is not verified, and left out."""
-    gates = gates_of(reference, measure(reference, outputs, OPTIONS), OPTIONS)
-    return verdict([gate for gate in gates if gate["measures"] != "ap50_95_drop"]) | {"gates": gates}
+def held(reference: Reference, outputs: dict[str, np.ndarray]) -> list[Finding]:
+    return gates_of(reference, measure(reference, outputs, OPTIONS), OPTIONS)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
@@ -57,18 +55,27 @@ def test_the_chain_judges_a_planted_pair_as_compare_does(pair: Pair) -> None:
         (fault,) = measure(reference, other, OPTIONS).facts["shape_faults"]
         expect(fault, "outputs-differ", expected["boxes"].shape[1], other["boxes"].shape[1])
         return
-    judged = outcome(reference, other)
-    assert judged["verdict"] == pair.expected, judged["reasons"]
+    # of detections without labels average precision is not verified
+    judged = [gate for gate in held(reference, other) if gate.check != "average_precision"]
+    assert verdict_of(judged) == pair.expected, reasons_of(judged)
 
 
 @pytest.mark.parametrize("put_out", [as_queries, as_top_k])
 def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
     start = scene()
     expected, other = (put_out(each) for each in (start, haunted(start, np.random.default_rng(0))))
-    judged = outcome(reference_of(expected, spec_of(expected), labelled=True), other)
-    by_name = {gate["measures"]: gate for gate in judged["gates"]}
-    assert by_name["ap50_95_drop"]["passed"] and not by_name["low_self_ap50_95_drop"]["passed"]
-    assert not by_name["rank_error_p99"]["passed"] and by_name["rank_error_p99"]["worst"]
+    judged = held(reference_of(expected, spec_of(expected), labelled=True), other)
+    by_name = {gate.facts["measures"]: gate for gate in judged}
+    states = [by_name[name].state for name in ("ap50_95_drop", "low_self_ap50_95_drop", "rank_error_p99")]
+    assert states == ["verified", "failed", "failed"] and by_name["rank_error_p99"].facts["worst"]
+
+
+@pytest.mark.parametrize("put_out", [as_queries, as_top_k])
+def test_detections_where_the_reference_has_none_fail(put_out: Any) -> None:
+    start = scene()
+    expected, other = (put_out(each) for each in (replace(start, scores=start.scores / 10), start))
+    judged = {gate.facts["measures"]: gate for gate in held(reference_of(expected, spec_of(expected)), other)}
+    assert judged["extra_fraction"].state == "failed" and judged["matched_fraction"].state == "not verified"
 
 
 def test_another_batch_is_held_to_the_same_gates() -> None:
@@ -87,9 +94,6 @@ def test_a_class_that_has_no_label_is_seen_by_rank_alone() -> None:
     pair = next(pair for pair in PAIRS if pair.name == "top-k-haunted-by-another-class")
     expected, other = arrays_of(pair.reference), arrays_of(pair.candidate)
     assert (other["labels"] == USED).any() and not (expected["labels"] == USED).any()
-    failed = {
-        gate["measures"]
-        for gate in outcome(reference_of(expected, pair.spec), other)["gates"]
-        if gate["passed"] is False
-    }
+    judged = held(reference_of(expected, pair.spec), other)
+    failed = {gate.facts["measures"] for gate in judged if gate.state == "failed"}
     assert failed == {"rank_error_p99", "rank_error_share"}

@@ -2,7 +2,8 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
-from truehalf.verification.gates import detection_values, evaluate, verdict
+from truehalf.verification.findings import by_check, open_of, reasons_of, verdict_of
+from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import match, summarize
 
 LIMITS = {"ap50_95_drop_max": 0.005, "matched_fraction_min": 0.99, "extra_fraction_max": 0.01, "label_flips_max": 0}
@@ -14,12 +15,12 @@ GOOD |= {"rank_error_share": 0.0, "box_error_p99": 0.001}
 
 
 def outcome(**changes):
-    return verdict(evaluate(LIMITS, GOOD | changes))["verdict"]
+    return verdict_of(evaluate(LIMITS, GOOD | changes))
 
 
 def test_all_within_limits_passes():
     assert outcome() == "passed"
-    assert all(gate["passed"] is True and "worst" not in gate for gate in evaluate(LIMITS, GOOD))
+    assert all(gate.state == "verified" and "worst" not in gate.facts for gate in evaluate(LIMITS, GOOD))
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,9 @@ def test_all_within_limits_passes():
     ],
 )
 def test_each_value_beyond_its_limit_fails(name, value):
-    result = verdict(evaluate(LIMITS, GOOD | {name: value}))
-    assert result["verdict"] == "failed"
-    (reason,) = result["reasons"]
+    gates = evaluate(LIMITS, GOOD | {name: value})
+    assert verdict_of(gates) == "failed"
+    (reason,) = reasons_of(gates)
     limit = next(limit for gate, limit in LIMITS.items() if gate.startswith(name))
     expect(reason, None, name, f"{value:.4g}", f"{limit:.4g}")
 
@@ -59,24 +60,25 @@ def test_the_limit_itself_passes(name, value):
 @pytest.mark.parametrize("name", list(GOOD))
 def test_a_missing_value_is_not_verified_never_passed(name):
     gates = evaluate(LIMITS, GOOD | {name: None}, reasons={name: "there are no labels"})
-    result = verdict(gates)
-    assert result["verdict"] == "not verified"
-    expect(result["reasons"][0], None, name, "there are no labels")
-    assert [gate["passed"] for gate in gates if gate["measures"] == name] == [None]
+    assert verdict_of(gates) == "not verified" and reasons_of(gates) == open_of(gates)
+    (said,) = reasons_of(gates)
+    expect(said, None, name, "there are no labels")
+    (row,) = [row for row in by_check(gates) if row["state"] != "verified"]
+    assert (row["state"], row["reason"]) == ("not verified", "there are no labels")
 
 
 def test_absent_values_are_not_verified():
-    assert verdict(evaluate(LIMITS, {}))["verdict"] == "not verified"
+    assert verdict_of(evaluate(LIMITS, {})) == "not verified"
 
 
 def test_no_gates_are_not_a_pass():
-    assert verdict([])["verdict"] == "not verified"
+    assert verdict_of([]) == "not verified"
 
 
 def test_failure_outweighs_what_was_not_verified():
-    result = verdict(evaluate(LIMITS, GOOD | {"ap50_95_drop": None, "nonfinite": 7}))
-    assert result["verdict"] == "failed"
-    failed, unknown = result["reasons"]
+    gates = evaluate(LIMITS, GOOD | {"ap50_95_drop": None, "nonfinite": 7})
+    assert verdict_of(gates) == "failed"
+    failed, unknown = reasons_of(gates)
     expect(failed, None, "nonfinite", 7, 0)
     expect(unknown, None, "ap50_95_drop")
 
@@ -84,13 +86,15 @@ def test_failure_outweighs_what_was_not_verified():
 def test_a_failed_gate_names_the_three_worst():
     worst = [{"sample": f"s{i}", "output": "logits", "error": f"{i} NaN"} for i in range(5)]
     gates = evaluate(LIMITS, GOOD | {"nonfinite": 5}, worst={"nonfinite": worst})
-    assert [item["sample"] for item in gates[-1]["worst"]] == ["s0", "s1", "s2"]
+    assert [item["sample"] for item in gates[-1].facts["worst"]] == ["s0", "s1", "s2"]
 
 
 def test_values_of_detections():
     nothing = detection_values({})
     assert nothing and not any(value is not None for value in nothing.values())
-    assert detection_values(summarize([match(detections(), REFERENCE)])) == nothing, "no reference detection"
+    assert detection_values(summarize([match(detections(), detections())])) == nothing, "nothing on either side"
+    invented = detection_values(summarize([match(detections(), REFERENCE)]))
+    assert invented == nothing | {"extra_fraction": 1.0}, "no reference detection: what is found is extra"
     values = detection_values(summarize([match(REFERENCE, edited(0, score=0.55, shift=1))]))
     assert set(values) == set(nothing) and values["score_error_p99"] == pytest.approx(0.4, abs=0.01)
     assert values["box_error_p99"] == pytest.approx(1 / 120, rel=0.05) and values["matched_fraction"] == 1

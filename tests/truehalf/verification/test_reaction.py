@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
-from tests.truehalf.verification.two_models import model
+from tests.truehalf.verification.two_models import model, options
 from truehalf.verification.compare.compare import compare
 from truehalf.verification.reaction import Observed, digest, reached_outputs, reactions
 
@@ -43,9 +43,9 @@ IGNORING = {
 }
 
 
-def held(folder: Path, reference: str, candidate: str, inputs: Any = X, **options: Any) -> Any:
+def held(folder: Path, reference: str, candidate: str, inputs: Any = X, **given: Any) -> Any:
     files = model(folder / "a.onnx", reference), model(folder / "b.onnx", candidate)
-    return compare(*files, {"x": inputs}, **{"locate": False, "tolerance": 1.0} | options)
+    return compare(*files, {"x": inputs}, **{"locate": False} | given, options=options(tolerance=1.0))
 
 
 @pytest.mark.parametrize("body", IGNORING.values(), ids=IGNORING)
@@ -108,7 +108,7 @@ def test_an_input_of_several_that_no_longer_reaches_the_output(op: str, tmp_path
     files = model(tmp_path / "a.onnx", reference), model(tmp_path / "b.onnx", lost)
     still = np.ones_like(X) if op in ("Mul", "Max") else np.zeros_like(X)
     inputs = {"x": X, "mask": still if op != "Add" else np.ones_like(X)}
-    report = compare(*files, inputs, locate=False, tolerance=1.0)
+    report = compare(*files, inputs, locate=False, options=options(tolerance=1.0))
     assert report.verdict == "not verified"
     expect(report.reasons[0], "input-ignored", "'y'", "'mask'")
     assert compare(files[0], files[0], inputs, locate=False).passed

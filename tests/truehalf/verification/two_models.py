@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 
 from tests.messages import raises
+from truehalf.config.schema import GatesConfig, VerifyConfig
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.compare.compare import Report, compare
 
@@ -38,14 +39,20 @@ def model(path: Path, text: str = PLAIN, spec: Any = None, **weights: np.ndarray
     return path
 
 
-def held(folder: Path, reference: str, candidate: str, inputs: Any = None, **options: Any) -> Report:
+def options(tolerance: Any = 0.01, **changes: Any) -> VerifyConfig:
+    return VerifyConfig(gates=GatesConfig(tensor_error_max=tolerance), **changes)
+
+
+def held(folder: Path, reference: str, candidate: str, inputs: Any = None, **given: Any) -> Report:
+    """Arguments of `compare`, and of `options`."""
     files = model(folder / "fp32.onnx", reference), model(folder / "other.onnx", candidate)
-    return compare(*files, {"x": X} if inputs is None else inputs, **{"locate": False} | options)
+    own = {name: given.pop(name) for name in ("spec", "preprocessing", "locate") if name in given}
+    return compare(*files, {"x": X} if inputs is None else inputs, **{"locate": False} | own, options=options(**given))
 
 
-def faults(folder: Path, reference: str, candidate: str, inputs: Any = None, **options: Any) -> list[str]:
+def faults(folder: Path, reference: str, candidate: str, inputs: Any = None, **given: Any) -> list[str]:
     with raises(None) as error:
-        held(folder, reference, candidate, inputs, **options)
+        held(folder, reference, candidate, inputs, **given)
     return [line.removeprefix("  - ") for line in str(error.value).splitlines()]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import Method
+from truehalf.config.schema import SlimConfig
 from truehalf.errors import StageError
 from truehalf.exporting.routes.half_norms import settle_norms
 from truehalf.io_spec.in_file import SPEC_KEY
@@ -60,7 +61,7 @@ def described(
 
 def slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:
     """slim's report, less the facts, which are taken of the file."""
-    report = slim(traced, out, skip_patterns=skip_patterns, repair=repair)
+    report = slim(traced, out, SlimConfig(skip_patterns=list(skip_patterns)), repair=repair)
     keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
     reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
     return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}

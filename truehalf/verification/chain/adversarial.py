@@ -13,11 +13,10 @@ import numpy as np
 
 from truehalf.config.schema import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
-from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
+from truehalf.verification.checks import same_outputs
+from truehalf.verification.findings import FAILED, NOT_VERIFIED
 
 
 def measure_adversarial(
@@ -55,15 +54,7 @@ def judged(reference: Reference, stage: StageResult, options: VerifyConfig) -> d
         bad = [name for i, name in enumerate(reference.names) if not _finite(stage.outputs, i)]
         reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
         return {"state": FAILED, "reason": reason}
-    plain: dict[str, Any] = {"state": VERIFIED}
-    if plain_outputs(reference.spec):
-        plain = same_plain(reference.outputs, stage.outputs, reference.spec, options.gates)
-        if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
-            return plain
-    if reference.unusable:
-        return {"state": NOT_VERIFIED, "reason": f"all outputs are finite, and {reference.unusable}"}
-    same = same_detections(stage.matchings, options.gates)
-    return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
+    return same_outputs(reference, reference.outputs, stage.outputs, stage.matchings, options.gates)
 
 
 def _finite(outputs: Outputs, sample: int) -> bool:

@@ -29,10 +29,11 @@ from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
 from truehalf.verification.chain.stage_results import OpenFile, StageResult, fixed_batch, run_file
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED, same_detections
+from truehalf.verification.checks import same_outputs
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.decoded import detections_of
-from truehalf.verification.metrics.detections import match
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs, same_plain
+from truehalf.verification.metrics.detections import Matching, match
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
 
 
 def measure_batches(
@@ -101,28 +102,20 @@ def _measure(
     if facts["nonfinite_before"]:
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return facts | {"state": NOT_VERIFIED, "reason": reason}
-    detector = task_of(reference.spec) == DETECTIONS
-    plain: dict[str, Any] = {"state": VERIFIED}
-    if plain_outputs(reference.spec):
-        plain = same_plain(before, outputs, reference.spec, options.gates)
-        if plain["state"] == FAILED:
-            errors = errors_by_sample(before, outputs, reference.spec, len(rows))
-            plain["samples"] = _first_run(reference, rows, size, [bool(error == errors.max()) for error in errors])
-        if plain["state"] == FAILED or not detector:
-            return facts | plain
-    if reference.unusable:
-        return facts | {"state": NOT_VERIFIED, "reason": reference.unusable}
-    found = detections_of(outputs, reference.spec)
-    pairs = zip(rows, found, strict=True)
-    matchings = [match(stage.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
-    same = same_detections(matchings, options.gates)
-    if same["state"] == VERIFIED and not same["reference"]:
+    matchings: list[Matching] = []
+    if task_of(reference.spec) == DETECTIONS and not reference.unusable:
+        pairs = zip(rows, detections_of(outputs, reference.spec), strict=True)
+        matchings = [match(stage.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
+    same = same_outputs(reference, before, outputs, matchings, options.gates)
+    if same["state"] == VERIFIED and same.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return facts | same | {"state": NOT_VERIFIED, "reason": reason}
     if same["state"] == FAILED:
-        differs = [bool(one.missed or len(one.extra)) for one in matchings]
+        errors = errors_by_sample(before, outputs, reference.spec, len(rows))
+        of_detections = [bool(one.missed or len(one.extra)) for one in matchings]
+        differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in same else of_detections
         same["samples"] = _first_run(reference, rows, size, differs)
-    return facts | (same if same["state"] == FAILED or plain["state"] == VERIFIED else plain)
+    return facts | same
 
 
 def _first_run(reference: Reference, rows: Sequence[int], size: int, differs: Sequence[bool]) -> list[str]:

@@ -32,7 +32,6 @@ from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
 from truehalf.ir.model_file import load_model
 from truehalf.report.images import boxes_over_image
-from truehalf.verification import gates
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.judge import gates_of, judge, precision_drop
@@ -49,14 +48,15 @@ from truehalf.verification.chain.stage_results import (
     open_file,
     sample_facts,
 )
-from truehalf.verification.checks import NAMED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.checks import ran_on_cpu
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, reasons_of, verdict_of
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.reaction import reached_outputs
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -64,17 +64,11 @@ FINAL = MEASURED_STAGES[-1]
 SUBSET = 64  # samples for the stages before the final file
 _PRECISIONS = ("ap50_fp32", "ap50", "ap50_95_fp32", "ap50_95")
 _WORST_NODES = 10
+_CHAIN = "chain"  # what is open of all its files
 NO_ENGINE = "this stage judges the ONNX file"
 _PLACE, _PINS, _PROFILE = "where it goes wrong", "suggested pins", "the error along the graph"
 T = TypeVar("T")
 NO_FILE = {"state": NOT_VERIFIED, "reason": "this chain has no such file"}
-_SAID = {
-    "detections": "detections: ",
-    "average_precision": "average precision: ",
-    "classes": "best classes: ",
-    "tensors": "tensors: ",
-    "adversarial": "adversarial images: ",
-}
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class Making:
     left_out: Sequence[str] = ()
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
-    conversion: Conversion | None = None
+    conversion: Reconversion | None = None
 
 
 def verify(
@@ -142,33 +136,43 @@ def verify(
         }
         return replace(stage, facts=stage.facts | facts)
 
-    def verify_again(path: Path) -> dict[str, Any]:
+    def verify_again(path: Path) -> list[Finding]:
         return judge(reference, measured(path, total, made.batch_sizes), options)
 
-    def gates_of_stage(part: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    def gates_of_stage(part: Reference, stage: StageResult) -> list[Finding]:
         return gates_of(part, stage, options)
 
     stages = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
     final = stages[FINAL] = measured(files[FINAL], total, made.batch_sizes)
-    verdict = gates.left_open(judge(reference, final, options), made.left_open)
-    verdict["not_verified"] = not_verified(verdict["checks"], final, total)
-    verdict["not_verified"] += [f"a sample that was left out: {what}" for what in made.left_out]
-    unknown = verdict["not_verified"]
-    if verdict["verdict"] == gates.FAILED:
+    findings = judge(reference, final, options)
+    findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
+    unknown = not_verified(findings, final, total)
+    unknown += [f"a sample that was left out: {what}" for what in made.left_out]
+    reasons, place, suggestion = reasons_of(findings), None, None
+    if verdict_of(findings) == FAILED:
         failing = _tried(
             _PLACE,
             unknown,
-            lambda: failing_of(files[FINAL], reference, final, verdict, made.adversarial, options, gates_of_stage),
+            lambda: failing_of(files[FINAL], reference, final, findings, made.adversarial, options, gates_of_stage),
         )
         if failing is not None:
-            verdict["place"] = _tried(
+            place = _tried(
                 _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], made.decisions, made.pinned)
             )
-            verdict["reasons"] += [verdict["place"]["sentence"]] if verdict["place"] else []
+            reasons += [place["sentence"]] if place else []
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
         if failing is not None and conversion is not None:
             search = partial(suggested_pins, files["slim"], failing, options, conversion)
-            verdict["suggestion"] = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
+            suggestion = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
+    verdict = {
+        "verdict": verdict_of(findings),
+        "reasons": reasons,
+        "findings": [finding.as_dict() for finding in findings],
+        "checks": by_check(findings),
+        "not_verified": unknown,
+        "place": place,
+        "suggestion": suggestion,
+    }
     profile = (
         _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final, made.pinned)) if options.profile else None
     )
@@ -207,15 +211,14 @@ def _why_none(profile: list[dict[str, Any]] | None, final: StageResult, options:
     )
 
 
-def not_verified(checks: Sequence[Mapping[str, Any]], final: StageResult, total: int) -> list[str]:
-    """What this verification says nothing about, and why: checks of `total` samples, and of the evaluation itself."""
-    items = [f"{_SAID.get(c['check'], '')}{c['reason']}" for c in checks if c["state"] == NOT_VERIFIED]
-    if cpu_nodes := final.facts["cpu_nodes"]:
-        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
-        items.append(
-            f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: "
-            f"{', '.join(cpu_nodes[:NAMED])}{more}"
-        )
+def not_verified(findings: Sequence[Finding], final: StageResult, total: int) -> list[str]:
+    """What this verification says nothing about, and why: findings of `total` samples, and the evaluation itself."""
+    items = [
+        f"{finding.check.replace('_', ' ')}: {finding.facts['why']}" if "why" in finding.facts else finding.reason
+        for finding in findings
+        if finding.state == NOT_VERIFIED and finding.check != _CHAIN
+    ]
+    items += [ran_on_cpu(nodes)] if (nodes := final.facts["cpu_nodes"]) else []
     items += [final.facts["shapes_unknown"]] if final.facts.get("shapes_unknown") else []
     rows = final.facts["batches"]["sizes"]
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
@@ -306,11 +309,11 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
     }
     counts = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
     return {
-        "status": "failed" if verdict["verdict"] == gates.FAILED else "done",
+        "status": "failed" if verdict["verdict"] == FAILED else "done",
         "verdict": verdict["verdict"],
         "reasons": verdict["reasons"],
-        "place": verdict.get("place"),
-        "suggestion": verdict.get("suggestion"),
+        "place": verdict["place"],
+        "suggestion": verdict["suggestion"],
         "evaluation": facts["evaluation"],
         "provider": facts["provider"],
         "samples": facts["samples"],

@@ -1,4 +1,4 @@
-"""The verdict on a file that was measured: its gates, the checks beside them, and what verify.require demands."""
+"""What is found of a file that was measured: by gates, by the checks beside them, by what verify.require demands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import UNLIKE
 from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.checks import checks_of, failures, unmet
+from truehalf.verification.checks import checks_of, unmet
+from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.localize.worst import (
     displaced_detections,
     extra_detections,
@@ -29,22 +30,16 @@ from truehalf.verification.metrics.precision import AP50_MIN
 from truehalf.verification.reaction import Observed, Reactions, reactions
 
 
-def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> dict[str, Any]:
-    """The verdict on the final file: {verdict, reasons, gates, checks, worst}, `worst` by gate."""
-    evaluated = gates_of(reference, final, options)
-    named = {gate["gate"]: gate["worst"] for gate in evaluated if gate.get("worst")}
+def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> list[Finding]:
+    """All findings on the final file; what is wrong with shapes first, as it explains the others."""
+    shapes = [*final.facts["shape_faults"], *filter(None, [final.facts.get("unrounded_shapes")])]
     compared = {name: final.outputs[name] for name in final.facts["tensors"]}
     reacted = reactions_of(reference, compared, final.facts)
     if len(compared) < len(reference.outputs):
         reacted.open = reacted.open or UNLIKE
-    checks = checks_of(evaluated, final.facts, reacted)
-    shapes = [*final.facts["shape_faults"], *filter(None, [final.facts.get("unrounded_shapes")])]
-    verdict = gates.verdict(evaluated, shapes + failures(checks) + unmet(checks, options.require))
-    verdict["reasons"].sort(key=lambda reason: reason not in shapes)  # they explain the others
-    if reacted.unknown:  # what was compared says nothing of other inputs
-        verdict["reasons"] += reacted.unknown.values()
-        verdict["verdict"] = gates.FAILED if verdict["verdict"] == gates.FAILED else gates.NOT_VERIFIED
-    return verdict | {"gates": evaluated, "checks": checks, "worst": named}
+    found = [Finding("shapes", FAILED, reason) for reason in shapes]
+    found += [*gates_of(reference, final, options), *checks_of(final.facts, reacted)]
+    return found + unmet(found, options.require)
 
 
 def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any] | None = None) -> Reactions:
@@ -67,7 +62,7 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     return reactions(seen)
 
 
-def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) -> list[dict[str, Any]]:
+def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) -> list[Finding]:
     """The gates of a file, see truehalf.verification.gates.evaluate."""
     values = values_of(reference, final.facts)
     why = final.facts["reasons"]

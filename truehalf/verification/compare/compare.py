@@ -26,22 +26,22 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import Evaluation, GatesConfig, VerifyConfig
+from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
-from truehalf.verification import gates
 from truehalf.verification.compare.comparison import Comparison
 from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, Finding, open_of, reasons_of, verdict_of
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
 
-DEFAULTS = VerifyConfig()
+_SHARES = ("score_threshold", "iou_threshold")
 _ALWAYS = "always"
 
 
@@ -55,8 +55,9 @@ class Report:
         outputs: errors by output; of queries after pairing them one to one.
         task: "detections", "classification" or "tensors".
         detections: see truehalf.verification.metrics.detections.summarize, and self_ap50, self_ap50_95,
-            self_ap50_95_drop, low_self_ap50_95_drop, gates; None for other tasks.
+            self_ap50_95_drop, low_self_ap50_95_drop; None for other tasks.
         classification: see truehalf.verification.metrics.classification.classification_metrics; None for other tasks.
+        findings: what was looked at, with its state; the verdict and its reasons are what follows from them.
         not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
             when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
@@ -75,6 +76,7 @@ class Report:
     task: str
     detections: dict[str, Any] | None
     classification: dict[str, Any] | None
+    findings: list[Finding]
     not_verified: list[str]
     first_bad_node: str | None
     suspects: list[Any]
@@ -88,11 +90,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        return self.verdict == gates.PASSED
+        return self.verdict == PASSED
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
-        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self))
+        found = {"findings": [finding.as_dict() for finding in self.findings]}
+        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self) | found)
         return content
 
 
@@ -103,14 +106,8 @@ def compare(
     *,
     spec: Mapping[str, Any] | Path | str | None = None,
     preprocessing: Mapping[str, Any] | Path | str | None = None,
-    evaluation: str = Evaluation.emulated_fp16.value,
-    tolerance: float = 1e-2,
-    batch: int = DEFAULTS.batch,
-    score_threshold: float = DEFAULTS.score_threshold,
-    iou_threshold: float = DEFAULTS.iou_threshold,
     locate: bool | str = True,
-    skip_corrupt: bool = DEFAULTS.skip_corrupt,
-    limits: GatesConfig = DEFAULTS.gates,
+    options: VerifyConfig | None = None,
 ) -> Report:
     """Hold a file against its FP32 reference, on the same inputs.
 
@@ -125,50 +122,51 @@ def compare(
             default: the one in the reference's metadata; {}: no kinds.
         preprocessing: of images (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
             I/O spec says of the input.
-        evaluation: "emulated-fp16", "emulated-fp16-pessimistic" or "cuda", of a candidate that holds FP16.
-        tolerance: 0 or more; of the tensor rule: max |d| <= tolerance * max |reference|.
-        batch: samples a run at most, where axis 0 counts samples: with images, and where kinds are declared. Other
-            feeds run as they stand.
-        score_threshold, iou_threshold: 0 to 1; which detections count, and when two are the same.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
             no node's doing (boxes that the I/O spec misreads, rows in another order, inputs beyond FP16's largest).
-        limits: gates of detections and classes.
-        skip_corrupt: leave out images that cannot be read instead of stopping; refused where inputs are arrays.
+        options: evaluation, of a candidate that holds FP16; score_threshold and iou_threshold, 0 to 1; gates, of which
+            tensor_error_max, 0 or more, is the tolerance of the tensor rule; batch: samples a run at most, where axis 0
+            counts samples: with images, and where kinds are declared (other feeds run as they stand); skip_corrupt:
+            leave out images that cannot be read instead of stopping, refused where inputs are arrays.
 
     Raises:
         StageError: bad options, files of different interfaces, inputs that do not fit or hold a NaN, a file that
             ONNX Runtime cannot load or run; each with everything that is wrong.
     """
-    _check_options(evaluation, tolerance, batch, score_threshold, iou_threshold, locate)
-    files = ModelPair(Path(reference), Path(candidate), evaluation)
+    options = options or VerifyConfig()
+    _check_options(options, locate)
+    batch = int(options.batch)
+    files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})
-    feeds = given_samples(inputs, files.reference, entry, preprocessing, skip_corrupt)
-    images = feeds.only(range(len(feeds.names)), int(batch)) if isinstance(feeds, ImageFeeds) else None
+    feeds = given_samples(inputs, files.reference, entry, preprocessing, options.skip_corrupt)
+    images = feeds.only(range(len(feeds.names)), batch) if isinstance(feeds, ImageFeeds) else None
     feeds = feeds if images is None else images
     task = task_of(declared)
     layout = images.preprocessing.layout if images is not None else entry.get("layout", "NCHW")
     image = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
     by_samples = task != TENSORS or images is not None
-    runs = list(files.run(feeds, feeds.names, int(batch), by_samples, (image, layout)))
-    seen = Comparison(runs, declared, task, tolerance, score_threshold, iou_threshold, asdict(limits))
+    runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
+    seen = Comparison(runs, declared, task, options)
     judged, worst = seen.judged(), seen.worst_sample()
-    shape_faults = [files.shape_fault] if files.shape_fault else []
-    judged.failures += shape_faults
-    judged.elsewhere += shape_faults
-    judged.unknown += [files.shapes_unknown] if files.shapes_unknown else []
-    reacted = seen.reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
+    found = judged.findings
+    found += [Finding("shapes", FAILED, files.shape_fault, no_node=True)] if files.shape_fault else []
+    found += [Finding("shapes", NOT_VERIFIED, files.shapes_unknown)] if files.shapes_unknown else []
+    seen.judge_reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     infinite, zero = empty_comparisons(runs)
-    if len(infinite) == len(judged.outputs):
-        judged.unknown += infinite
+    nothing = len(infinite) == len(judged.outputs)
+    found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
+    found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
     overflowing = [*beyond_float16(files.beyond_float16)]
+    reasons = reasons_of(found)
     report = Report(
-        verdict=gates.FAILED if judged.failures else gates.NOT_VERIFIED if judged.unknown else gates.PASSED,
-        reasons=overflowing + reasons if (reasons := judged.failures + judged.unknown) else [],
+        verdict=verdict_of(found),
+        reasons=overflowing + reasons if reasons else [],
         outputs=judged.outputs,
         task=task,
         detections=judged.detections,
         classification=judged.classification,
+        findings=found,
         not_verified=[],
         first_bad_node=None,
         suspects=[],
@@ -180,11 +178,11 @@ def compare(
         left_out=images.left_out if images is not None else {},
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
-    said = [*judged.unknown, *judged.not_checked, *infinite, *zero, *filter(None, [reacted.open])]
+    said = open_of(found)
     said += overflowing if report.passed else []
     said += outside_range(feeds, entry) if images is None else []
     said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
-    if locate == _ALWAYS or (locate and set(report.reasons) - {*judged.elsewhere, *overflowing}):
+    if locate == _ALWAYS or (locate and any(each.reason in reasons and not each.no_node for each in found)):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
         if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
@@ -199,19 +197,22 @@ def compare(
 # --- what was asked for -----------------------------------------------------------------------------------------------
 
 
-def _check_options(evaluation: Any, tolerance: Any, batch: Any, score: Any, iou: Any, locate: Any) -> None:
+def _check_options(options: VerifyConfig, locate: Any) -> None:
     """Raise StageError, listing every option that is out of bounds."""
     faults = []
-    known = [each.value for each in Evaluation]
-    if evaluation not in known:
-        faults.append(coded("unknown-choice", f"evaluation: expected one of {', '.join(known)}, got {evaluation!r}"))
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("evaluation", "batch", *_SHARES)}
+    evaluation, batch, tolerance = given["evaluation"], given["batch"], options.gates.tensor_error_max
+    if not isinstance(evaluation, Evaluation):
+        known = ", ".join(each.value for each in Evaluation)
+        faults.append(coded("unknown-choice", f"evaluation: expected one of {known}, got {evaluation!r}"))
     if not _is_number(tolerance) or not 0 <= tolerance < math.inf:
-        faults.append(coded("out-of-range", f"tolerance: expected a number, 0 or more, got {tolerance!r}"))
+        said = f"gates.tensor_error_max: expected a number, 0 or more, got {tolerance!r}"
+        faults.append(coded("out-of-range", said))
     if not isinstance(batch, Integral) or isinstance(batch, bool) or batch < 1:
         faults.append(coded("out-of-range", f"batch: expected an integer, 1 or more, got {batch!r}"))
-    for name, value in (("score_threshold", score), ("iou_threshold", iou)):
-        if not _is_number(value) or not 0 <= value <= 1:
-            faults.append(coded("out-of-range", f"{name}: expected a number in 0..1, got {value!r}"))
+    for name in _SHARES:
+        if not _is_number(given[name]) or not 0 <= given[name] <= 1:
+            faults.append(coded("out-of-range", f"{name}: expected a number in 0..1, got {given[name]!r}"))
     if locate not in (True, False, _ALWAYS):
         faults.append(coded("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}"))
     if faults:

@@ -4,79 +4,69 @@ truehalf.verification.compare.compare).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.config.schema import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import decodable
 from truehalf.verification.chain.reference import UNTRAINED
+from truehalf.verification.checks import reaction_findings
 from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.declared_boxes import box_format_problem
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of
 from truehalf.verification.localize.worst_sample import worst_sample
 from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.precision import classes_in
 from truehalf.verification.metrics.query_rows import rows_beyond
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
 from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
-from truehalf.verification.reaction import Reached, Reactions, observed, reactions
+from truehalf.verification.reaction import Reached, observed, reactions
 
 QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most
 # Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few images up to a quarter.
 CONFIDENT_BEYOND = 0.25
+_STATES = {True: VERIFIED, False: FAILED, None: NOT_VERIFIED}
 
 
 @dataclass
 class Judged:
-    """What was found: errors by output, metrics of the task, reasons to fail, what could not be verified, and what is
-    beyond the tensor rule where it does not judge. `elsewhere` holds those reasons that no node is to blame for.
-    """
+    """What was found: errors by output, metrics of the task, and the findings."""
 
     outputs: dict[str, OutputErrors]
     detections: dict[str, Any] | None = None
     classification: dict[str, Any] | None = None
-    failures: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    not_checked: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 class Comparison:
     """All runs of the two files, by the task that the spec declares."""
 
-    def __init__(
-        self,
-        runs: list[Run],
-        spec: Mapping[str, Any],
-        task: str,
-        tolerance: float,
-        score_threshold: float,
-        iou_threshold: float,
-        limits: Mapping[str, float],
-    ) -> None:
+    def __init__(self, runs: list[Run], spec: Mapping[str, Any], task: str, options: VerifyConfig) -> None:
         """Decode what is to be decoded.
 
         Args:
             runs: at least one.
             spec, task: of truehalf.io_spec.outputs.
-            tolerance: of the tensor rule.
-            score_threshold, iou_threshold: which detections count, and when two are the same.
-            limits: of truehalf.verification.gates.
+            options: gates, of which tensor_error_max is the tolerance of the tensor rule; which detections count, and
+                when two are the same.
 
         Raises:
             StageError: when the reference's outputs have not the ranks of their kinds.
         """
-        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, tolerance
-        self._thresholds, self._limits = (score_threshold, iou_threshold), limits
+        self._runs, self._spec, self._task, self._tolerance = runs, spec, task, options.gates.tensor_error_max
+        self._thresholds, self._limits = (options.score_threshold, options.iou_threshold), asdict(options.gates)
         self._untrained = None if spec.get("trained", True) else UNTRAINED
         self._of_task: list[str] = []
         self._found: list[tuple[Detections, Detections]] = []
@@ -102,8 +92,8 @@ class Comparison:
         elif self._task == CLASSIFICATION:
             self._judge_classes(result)
         for name, errors in result.outputs.items():
-            if name not in self._of_task and errors.passed is not True:
-                (result.failures if errors.passed is False else result.unknown).append(errors.reason)
+            if name not in self._of_task:
+                result.findings.append(Finding("tensors", _STATES[errors.passed], errors.reason))
         self._judge_row_order(result)
         return result
 
@@ -130,8 +120,9 @@ class Comparison:
         if self._task == TENSORS:
             said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
         said = coded("other-order", said)
-        result.failures.append(said)
-        result.elsewhere += [said, *(others[name].reason for name in moved)]
+        told = {others[name].reason for name in moved}
+        result.findings = [replace(each, no_node=each.no_node or each.reason in told) for each in result.findings]
+        result.findings.append(Finding("tensors", FAILED, said, no_node=True))
 
     # --- detections
 
@@ -184,35 +175,34 @@ class Comparison:
         values = {
             "ap50_95_drop": metrics["self_ap50_95_drop"],
             "low_self_ap50_95_drop": metrics["low_self_ap50_95_drop"],
-            **gates.detection_values({} if unusable else metrics),
+            **gates.detection_values({} if self._untrained or misread else metrics),
             "nonfinite": sum(errors.nonfinite_new for errors in outputs.values()),
         }
-        metrics["gates"] = [_renamed(gate) for gate in gates.evaluate(self._limits, values)]
-        failures = [gate["reason"] for gate in metrics["gates"] if gate["passed"] is False]
-        unknown = [f"detections were not verified: {unusable}"] if unusable else []
-        result.elsewhere += unknown if unusable == misread else []
-        if not self._untrained and not metrics["reference"] and metrics["extra"]:
-            failures.append(f"the reference finds nothing, and the candidate {metrics['extra']} detections")
+        held = (_renamed(gate) for gate in gates.evaluate(self._limits, values))
+        found = [gate for gate in held if gate.state != NOT_VERIFIED]
+        if unusable:
+            said = f"detections were not verified: {unusable}"
+            found.append(Finding("detections", NOT_VERIFIED, said, no_node=unusable == misread))
         taking_part = {name: errors for name, errors in outputs.items() if name in self._of_task}
-        failures += [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
+        broken = [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
+        found += [Finding("detections", FAILED, reason) for reason in broken]
         if self._decodable:
-            self._judge_count(failures, unknown)
+            found += self._judge_count()
         for name, errors in taking_part.items():
             if errors.nan_reference:
                 said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
-                unknown.append(coded("not-finite", said))
-            elif errors.paired and not failures and not self._untrained:
-                self._judge_values(name, errors, unknown, result.not_checked)
-                unknown += [self._hidden[name]] if name in self._hidden else []
-        good = False if failures else None if unknown else True
+                found.append(Finding("detections", NOT_VERIFIED, coded("not-finite", said)))
+            elif errors.paired and verdict_of(found) != FAILED and not self._untrained:
+                found += self._judge_values(name, errors)
+                found += [Finding("detections", NOT_VERIFIED, self._hidden[name])] if name in self._hidden else []
+        good = {FAILED: False, NOT_VERIFIED: None, PASSED: True}[verdict_of(found)]
         for name, errors in taking_part.items():
             outputs[name] = self._of_untrained(errors) if self._untrained else self._of_trained(errors, good)
             if self._untrained and outputs[name].passed is None:
-                unknown.append(outputs[name].reason)
-        result.failures += failures
-        result.unknown += unknown
+                found.append(Finding("detections", NOT_VERIFIED, outputs[name].reason))
+        result.findings += found
 
-    def _judge_count(self, failures: list[str], unknown: list[str]) -> None:
+    def _judge_count(self) -> Iterator[Finding]:
         """Of a model with top-k inside: as many detections as the reference's file fixes. Where the number varies from
         run to run, rounding may move one across a limit inside the model, and the gates judge it.
         """
@@ -223,17 +213,17 @@ class Comparison:
             return
         said = f"expected {different[0]} detections an image, as in the reference, got {different[1]}"
         if any(len(side) > 1 and isinstance(side[1], int) for side in self._declared_shapes()):
-            failures.append(coded("outputs-differ", said))
+            yield Finding("detections", FAILED, coded("outputs-differ", said))
         elif len({count for count, _ in counts}) == 1:
             said += (
                 "; nothing says whether the model fixes this number: give the outputs' shapes in the I/O spec (spec=)"
             )
-            unknown.append(coded("not-comparable", said))
+            yield Finding("detections", NOT_VERIFIED, coded("not-comparable", said))
 
     def _declared_shapes(self) -> list[Any]:
         return [each.get("shape") or () for each in self._spec["outputs"] if each.get("kind") is not None]
 
-    def _judge_values(self, name: str, errors: OutputErrors, unknown: list[str], not_checked: list[str]) -> None:
+    def _judge_values(self, name: str, errors: OutputErrors) -> Iterator[Finding]:
         """Say what is beyond the tensor rule in queries that detect what they should: of many of them, the verdict
         needs to know; of a few, rounding may have kept others.
         """
@@ -244,10 +234,11 @@ class Comparison:
         )
         if (errors.queries_beyond or 0.0) > QUERIES_BEYOND or self._sure_beyond[name] > CONFIDENT_BEYOND:
             explained = f"rounding explains {QUERIES_BEYOND:.0%} at most, and {CONFIDENT_BEYOND:.0%} of those above it"
-            unknown.append(coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
+            said = f"{measured}; {explained}, and no gate says whether it matters"
+            yield Finding("detections", NOT_VERIFIED, coded("queries-beyond", said))
         elif _beyond_limit(errors):
             said = f"{measured}; no gate judges that (locate='always' looks for the node)"
-            not_checked.append(coded("queries-beyond", said))
+            yield Finding("detections", NOT_VERIFIED, coded("queries-beyond", said), decides=False)
 
     def _misread(self) -> str | None:
         """Why the reference's boxes are not what the I/O spec declares."""
@@ -281,9 +272,7 @@ class Comparison:
 
     def _self_ap(self) -> dict[str, float | None]:
         found = [[pair[side] for pair in self._found] for side in (0, 1)]
-        score = self._thresholds[0]
-        largest = max(int(each.labels.max(initial=-1)) for side in found for each in side)
-        classes = max(largest + 1, len(self._spec.get("class_names") or []))
+        score, classes = self._thresholds[0], classes_in(self._spec, *found)
         own, other = (self_ap(side, found[0], classes, score) for side in found)
         return {
             **other,
@@ -301,16 +290,13 @@ class Comparison:
         reference = np.concatenate([run.reference[name] for run in self._runs])
         candidate = np.concatenate([run.candidate[name] for run in self._runs])
         metrics = result.classification = classification_metrics(reference, candidate)
-        if self._untrained:
-            said = "classes were not verified: the weights are random (trained: false)"
-            result.unknown.append(coded("weights-random", said))
-        elif flips := metrics["label_flips"]:
-            said = f"label_flips is {flips} of {metrics['samples']} samples, expected 0: another class is the best one"
-            result.failures.append(said)
+        flips = None if self._untrained else metrics["label_flips"]
+        reasons = {"label_flips": self._untrained or ""}
+        result.findings += gates.evaluate(self._limits, {"label_flips": flips}, reasons)
 
     # --- all tasks
 
-    def reactions(self, judged: Judged, reached: tuple[Reached, Reached]) -> Reactions:
+    def judge_reactions(self, judged: Judged, reached: tuple[Reached, Reached]) -> None:
         """Whether outputs react to the input, added to what was judged.
 
         Args:
@@ -321,10 +307,7 @@ class Comparison:
             for name, reason in reasons.items():
                 if judged.outputs[name].passed:
                     judged.outputs[name] = replace(judged.outputs[name], passed=passed, reason=reason)
-        judged.failures += found.failures.values()
-        judged.unknown += found.unknown.values()
-        judged.elsewhere += found.unknown.values()
-        return found
+        judged.findings += reaction_findings(found)
 
     def worst_sample(self) -> tuple[Run, int] | None:
         """The run and its sample that differ most; None when nothing differs. After `judged`."""
@@ -338,9 +321,9 @@ def _beyond_limit(errors: OutputErrors) -> bool:
     return errors.p99_abs is not None and errors.limit is not None and errors.p99_abs > errors.limit
 
 
-def _renamed(gate: Mapping[str, Any]) -> dict[str, Any]:
+def _renamed(gate: Finding) -> Finding:
     """A gate of average precision under the name of what was measured: the reference's detections are the labels."""
-    if gate["measures"] != "ap50_95_drop":
-        return dict(gate)
-    reason = gate["reason"].replace("ap50_95_drop", "self_ap50_95_drop", 1)
-    return {**gate, "measures": "self_ap50_95_drop", "reason": reason}
+    if gate.facts["measures"] != "ap50_95_drop":
+        return gate
+    reason = gate.reason.replace("ap50_95_drop", "self_ap50_95_drop", 1)
+    return replace(gate, reason=reason, facts=dict(gate.facts) | {"measures": "self_ap50_95_drop"})

@@ -12,18 +12,12 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.config.schema import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.verification.chain.stage_results import FP32_CPU
-from truehalf.verification.checks import sums_not_rounded
+from truehalf.verification.checks import SUMS_IN_FP32, ran_on_cpu, sums_not_rounded
 from truehalf.verification.compare.model_pair import ModelPair, Run
 
 if TYPE_CHECKING:
     from truehalf.verification.compare.compare import Report
 
-_NAMED = 10  # nodes of a sentence
-_ACCUMULATION = coded(
-    "sums-not-rounded",
-    "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
-    "as tensor cores do",
-)
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
     "detector may rightly change places (give spec=)"
@@ -43,12 +37,11 @@ def not_compared(report: Report, files: ModelPair, by_samples: bool, runs: Seque
     if report.task == DETECTIONS:
         yield _NO_LABELS
     if report.evaluation == Evaluation.emulated_fp16.value:
-        yield _ACCUMULATION
+        yield coded("sums-not-rounded", SUMS_IN_FP32)
     if files.not_split:
         yield sums_not_rounded(files.not_split)
-    if nodes := files.cpu_nodes:
-        named = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
-        yield f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"
+    if files.cpu_nodes:
+        yield ran_on_cpu(files.cpu_nodes)
     if report.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if by_samples:

@@ -19,13 +19,11 @@ from truehalf.data.samples import stacked
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, measure, open_file, run_file, sample_facts
-from truehalf.verification.checks import FAILED
+from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.localize.locate import find_suspects, locate
 from truehalf.verification.metrics.tensors import query_outputs
 
-Judge = Callable[
-    [Reference, StageResult], list[dict[str, Any]]
-]  # gates, as truehalf.verification.gates.evaluate returns them
+Judge = Callable[[Reference, StageResult], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Failing:
     Attributes:
         reference: the samples and what FP32 says of them.
         final: the file, measured on them.
-        judge: the rule, as gates.
+        judge: the rule.
         together: they run as one batch.
     """
 
@@ -49,7 +47,7 @@ def failing_of(
     path: Path,
     reference: Reference,
     final: StageResult,
-    verdict: Mapping[str, Any],
+    findings: Sequence[Finding],
     images: Reference | str,
     options: VerifyConfig,
     judge: Judge,
@@ -57,16 +55,17 @@ def failing_of(
     """What the final file at `path` fails on; None where nothing that was measured fails.
 
     Args:
-        verdict: {gates, checks} of the file.
+        findings: on the file.
         images: the reference on the adversarial samples.
         judge: the gates of a stage.
 
     Raises:
         StageError: when the file does not run on what it fails on.
     """
-    if final.facts["shape_faults"] or any(gate["passed"] is False for gate in verdict["gates"]):
+    failures = [finding for finding in findings if finding.state == FAILED]
+    if final.facts["shape_faults"] or any("gate" in finding.facts for finding in failures):
         return Failing(reference, final, judge)
-    failed = [check["check"] for check in verdict["checks"] if check["state"] == FAILED]
+    failed = {finding.check for finding in failures}
     if "adversarial" in failed and isinstance(images, Reference):
         return _images(path, images, final, options)
     if "batch" in failed:
@@ -80,9 +79,9 @@ def _images(path: Path, images: Reference, final: StageResult, options: VerifyCo
     bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]] or [*range(len(rows))]
     part = images.subset(bad)
 
-    def judge(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
+    def judge(reference: Reference, stage: StageResult) -> list[Finding]:
         found = adversarial.judged(reference, stage, options)
-        return [{"gate": "adversarial", "passed": found["state"] != FAILED, "reason": found["reason"]}]
+        return [Finding("adversarial", found["state"], found["reason"])]
 
     return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
 

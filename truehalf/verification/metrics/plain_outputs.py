@@ -20,7 +20,7 @@ import numpy as np
 from truehalf.config.schema import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
 from truehalf.verification.chain.reference import Outputs
-from truehalf.verification.checks import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
 

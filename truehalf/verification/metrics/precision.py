@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
@@ -26,7 +27,7 @@ def precision(reference: Reference, found: Sequence[Detections]) -> tuple[dict[s
     truth = reference.truth[: len(found)]
     if not any((boxes.scores > 0).any() for boxes in truth):
         return nothing, coded("no-labels", "the true labels hold no box")
-    return {**average_precision(found, truth, _classes(reference, found, truth))}, None
+    return {**average_precision(found, truth, classes_in(reference.spec, found, truth))}, None
 
 
 def why_no_drop(ap50_fp32: float | None) -> str | None:
@@ -40,10 +41,10 @@ def why_no_drop(ap50_fp32: float | None) -> str | None:
     )
 
 
-def _classes(reference: Reference, *detections: Sequence[Detections]) -> int:
+def classes_in(spec: Mapping[str, Any], *detections: Sequence[Detections]) -> int:
     """The number of classes: those that have names, and every label that occurs."""
     largest = max(int(each.labels.max(initial=-1)) for images in detections for each in images)
-    return max(largest + 1, len(reference.spec.get("class_names") or ()))
+    return max(largest + 1, len(spec.get("class_names") or ()))
 
 
 def self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
@@ -54,7 +55,7 @@ def self_precision(reference: Reference, found: Sequence[Detections], threshold:
     expected = reference.found[: len(found)]
     if not any((each.scores >= threshold).any() for each in expected):
         return nothing
-    return nothing | self_ap(found, expected, _classes(reference, found, expected), threshold)
+    return nothing | self_ap(found, expected, classes_in(reference.spec, found, expected), threshold)
 
 
 def low_drop(reference: Reference, found: Sequence[Detections], threshold: float) -> float | None:
@@ -62,4 +63,4 @@ def low_drop(reference: Reference, found: Sequence[Detections], threshold: float
     if reference.unusable:
         return None
     expected = reference.found[: len(found)]
-    return low_self_ap_drop(found, expected, _classes(reference, found, expected), threshold)
+    return low_self_ap_drop(found, expected, classes_in(reference.spec, found, expected), threshold)

@@ -20,10 +20,10 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
+from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
 SHARE_OF_EACH = 0.9  # of an output's own values, of which there may be few
-VERIFIED, NOT_VERIFIED = "verified", "not verified"
 _QUERY_KINDS = ("logits", "boxes", "scores", "labels")
 _ULP_BINS = {"0": 0, "1": 1, "2": 2, "<=4": 4, "<=16": 16, "<=256": 256}  # each holds what the one before does not
 _ULP_BEYOND = ">256"

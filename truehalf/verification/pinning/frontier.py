@@ -15,7 +15,7 @@ from truehalf.verification.chain.stage_results import filled, fixed_batch
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.ranking import Part, ranked
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.switchboard import Switchboard
 
 
@@ -42,7 +42,7 @@ def ranked_parts(
     spec = read_json(root / "artifacts" / "trace" / "io_spec.json")
     slim = root / "artifacts" / "slim" / "model.onnx"
     decisions = read_json(root / "artifacts" / "fp16" / "decisions.json")
-    conversion = Conversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
+    conversion = Reconversion.of(config, spec, read_json(root / "artifacts" / "calibrate" / "ranges.json"))
     model, precision = conversion.source(slim), conversion.precision
     board = Switchboard(
         model,

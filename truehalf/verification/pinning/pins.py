@@ -19,14 +19,14 @@ from truehalf.config.schema import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.ir.model_file import load_model
-from truehalf.verification import gates
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.chain.stage_results import filled, fixed_batch, measure, sample_facts
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.pinning.as_argument import pins_argument
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
 from truehalf.verification.pinning.switchboard import Switchboard
 
@@ -37,9 +37,9 @@ def suggested_pins(
     fp32_path: Path,
     failing: Failing,
     options: VerifyConfig,
-    conversion: Conversion,
+    conversion: Reconversion,
     decisions: Sequence[Mapping[str, Any]],
-    verify_again: Callable[[Path], Mapping[str, Any]],
+    verify_again: Callable[[Path], list[Finding]],
 ) -> dict[str, Any]:
     """Search pins and confirm them.
 
@@ -47,7 +47,7 @@ def suggested_pins(
         fp32_path: the file before the conversion.
         failing: the samples of the final file that fail, and the rule.
         decisions: rows of its conversion, {node, precision, ...}.
-        verify_again: {verdict, reasons, gates} of a file, on all samples.
+        verify_again: what is found of a file, on all samples.
 
     Returns:
         sentence; status "found", "not confirmed" or "none"; node_block_list, scope_block_list; selectors, the same for
@@ -77,8 +77,7 @@ def suggested_pins(
         return {name: value[: len(rows)] for name, value in outputs.items()}
 
     def gates_hold(outputs: Outputs) -> bool:
-        found = judge(part, measure(part, kept(outputs), options))
-        return bool(gates.verdict(found)["verdict"] != gates.FAILED)
+        return verdict_of(judge(part, measure(part, kept(outputs), options))) != FAILED
 
     def error(outputs: Outputs) -> float:
         return total_error(part.spec, part.outputs, kept(outputs))
@@ -98,12 +97,13 @@ def suggested_pins(
             conversion.convert(fp32_path, path, found.node_block_list, found.scope_block_list)
             again = verify_again(path)
     except StageError as fault:
-        again = {"verdict": None, "reasons": [str(fault)], "gates": []}
+        said = f"{_found(found, where)} A file converted with them could not be verified: {fault}"
+        return facts | {"status": "not confirmed", "sentence": said, "verdict": None, "reasons": [str(fault)]}
     return facts | {
-        "status": "found" if again["verdict"] not in (None, gates.FAILED) else "not confirmed",
+        "status": "found" if verdict_of(again) != FAILED else "not confirmed",
         "sentence": f"{_found(found, where)} {confirmation(again)}",
-        "verdict": again["verdict"],
-        "reasons": again["reasons"],
+        "verdict": verdict_of(again),
+        "reasons": reasons_of(again),
     }
 
 
@@ -131,14 +131,13 @@ def _found(found: Suggestion, where: str) -> str:
     )
 
 
-def confirmation(again: Mapping[str, Any]) -> str:
-    """What a file converted with the pins does on all samples, by its {verdict, reasons, gates}."""
-    if again["verdict"] is None:
-        return f"A file converted with them could not be verified: {again['reasons'][0]}"
-    if again["verdict"] == gates.FAILED:
-        return f"A file converted with them fails on all samples: {again['reasons'][0]}."
-    unknown = [gate["gate"] for gate in again["gates"] if gate["passed"] is None]
-    if len(unknown) == len(again["gates"]):
+def confirmation(again: Sequence[Finding]) -> str:
+    """What a file converted with the pins does on all samples, by what is found of it."""
+    if verdict_of(again) == FAILED:
+        return f"A file converted with them fails on all samples: {reasons_of(again)[0]}."
+    held = [finding for finding in again if "gate" in finding.facts]
+    unknown = [finding.facts["gate"] for finding in held if finding.state == NOT_VERIFIED]
+    if len(unknown) == len(held):
         said = "Whether a file converted with them holds the gates is open: none had a value. They were not applied."
         return coded("pins-open", said)
     if unknown:
@@ -148,7 +147,7 @@ def confirmation(again: Mapping[str, Any]) -> str:
     return coded("pins-hold", "A file converted with them holds the gates on all samples. They were not applied.")
 
 
-def _selectors(found: Suggestion, conversion: Conversion) -> str:
+def _selectors(found: Suggestion, conversion: Reconversion) -> str:
     """Entries in force and new ones, as arguments of `python -m pipeline`."""
     lists = {"node_block_list": found.node_block_list, "scope_block_list": found.scope_block_list}
     return " ".join(pins_argument(key, new, getattr(conversion.precision, key)) for key, new in lists.items() if new)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Reconversion:
     """What the stages fp16 and cast_cleanup go by.
 
     Attributes:
@@ -31,7 +31,7 @@ class Conversion:
     input_shapes: Mapping[str, Sequence[int]] | None
 
     @classmethod
-    def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Conversion:
+    def of(cls, config: Config, spec: Mapping[str, Any], ranges: Mapping[str, Any] | None) -> Reconversion:
         """That of a run; `spec` is the I/O spec of its model."""
         profiles = completed(config.engine.profiles, spec["inputs"])
         return cls(
@@ -52,9 +52,8 @@ class Conversion:
         Raises:
             StageError: as the stages.
         """
-        from truehalf.conversion.casts import clean
-        from truehalf.conversion.convert import convert_to_fp16
-        from truehalf.ir.ready import prepare
+        from truehalf.conversion.casts_of_file import clean_model
+        from truehalf.conversion.convert import convert_model
 
         p = self.precision
         p = replace(
@@ -62,8 +61,6 @@ class Conversion:
             node_block_list=[*p.node_block_list, *nodes],
             scope_block_list=[*p.scope_block_list, *scopes],
         )
-        model = self.source(fp32_path)
-        prepare(model)
-        convert_to_fp16(model, self.ranges, p, self.input_shapes)
-        clean(model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
-        save_model(model, out_path)
+        made = convert_model(load_model(fp32_path), p, self.ranges, input_shapes=self.input_shapes)
+        clean_model(made.model, strict=p.strict_clean_up, fold_max_bytes=p.init_conversion_max_bytes)
+        save_model(made.model, out_path)

@@ -22,6 +22,7 @@ from tests.truehalf.verification.small_detector import (
     state,
     unlabelled,
     verified,
+    worst,
     write,
 )
 from truehalf.codes import codes_in
@@ -64,19 +65,16 @@ def test_overflow_fails_and_names_the_node_while_the_cpu_provider_sees_nothing(t
     claims = report["cpu_provider_claims"]
     assert claims["claimed"]["nonfinite"] == 0 and claims["emulated-fp16"]["nonfinite"] > 0
     assert claims["claimed"]["matched_fraction"] == 1.0
-    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
-    assert len(verdict["worst"]["nonfinite_max"]) == 3
-    assert verdict["worst"]["nonfinite_max"][0]["sample"].startswith("made/")
+    bad = worst(tmp_path, "nonfinite_max")
+    assert len(bad) == 3 and bad[0]["sample"].startswith("made/")
 
 
 def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2]))
     assert report["verdict"] == "failed" and report["label_flips"] == 24
-    gate = next(
-        g for g in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"] if "matched" in g["gate"]
-    )
-    assert len(gate["worst"]) == 3
-    for item in gate["worst"]:
+    swapped = worst(tmp_path, "matched_fraction_min")
+    assert len(swapped) == 3
+    for item in swapped:
         now = {"ant": "bee", "bee": "ant"}[item["output"].split(",")[0].removeprefix("class ")]
         expect(item["error"], None, now)
     place = report["place"]
@@ -101,8 +99,7 @@ def test_a_shifted_box_fails(tmp_path):
     onnx.save(model, path)
     report = verified(tmp_path, path)
     assert report["verdict"] == "failed" and report["missed"] == 12
-    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]["matched_fraction_min"]
-    assert re.search(r"(?<![\d.])2\.\d px", worst[0]["error"])
+    assert re.search(r"(?<![\d.])2\.\d px", worst(tmp_path, "matched_fraction_min")[0]["error"])
 
 
 def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatch):
@@ -156,8 +153,7 @@ def test_classes_without_names_are_called_by_their_numbers(tmp_path):
     report = verified(tmp_path, write(tmp_path / "good" / "model.onnx", FP16), spec=spec)
     assert report["verdict"] == "passed" and report["ap50"] == pytest.approx(1.0)
     verified(tmp_path, swapped, spec=spec)
-    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
-    assert worst["label_flips_max"][0]["error"].endswith(("class 0", "class 1"))
+    assert worst(tmp_path, "label_flips_max")[0]["error"].endswith(("class 0", "class 1"))
 
 
 def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
@@ -200,10 +196,13 @@ def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_pa
     assert any(item.endswith(check["reason"]) for item in report["not_verified"])
 
 
-def test_no_detection_in_the_reference_means_nothing_was_compared(tmp_path):
-    quiet = Detector(np.full((QUERIES, CLASSES), -9, np.float32))
-    final = write(tmp_path / "final" / "model.onnx", FP32)
-    report = verified(tmp_path, final, samples=unlabelled(), module=quiet, adversarial="none here")
+def test_no_detection_in_the_reference_means_nothing_was_compared_and_what_is_found_is_extra(tmp_path):
+    logits = np.full((QUERIES, CLASSES), -9, np.float32)
+    asked = {"samples": unlabelled(), "module": Detector(logits), "adversarial": "none here"}
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32), **asked)
+    assert report["verdict"] == "failed"
+    expect(report["reasons"][0], None, "extra_fraction", 1)
+    report = verified(tmp_path, write(tmp_path / "quiet" / "model.onnx", FP32, extra={"logits_bias": logits}), **asked)
     assert report["verdict"] == "not verified"
     (adversarial,) = [item for item in report["not_verified"] if item.endswith("none here")]
     expect(adversarial, None, "adversarial")

@@ -52,7 +52,9 @@ OF_WHITE = {
 def test_a_good_file_is_verified_at_every_batch_and_on_adversarial_pictures(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
     assert {item["check"]: item["state"] for item in report["checks"]} == {
-        **dict.fromkeys(("detections", "average_precision", "batch", "adversarial", "reaction"), "verified"),
+        **dict.fromkeys(
+            ("detections", "average_precision", "nonfinite", "batch", "adversarial", "reaction"), "verified"
+        ),
         "accumulation": "not verified",
     }
     for name in chain.MEASURED_STAGES:
@@ -70,7 +72,7 @@ def test_a_file_that_mixes_the_samples_of_a_batch_fails(tmp_path):
     assert report["matched_fraction"] == 1.0 and report["verdict"] == "failed"
     assert state(report, "batch")["state"] == "failed"
     expect(state(report, "batch")["reason"], None, "batch 8:")
-    assert any(reason.startswith("batch:") for reason in report["reasons"])
+    assert any(reason.startswith("batch 8:") for reason in report["reasons"])
     assert report["place"] is None, "a file without FP16 has no place to look for"
 
 

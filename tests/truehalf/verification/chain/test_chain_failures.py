@@ -17,6 +17,7 @@ from tests.truehalf.verification.small_detector import (
     TO_LOGITS,
     state,
     verified,
+    worst,
     write,
 )
 from truehalf.codes import codes_in
@@ -56,7 +57,8 @@ def test_a_failed_adversarial_picture_is_looked_into(tmp_path):
     fp32, final = roundabout(tmp_path)
     report = verified(tmp_path, final, fp32=fp32)
     assert report["verdict"] == "failed" and state(report, "adversarial")["state"] == "failed"
-    assert all(gate["passed"] for gate in json.loads((tmp_path / "out" / "verdict.json").read_text())["gates"])
+    found = json.loads((tmp_path / "out" / "verdict.json").read_text())["findings"]
+    assert {each["state"] for each in found if "gate" in each} == {"verified"}
     assert report["place"]["sample"] == "adversarial/white"
     assert report["place"]["nonfinite"][0]["node"] == "too_far"
     expect(report["reasons"][-1], None, "'too_far'")
@@ -81,11 +83,11 @@ def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path,
     fp32, final = roundabout(tmp_path)
     wish = {"options": replace(OPTIONS, suggest=True, batch=1), "conversion": object()}
     assert verified(tmp_path, final, fp32=fp32, **wish)["suggestion"]["sentence"] == "one"
-    assert asked[0][:2] == (["adversarial/white"], False) and asked[0][2][0]["passed"] is False
+    assert asked[0][:2] == (["adversarial/white"], False) and asked[0][2][0].state == "failed"
     mixing = write(tmp_path / "mix" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
     verified(tmp_path, mixing, **wish)
     assert len(asked[1][0]) == 8 and asked[1][1] is True
-    assert any(gate["passed"] is False for gate in asked[1][2]), "its gates are held on the run that fails"
+    assert any(gate.state == "failed" for gate in asked[1][2]), "its gates are held on the run that fails"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,6 @@ def test_scores_of_detections_found_again_fail_it(tmp_path):
     report = verified(tmp_path, write(tmp_path / "fp16" / "model.onnx", FP16, extra=weaker))
     assert report["verdict"] == "failed" and report["matched"] == report["reference"] and not report["extra"]
     assert report["ap50_95_drop"] == 0.0 and report["score_error_p99"] > 0.1
-    worst = json.loads((tmp_path / "out" / "verdict.json").read_text())["worst"]
-    assert "score became 0." in worst["score_error_p99_max"][0]["error"] and "rank_error_p99_max" in worst
+    assert "score became 0." in worst(tmp_path, "score_error_p99_max")[0]["error"]
+    assert worst(tmp_path, "rank_error_p99_max")
     assert report["place"] is not None and "reduce" in report["place"]["sentence"]

@@ -7,7 +7,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import FP32, OPTIONS, verified, write
 from truehalf.config.validate import validate
-from truehalf.verification.pinning.reconversion import Conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 
 AMPLIFIED = FP32.replace(
     "logits = Add (logits_moved, logits_bias)",
@@ -19,7 +19,7 @@ AMPLIFIED = FP32.replace(
 def suggested(folder, **options):
     """A conversion without rules of a graph that overflows in FP16, verified with verify.suggest."""
     precision = validate(composed("experiment=overflow_naive")).precision
-    conversion = Conversion(precision, None, None)
+    conversion = Reconversion(precision, None, None)
     fp32, final = write(folder / "slim" / "model.onnx", AMPLIFIED, gain=2.0**15), folder / "final" / "model.onnx"
     final.parent.mkdir()
     conversion.convert(fp32, final, [], [])
@@ -38,7 +38,7 @@ def test_pins_are_found_confirmed_and_not_applied(tmp_path):
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["suggestion"] == found
     precision = validate(composed("experiment=overflow_naive")).precision
     pinned = tmp_path / "pinned.onnx"
-    Conversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"], [])
+    Reconversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"], [])
     assert verified(tmp_path / "again", pinned)["verdict"] == "passed"
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.messages import expect, raises
 from tests.truehalf.verification.two_models import CLASSES, OVERFLOW, PLAIN, SAME, X, faults, held, model
 from truehalf.codes import codes_in
+from truehalf.config.schema import Evaluation
 from truehalf.verification.compare.compare import compare
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ def test_a_candidate_without_float16_is_said_and_cuda_is_never_the_cpu(tmp_path:
     import onnxruntime
 
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        assert "CUDAExecutionProvider" in faults(tmp_path, PLAIN, PLAIN, evaluation="cuda")[0]
+        assert "CUDAExecutionProvider" in faults(tmp_path, PLAIN, PLAIN, evaluation=Evaluation.cuda)[0]
 
 
 def test_every_difference_of_the_interfaces_is_listed(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_all_bad_options_are_listed(tmp_path: Path) -> None:
     expect(lines[0], "bad-options")
     assert [(line.split(":")[0], *codes_in(line)) for line in lines[1:]] == [
         ("evaluation", "unknown-choice"),
-        *((name, "out-of-range") for name in ("tolerance", "batch", "score_threshold", "iou_threshold")),
+        *((name, "out-of-range") for name in ("gates.tensor_error_max", "batch", "score_threshold", "iou_threshold")),
         ("locate", "unknown-choice"),
     ]
     for line, value in zip(lines[1:], wrong.values(), strict=True):

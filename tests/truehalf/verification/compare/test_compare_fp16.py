@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.messages import expect
-from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, held, model
+from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, held, model, options
 from truehalf.codes import codes_in
+from truehalf.config.schema import Evaluation
 from truehalf.errors import StageError
 from truehalf.verification.compare.compare import compare
 
@@ -74,14 +75,14 @@ def test_the_search_rounds_as_the_run_that_failed_did(tmp_path: Path) -> None:
     x = {"x": np.repeat(np.array([[600, -600]], np.float32), 128, axis=1)}
     files = model(tmp_path / "fp32.onnx", total, axes=axes), model(tmp_path / "half.onnx", half, axes=axes)
     assert compare(*files, x).passed
-    report = compare(*files, x, evaluation="emulated-fp16-pessimistic")
+    report = compare(*files, x, options=options(evaluation=Evaluation.emulated_fp16_pessimistic))
     assert report.verdict == "failed" and report.first_bad_node == "total"
 
 
 def test_sums_that_a_pessimistic_run_does_not_round_are_said(tmp_path: Path) -> None:
     lrn = "(float[2,3,1,1] x) => (float[2,3,1,1] y) { [lrn] y = LRN <size = 1> (x) }"
     x = {"x": X[:2].reshape(2, 3, 1, 1)}
-    for evaluation, said in (("emulated-fp16-pessimistic", True), ("emulated-fp16", False)):
+    for evaluation, said in ((Evaluation.emulated_fp16_pessimistic, True), (Evaluation.emulated_fp16, False)):
         report = held(tmp_path, lrn, lrn.replace("float[", "float16["), x, evaluation=evaluation)
         assert report.passed
         listed = [item for item in report.not_verified if "(lrn: " in item]

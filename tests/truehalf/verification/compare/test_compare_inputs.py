@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from tests.truehalf.verification.two_models import ADDED, CLASSES, PLAIN, X, constant, faults, held, model
+from tests.truehalf.verification.two_models import ADDED, CLASSES, PLAIN, X, constant, faults, held, model, options
 from truehalf.codes import codes_in
 from truehalf.verification.compare.compare import compare
 
@@ -58,7 +58,7 @@ def test_files_and_folders_of_arrays(tmp_path: Path) -> None:
 def test_samples_are_run_in_groups(tmp_path: Path, batch: int) -> None:
     a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(0, 0, 0))
     b = model(tmp_path / "b.onnx", ADDED, CLASSES, **constant(0.001, 0, 0))
-    report = compare(a, b, {"x": X}, batch=batch)
+    report = compare(a, b, {"x": X}, options=options(batch=batch))
     whole = compare(a, b, {"x": X})
     assert report.samples == 4 and report.outputs == whole.outputs and report.worst_sample == whole.worst_sample
     sizes = {1: "1", 2: "2", 3: "1, 3", 25: "4"}[batch]
@@ -98,7 +98,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_of_pictures(tmp_path: Path, folder: Path) -> None:
     a = model(tmp_path / "a.onnx", MEANS, PIXELS)
-    report = compare(a, a, folder, batch=2)
+    report = compare(a, a, folder, options=options(batch=2))
     assert report.passed and report.samples == 3 and report.left_out == {}
     assert report.preprocessing is not None and report.preprocessing["size"] == [8, 8]
     report = compare(a, a, str(folder), preprocessing={"range": [0, 255]})
@@ -124,7 +124,7 @@ def test_a_corrupt_picture_is_named_or_left_out_and_named(tmp_path: Path, folder
     (folder / "1.png").write_bytes(b"no picture")
     with raises("file-unreadable", "1 of 3", "skip_corrupt", folder / "1.png"):
         compare(a, a, folder)
-    report = compare(a, a, folder, skip_corrupt=True)
+    report = compare(a, a, folder, options=options(skip_corrupt=True))
     assert report.passed and report.samples == 2 and list(report.left_out) == ["1.png"]
     (said,) = [item for item in report.not_verified if "1.png" in item]
     expect(said, "file-unreadable", folder / "1.png")
@@ -140,7 +140,7 @@ def test_one_picture_is_a_folder_of_one(tmp_path: Path, folder: Path) -> None:
     with raises("file-unreadable", "1 of 1", "skip_corrupt", folder / "1.png"):
         compare(a, b, str(folder / "1.png"))
     with raises("file-unreadable", folder / "1.png") as error:
-        compare(a, b, folder / "1.png", skip_corrupt=True)
+        compare(a, b, folder / "1.png", options=options(skip_corrupt=True))
     assert "skip_corrupt" not in str(error.value)
 
 

@@ -15,6 +15,7 @@ from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
+from truehalf.verification.findings import FAILED, VERIFIED, Finding
 from truehalf.verification.localize import failing
 from truehalf.verification.localize.failing import Failing, failing_of
 from truehalf.verification.metrics.decoded import detections_of
@@ -25,6 +26,8 @@ SPEC: dict[str, Any] = {
     "outputs": [{"name": "logits", "kind": "logits"}, {"name": "boxes", "kind": "boxes"}],
     "class_names": ["ant", "bee"],
 }
+
+OF_THE_STAGE = Finding("detections", VERIFIED, "of the stage")
 
 
 def outputs(*found: bool) -> dict[str, np.ndarray]:
@@ -47,17 +50,17 @@ def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: d
     final = measure(frozen, outputs(True, True, True), OPTIONS)
     sizes = [{"batch": 1, "state": "verified"}, {"batch": 2, "state": "failed", "samples": ["s/2", "s/0"]}]
     final = replace(final, facts=final.facts | {"evaluation": "emulated-fp16", "batches": {"sizes": sizes}})
-    checks = [{"check": name, "state": "failed"} for name in failed]
-    verdict = {"gates": [{"gate": "g", "passed": gate}], "checks": checks}
+    found = [Finding(name, FAILED, decides=False) for name in failed]
+    found.append(Finding("detections", VERIFIED if gate else FAILED, facts={"gate": "g"}))
     monkeypatch.setattr(failing, "open_file", lambda *_: (None, "emulated-fp16"))
     monkeypatch.setattr(failing, "run_file", lambda *_: now)
-    return failing_of(Path("m.onnx"), frozen, final, verdict, pictures, OPTIONS, lambda *_: [{"gate": "of the stage"}])
+    return failing_of(Path("m.onnx"), frozen, final, found, pictures, OPTIONS, lambda *_: [OF_THE_STAGE])
 
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
     assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
-    assert found.judge(found.reference, found.final) == [{"gate": "of the stage"}]
+    assert found.judge(found.reference, found.final) == [OF_THE_STAGE]
 
 
 def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,10 +68,10 @@ def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: 
     assert found and found.reference.names == ["p/1"] and not found.together
     assert found.final.facts["evaluation"] == "emulated-fp16"
     (gate,) = found.judge(found.reference, found.final)
-    assert gate["passed"] is False
-    expect(gate["reason"], None, "0 of 1")
+    assert gate.state == "failed"
+    expect(gate.reason, None, "0 of 1")
     (gate,) = found.judge(found.reference, measure(found.reference, outputs(True), OPTIONS))
-    assert gate["passed"] is True
+    assert gate.state == "verified"
 
 
 def test_a_failed_batch_is_looked_into_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:

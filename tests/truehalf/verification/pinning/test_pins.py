@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.messages import expect
 from truehalf.codes import codes_in
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.pinning.pins import confirmation, why_none_needed
 
 
-def gate(name: str, passed: bool | None) -> dict[str, Any]:
-    return {"gate": name, "passed": passed}
+def gate(name: str, passed: bool | None, reason: str = "") -> Finding:
+    state = {True: VERIFIED, False: FAILED, None: NOT_VERIFIED}[passed]
+    return Finding("detections", state, reason, facts={"gate": name})
 
 
 @pytest.mark.parametrize(
-    ("verdict", "reasons", "gates", "facts"),
+    ("codes", "found", "facts"),
     [
-        ("passed", [], [gate("a_max", True), gate("b_max", True)], []),
-        (
-            "not verified",
-            ["b was not verified"],
-            [gate("a_max", True), gate("b_max", None), gate("c_min", None)],
-            ["b_max, c_min"],
-        ),
-        ("not verified", ["random"], [gate("a_max", None)], []),
-        ("failed", ["b is 1", "more"], [gate("b_max", False)], ["b is 1"]),
-        (None, ["model.onnx"], [], ["model.onnx"]),
+        (["pins-hold"], [gate("a_max", True), gate("b_max", True)], []),
+        (["pins-open"], [gate("a_max", True), gate("b_max", None), gate("c_min", None)], ["b_max, c_min"]),
+        (["pins-open"], [gate("a_max", None)], []),
+        ([], [gate("b_max", False, "b is 1"), gate("c_max", False, "more")], ["b is 1"]),
     ],
 )
 def test_a_confirmation_claims_no_more_than_was_measured(
-    verdict: str | None, reasons: list[str], gates: list[dict[str, Any]], facts: list[str]
+    codes: list[str], found: list[Finding], facts: list[str]
 ) -> None:
-    sentence = confirmation({"verdict": verdict, "reasons": reasons, "gates": gates})
-    assert codes_in(sentence) == {"passed": ["pins-hold"], "not verified": ["pins-open"]}.get(str(verdict), [])
+    sentence = confirmation(found)
+    assert codes_in(sentence) == codes
     expect(sentence, None, *facts)
     assert "a_max" not in sentence and "more" not in sentence
 

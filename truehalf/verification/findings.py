@@ -1,0 +1,75 @@
+"""Findings: what a verification looked at, each with its state and its reason. The verdict and every list follow.
+
+    a finding    verified, failed, or not verified
+    a file       failed           one of its findings failed
+                 not verified     none failed, and one that decides was not verified
+                 passed           neither
+
+A finding that does not decide may be left open by a file that passes; it is said among what was not verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from truehalf.codes import codes_in
+
+VERIFIED, FAILED, NOT_VERIFIED = "verified", "failed", "not verified"
+PASSED = "passed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.checks).
+        state: "verified", "failed" or "not verified".
+        reason: why, as a sentence of its own, with its code where there is one.
+        decides: whether a file cannot pass while this one is not verified.
+        no_node: whether no node of the file is to blame.
+        facts: of a gate its name, the value and the limit (truehalf.verification.gates).
+    """
+
+    check: str
+    state: str
+    reason: str = ""
+    decides: bool = True
+    no_node: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: check, state, reason, its codes, and the facts."""
+        said = {"check": self.check, "state": self.state, "reason": self.reason, "codes": sorted(codes_in(self.reason))}
+        return said | dict(self.facts)
+
+
+def verdict_of(findings: Iterable[Finding]) -> str:
+    """Of a file: "passed", "failed" or "not verified", as where nothing was looked at."""
+    states = {finding.state for finding in findings if finding.decides or finding.state == FAILED}
+    return FAILED if FAILED in states else PASSED if states == {VERIFIED} else NOT_VERIFIED
+
+
+def reasons_of(findings: Sequence[Finding]) -> list[str]:
+    """Why a file did not pass: what failed, then what was not verified and decides."""
+    opened = [finding.reason for finding in findings if finding.state == NOT_VERIFIED and finding.decides]
+    return [finding.reason for finding in findings if finding.state == FAILED] + opened
+
+
+def open_of(findings: Sequence[Finding]) -> list[str]:
+    """What was not verified, that which decides first."""
+    opened = [finding for finding in findings if finding.state == NOT_VERIFIED]
+    return [finding.reason for finding in sorted(opened, key=lambda finding: not finding.decides)]
+
+
+def by_check(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """{check, state, reason} of each check: failed when one of its findings failed, else not verified when one is."""
+    rows = []
+    for name in dict.fromkeys(finding.check for finding in findings):
+        own = [finding for finding in findings if finding.check == name]
+        state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if any(one.state == state for one in own))
+        said = dict.fromkeys(one.facts.get("why") or one.reason for one in own if one.state == state)
+        rows.append({"check": name, "state": state, "reason": "; ".join(said)})
+    return rows
