@@ -129,8 +129,14 @@ class Expressions(abc.ABC):
                 self.assign(node.target, self.value(node.value))
                 return self.value(node.target)
             case ast.List() | ast.Tuple() | ast.Set():
-                items = [elements(self.value(e)) if isinstance(e, ast.Starred) else [self.value(e)] for e in node.elts]
-                return (tuple if isinstance(node, ast.Tuple) else list)(item for each in items for item in each)
+                parts = [elements(self.value(e)) if isinstance(e, ast.Starred) else [self.value(e)] for e in node.elts]
+                items = [item for part in parts for item in part]
+                if any(
+                    isinstance(e, ast.Starred) and kinds.any_number(part)
+                    for e, part in zip(node.elts, parts, strict=True)
+                ):
+                    return kinds.many(items)
+                return tuple(items) if isinstance(node, ast.Tuple) else items
             case ast.Dict():
                 keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
                 return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
@@ -154,9 +160,7 @@ class Expressions(abc.ABC):
             kwargs |= rest if word.arg is None else {word.arg: value}
         if isinstance(node.func, ast.Attribute):
             owner = self.values[node.func.value][-1]
-            known = isinstance(owner, (list, tuple, dict, str)) or (
-                isinstance(owner, Abstract) and owner is not UNKNOWN
-            )
+            known = isinstance(owner, (list, tuple, dict, str, Abstract)) and owner is not UNKNOWN
             if known or (owner is UNKNOWN and node.func.attr == "append"):  # what a list does, wherever it comes from
                 self.note(node, None, node.func.attr, [owner, *args], kwargs)
                 return self.method(node, owner, node.func.attr, args, kwargs)
@@ -284,7 +288,7 @@ class Expressions(abc.ABC):
             case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]):
                 if kind(names.get(name)) == "maybe":
                     there = isinstance(op, ast.Is) is not holds
-                    names[name] = dataclasses.replace(names[name], kind="tensor") if there else None
+                    names[name] = tensor(held=names[name].held) if there else None
             case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), cls]) if holds:
                 if names_a_tensor(cls) and names.get(name) is UNKNOWN:
                     names[name] = TENSOR

@@ -30,7 +30,7 @@ _WHILE_TRACING = {"is_tracing": True, "is_in_onnx_export": True, "is_scripting":
 _PARTS = ("items", "keys", "values", "children", "named_children", "modules", "parameters", "buffers")
 _GROWS = ("append", "extend", "insert", "add", "update")  # of lists, sets and dicts
 _FOLDED = ("len", "isinstance", "hasattr", "range", "bool", "int", "float", "min", "max", "sum")
-_GONE_THROUGH = ("map", "zip", "enumerate", "list", "tuple", "reversed", "iter", "sorted", "range")
+_GONE_THROUGH = ("map", "filter", "zip", "enumerate", "list", "tuple", "reversed", "iter", "sorted", "range")
 
 
 class Following(Expressions):
@@ -178,14 +178,19 @@ class Following(Expressions):
         return NUMBER if name in _FOLDED and name not in ("isinstance", "hasattr") else UNKNOWN
 
     def _gone_through(self, node: ast.AST, name: str, args: list[Any]) -> list[Any]:
-        lists = [elements(value) for value in (args[1:] if name == "map" else args)]
+        calls = name in ("map", "filter")
+        lists = [elements(value) for value in (args[1:] if calls else args)]
         longest = max(map(len, lists), default=0)
         rows = [tuple(items[min(i, len(items) - 1)] for items in lists) for i in range(longest) if all(lists)]
+        results = [self.call(node, args[0], row, {}) for row in rows] if calls else rows
         if name in ("map", "zip"):
-            return [self.call(node, args[0], row, {}) for row in rows] if name == "map" else list(rows)
+            return results
         items = [row[0] for row in rows]
+        if name == "filter":
+            self.note(node, any, "", [results], {})  # each is asked
+            return kinds.many(items)
         if name == "enumerate":
-            return [(NUMBER if len(rows) == 1 and kinds.abstract_in(rows) else i, item) for i, item in enumerate(items)]
+            return [(NUMBER if kinds.any_number(rows) else i, item) for i, item in enumerate(items)]
         return [NUMBER] if name == "range" else items[:: -1 if name == "reversed" else 1]
 
     def follow(self, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
@@ -278,19 +283,19 @@ class Following(Expressions):
         return True
 
     def _cannot_fail(self, body: Sequence[ast.stmt]) -> bool:
-        """Whether a body only imports torch and returns what torch says of the trace (`torch.jit.is_tracing()`)."""
-        *imports, last = body
-        if not isinstance(last, ast.Return) or not isinstance(last.value, ast.Call):
-            return False
-        known = isinstance(self.value(last.value), bool) and all(isinstance(each, ast.Import) for each in imports)
-        return known and getattr(self.calls[last.value][-1].function, "__name__", "") in _WHILE_TRACING
+        """Whether a body only imports, and returns what a call is known to say (`torch.jit.is_tracing()`)."""
+        match body:
+            case [*imports, ast.Return(value=ast.Call() as call)]:
+                return all(isinstance(each, ast.Import) for each in imports) and isinstance(self.value(call), bool)
+        return False
 
     def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None, always: bool = False) -> bool:
         """Each body from the same start; of a test, the first where it holds, the second where it does not.
 
         Each is a region of its own, unless the first always runs.
         """
-        starts, ends, outer = [self.narrowed(test, i == 0) for i in range(len(bodies))], [], self.region
+        before, ends, outer = self.frame.variables, [], self.region
+        starts = [self.narrowed(test, i == 0) for i in range(len(bodies))]
         for start, body in zip(starts, bodies, strict=True):
             self.frame.variables = start
             self.region = outer if always else object()
@@ -298,7 +303,11 @@ class Following(Expressions):
                 ends.append(self.frame.variables)
         self.region = outer
         names = dict.fromkeys(name for end in ends for name in end)
-        self.frame.variables = {name: join(*(end[name] for end in ends if name in end)) for name in names}
+        self.frame.variables = {}
+        for name in names:
+            found = [end[name] for end in ends if name in end]
+            asked = kinds.kind(before.get(name)) == "maybe" and any(value is None for value in found)
+            self.frame.variables[name] = join(*found, *([before[name]] if asked and len(found) > 1 else []))
         return bool(ends)
 
 

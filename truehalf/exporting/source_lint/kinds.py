@@ -127,6 +127,11 @@ def elements(value: Any) -> list[Any]:
     return [tensor(value) if is_tensor(value) else UNKNOWN]
 
 
+def any_number(items: list[Any]) -> bool:
+    """Whether a list stands for one of any length: its one item is not at hand."""
+    return len(items) == 1 and bool(abstract_in(items))
+
+
 def many(items: list[Any]) -> list[Any]:
     """A list of such items, of unknown length."""
     return [join(*items)] if items else []

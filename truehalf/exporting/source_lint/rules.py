@@ -88,8 +88,9 @@ class TensorIf(SourceRule):
     def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             left, right = self.of(node.left), self.of(*node.comparators)
-            lists = any(isinstance(value, (list, tuple)) for value in right)
-            return [node] if any(map(is_tensor, [*right, *(left if lists else [])])) else []  # each is asked
+            items = [value for value in right if isinstance(value, (list, tuple))]  # or keys, which are texts
+            either = any(map(is_tensor, left)) or (holds_tensor(items) and any(map(kinds.is_number, left)))
+            return [node] if any(map(is_tensor, right)) or (items and either) else []  # each is asked
         asked = [] if isinstance(node, ast.While) else conditions(node)
         return [part for part in asked if "tensor" in map(kind, self.of(part))]
 
@@ -215,9 +216,10 @@ class DataDependentLoop(SourceRule):
     remedy = "vectorise it, or run it as often as can be needed and let the rounds beyond the count change nothing"
 
     def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
-        asked = conditions(node) if isinstance(node, ast.While) else [getattr(node, "iter", node)]
-        loops = isinstance(node, (ast.While, ast.For, ast.comprehension))
-        return [part for part in asked if loops and "tensor" in map(kind, self.of(part))]
+        asked: list[ast.expr] = [node.iter] if isinstance(node, (ast.For, ast.comprehension)) else []
+        if isinstance(node, ast.While):
+            asked = node.test.values if isinstance(node.test, ast.BoolOp) else conditions(node)
+        return [part for part in asked if "tensor" in map(kind, self.of(part))]
 
     def wrong_call(self, call: Called) -> bool:
         through = call.function in (range, enumerate, zip, reversed, list, tuple, iter, map)

@@ -28,7 +28,7 @@ _VIEWS = {
 _SEVERAL = {
     "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort",
     "kthvalue", "mode", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN",
-    "MultiheadAttention",
+    "MultiheadAttention", "LSTMCell", "hsplit", "vsplit", "dsplit", "frexp", "slogdet", "qr", "eig", "eigh",
 }  # fmt: skip
 _NEW_TYPE = TRUTHS | {
     "to", "type", "type_as", "half", "float", "double", "bfloat16", "int", "long", "short", "bool", "byte", "char",

@@ -1,4 +1,4 @@
-"""What python calls on the way: functions, parts, properties."""
+"""What python calls on the way: functions, parts, properties, hooks."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ def test_calls_are_followed(module: Any) -> None:
 
 
 class OwnCall(torch.nn.Module):
-    """A class may call itself in its own way."""
+    """A class may call itself in its own way; hooks belong to torch's."""
 
     def __init__(self, *, up: bool) -> None:
         super().__init__()
         self.up = up
+        self.register_forward_hook(lambda module, args, output: output * output.mean().item())
 
     def forward(self, x: Tensor) -> Tensor:
         return x * len(x)
@@ -79,7 +80,7 @@ class HoldsOwnCall(torch.nn.Module):
 
 def test_a_class_that_is_called_in_its_own_way() -> None:
     assert rules(OwnCall(up=False)) == ["py-tensor-if"]
-    assert rules(OwnCall(up=True)) == rules(HoldsOwnCall) == ["py-tensor-if", "py-tensor-len"]
+    assert rules(OwnCall(up=True)) == rules(HoldsOwnCall) == ["py-item", "py-tensor-if", "py-tensor-len"]
 
 
 class NestedDef(torch.nn.Module):
@@ -152,7 +153,8 @@ class Mapped(torch.nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         a = torch.stack(tuple(map(self.scaled, (x, y))))
-        return a + sum(map(float, (x.sum(), y.sum())))
+        b = next(filter(lambda part: part.sum() > len(part), (x, y)))
+        return a + sum(map(float, (x.sum(), y.sum()))) * b
 
 
 class Zipped(torch.nn.Module):
@@ -239,7 +241,7 @@ class UnreadHook(torch.nn.Module):
         (Properties, ["py-item", "py-tensor-if"]),
         (Keywords, ["py-item", "py-tensor-if", "py-tensor-len"]),
         (Dicts, ["py-item", "py-tensor-if", "py-tensor-len"]),
-        (Mapped, ["py-item", "py-item"]),
+        (Mapped, ["py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
         (Tables, ["py-not-followed", "py-tensor-if"]),
         (Zipped, ["py-item"]),
         (Hooks, ["py-builtin-min-max", "py-data-dependent-loop", "py-item", "py-tensor-if", "py-tensor-len"]),

@@ -83,6 +83,9 @@ class Counted(torch.nn.Module):
     def numbered(self, x: Tensor, more: Any) -> tuple[Tensor, ...]:
         return tuple(part for i, part in enumerate(more) if i in (1, 2))
 
+    def starred(self, x: Tensor, more: Any) -> list[Tensor]:
+        return [x, x, *more]
+
     def forward(self, x: Tensor, more: Any) -> Tensor:
         return x * x.max().item() if len(self.parts(x, more)) > 4 else x
 
@@ -102,6 +105,8 @@ class Loops(torch.nn.Module):
             x = x + i
         for _i, row in enumerate(x):
             x = x + row
+        while x.ndim > 1 and x.sum() > 0:
+            x = x - 1
         return x
 
 
@@ -133,6 +138,8 @@ class Contains(torch.nn.Module):
     def forward(self, x: Tensor, names: dict[str, Tensor]) -> Tensor:
         if 3 in x or x in [x + 1]:
             x = x + 1
+        if 3 in [x, x + 1]:
+            x = x + 1
         if "mask" in names:
             x = x * names["mask"]
         return x
@@ -150,10 +157,10 @@ class Printed(torch.nn.Module):
         (Conditions, ["py-tensor-if"] * 3),
         (Numbers, ["py-item"] * 5),
         (Bound, ["py-item"]),
-        (Loops, ["py-data-dependent-loop"] * 2 + ["py-item"]),
+        (Loops, ["py-data-dependent-loop"] * 3 + ["py-item"]),
         (Blocks, ["py-builtin-min-max", "py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
         (Builtins, ["py-builtin-min-max", "py-deepcopy"]),
-        (Contains, ["py-tensor-if"]),
+        (Contains, ["py-tensor-if"] * 2),
         (Printed, ["py-item"]),
     ],
 )
@@ -161,6 +168,8 @@ def test_many_ways_to_write_it(module: Any, expected: list[str]) -> None:
     assert rules(module) == expected
 
 
-@pytest.mark.parametrize("way", ["rounds", "repeated", "one_side", "left", "times", "chosen", "nested", "numbered"])
+@pytest.mark.parametrize(
+    "way", ["rounds", "repeated", "one_side", "left", "times", "chosen", "nested", "numbered", "starred"]
+)
 def test_a_length_that_is_not_known(way: str) -> None:
     assert rules(Counted(way)) == ["py-item"]

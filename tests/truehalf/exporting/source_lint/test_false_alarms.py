@@ -78,6 +78,8 @@ class Parts(torch.nn.Module):
         for i, (level, again) in enumerate(zip(levels, levels, strict=True)):
             total = total + i * (level + again).sum()
         values, index = x.max(1)
+        for half in (*x.hsplit(2), *torch.linalg.qr(x)):
+            total = total + half.sum()
         return total + values * index + x.topk(2).values.sum()
 
 
@@ -189,6 +191,19 @@ class SkippedMask(torch.nn.Module):
         return x if may_skip(mask) else x * mask
 
 
+class EitherOne(torch.nn.Module):
+    """Which of the two is there stays unknown behind the branches."""
+
+    def forward(self, ids: Tensor | None = None, embedded: Tensor | None = None) -> Tensor:
+        if ids is not None:
+            size = ids.shape[0]
+        elif embedded is not None:
+            size = embedded.shape[0]
+        else:
+            raise ValueError("one of them")
+        return (embedded if ids is None else ids) * size
+
+
 class OptionalMask(torch.nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return x if may_skip(mask) else x + 1
@@ -213,6 +228,10 @@ class Options(torch.nn.Module):
 )
 def test_no_false_alarm(module: Any) -> None:
     assert rules(module) == []
+
+
+def test_one_of_two_inputs() -> None:
+    assert rules(EitherOne) == ["py-none-check"] * 3
 
 
 def test_a_mask_that_only_some_calls_have_is_not_looked_into() -> None:
