@@ -129,14 +129,10 @@ class Expressions(abc.ABC):
                 self.assign(node.target, self.value(node.value))
                 return self.value(node.target)
             case ast.List() | ast.Tuple() | ast.Set():
-                parts = [elements(self.value(e)) if isinstance(e, ast.Starred) else [self.value(e)] for e in node.elts]
-                items = [item for part in parts for item in part]
-                if any(
-                    isinstance(e, ast.Starred) and kinds.any_number(part)
-                    for e, part in zip(node.elts, parts, strict=True)
-                ):
-                    return kinds.many(items)
-                return tuple(items) if isinstance(node, ast.Tuple) else items
+                items = self._in_order(node.elts)
+                starred = [self.values[each.value][-1] for each in node.elts if isinstance(each, ast.Starred)]
+                counted = not any(kinds.any_number(elements(value)) for value in starred)
+                return (tuple(items) if isinstance(node, ast.Tuple) else items) if counted else kinds.many(items)
             case ast.Dict():
                 keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
                 return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
@@ -150,9 +146,7 @@ class Expressions(abc.ABC):
 
     def _called(self, node: ast.Call) -> Any:
         function = self.value(node.func)
-        args: list[Any] = []
-        for arg in node.args:
-            args += elements(self.value(arg)) if isinstance(arg, ast.Starred) else [self.value(arg)]
+        args = self._in_order(node.args)
         kwargs: dict[str, Any] = {}
         for word in node.keywords:
             value = self.value(word.value)
@@ -165,6 +159,11 @@ class Expressions(abc.ABC):
                 self.note(node, None, node.func.attr, [owner, *args], kwargs)
                 return self.method(node, owner, node.func.attr, args, kwargs)
         return self.call(node, function, args, kwargs)
+
+    def _in_order(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """What expressions are, `*these` one by one."""
+        values = [(self.value(node), isinstance(node, ast.Starred)) for node in nodes]
+        return [item for value, starred in values for item in (elements(value) if starred else [value])]
 
     def note(self, node: ast.AST, *call: Any) -> None:
         self.calls.setdefault(node, []).append(Called(*call))

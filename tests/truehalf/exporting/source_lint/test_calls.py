@@ -157,6 +157,22 @@ class Mapped(torch.nn.Module):
         return a + sum(map(float, (x.sum(), y.sum()))) * b
 
 
+class Wrapped(torch.nn.Module):
+    """What calls a function for its caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_pre_hook(lambda module, args: args[0] * args[0].mean().item())
+        self.scaled = functools.partial(self.read, scale=2.0)
+
+    def read(self, x: Tensor, scale: float) -> Tensor:
+        return x * x.max().item() * scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu") as _context:
+            return self.scaled(x) + torch.utils.checkpoint.checkpoint(lambda y: y * len(y), x)
+
+
 class Zipped(torch.nn.Module):
     """How many levels there are is not known; their names are."""
 
@@ -242,6 +258,7 @@ class UnreadHook(torch.nn.Module):
         (Keywords, ["py-item", "py-tensor-if", "py-tensor-len"]),
         (Dicts, ["py-item", "py-tensor-if", "py-tensor-len"]),
         (Mapped, ["py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
+        (Wrapped, ["py-item", "py-item", "py-tensor-len"]),
         (Tables, ["py-not-followed", "py-tensor-if"]),
         (Zipped, ["py-item"]),
         (Hooks, ["py-builtin-min-max", "py-data-dependent-loop", "py-item", "py-tensor-if", "py-tensor-len"]),
