@@ -248,9 +248,9 @@ class Following(Expressions):
                 self.assign(node.target, dataclasses.replace(new, held=old.held) if kinds.is_tensor(old) else new)
             case ast.If():
                 holds = kinds.truth(self.value(node.test))
-                if holds is not None:
-                    return self.block(node.body if holds else node.orelse)
-                return self._one_of(node.body, node.orelse, test=node.test)
+                if holds is None or (holds and isinstance(node.body[-1], ast.Raise)):  # a check that fails: by mistake
+                    return self._one_of(node.body, node.orelse, test=node.test)
+                return self.block(node.body if holds else node.orelse)
             case ast.While():
                 for _ in range(2):
                     if kinds.truth(self.value(node.test)) is not False:

@@ -90,6 +90,15 @@ class Counted(torch.nn.Module):
         return x * x.max().item() if len(self.parts(x, more)) > 4 else x
 
 
+class Checked(torch.nn.Module):
+    """A check that would always fail tells that something else is there than was thought."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(x, list):
+            raise TypeError("levels")
+        return x[0] * x[0].max().item()
+
+
 class Bound(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[0] > 1 and (top := x.max()) is not None:
@@ -157,6 +166,7 @@ class Printed(torch.nn.Module):
         (Conditions, ["py-tensor-if"] * 3),
         (Numbers, ["py-item"] * 5),
         (Bound, ["py-item"]),
+        (Checked, ["py-item"]),
         (Loops, ["py-data-dependent-loop"] * 3 + ["py-item"]),
         (Blocks, ["py-builtin-min-max", "py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
         (Builtins, ["py-builtin-min-max", "py-deepcopy"]),
