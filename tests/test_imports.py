@@ -40,7 +40,7 @@ FRAME = ("frame", "restore")
 
 # --- exceptions, of which none may be added ---------------------------------------------------------------------------
 
-LONG = {"truehalf/exporting/source_lint/expressions.py"}  # of the reader of torch source
+LONG: set[str] = set()
 # torch, outside the rooms that are for it
 TORCH = {
     *(

@@ -26,8 +26,8 @@ from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
 from truehalf.exporting.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Place, places_of, settle
 from truehalf.exporting.baked.reads import Read, reads
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, variations
+from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
-from truehalf.exporting.source_lint.functions import is_own
 from truehalf.linting.finding import Finding
 from truehalf.models.as_made import copied, state
 from truehalf.models.calling import network_of

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
-from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
-from truehalf.exporting.source_lint.functions import is_own, shown_file
+from truehalf.exporting.source_files import is_own, shown_file
+from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
 
 SETTLED, OPEN, INSTALLED = "settled", "open", "installed"
@@ -95,7 +95,7 @@ def places_of(
             at = place(warning.filename, warning.lineno)
             at.rules[TRACER] = at.said[_first_words(str(warning.message))] = None
     for finding in findings:
-        if finding.file is not None and finding.severity == "warning" and finding.rule != DTYPE_CONSTANT:
+        if finding.file is not None and finding.severity == "warning" and finding.rule != DtypeConstant.id:
             place(finding.file, finding.line or 0).rules[finding.rule] = None
     for read in (read for run in runs for read in run):
         if is_own(read.file) and (read.data or read.sizes):

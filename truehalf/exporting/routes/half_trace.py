@@ -26,9 +26,9 @@ from truehalf.errors import StageError, first_line
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
+from truehalf.exporting.source_files import shown_file
 from truehalf.exporting.source_lint import lint_source
-from truehalf.exporting.source_lint.dtype_constants import DTYPE_CONSTANT
-from truehalf.exporting.source_lint.functions import shown_file
+from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.ir.model_file import load_model
 from truehalf.output_files import destination
 from truehalf.output_paths import check_outputs
@@ -288,7 +288,7 @@ def _fault_of_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], met
 def _constants(module: torch.nn.Module) -> list[str]:
     """Constants with a type of their own in the module's source (docs/lint.md#py-dtype-constant)."""
     try:
-        findings = [finding for finding in lint_source(module) if finding.rule == DTYPE_CONSTANT]
+        findings = [finding for finding in lint_source(module) if finding.rule == DtypeConstant.id]
     except StageError:  # its source is not to be had
         return []
     return [f"{finding.file}:{finding.line}: {finding.message}; write {finding.remedy}" for finding in findings]

@@ -1,530 +1,323 @@
-"""What an expression in a module's source is, as far as values.py tells values apart, and what it loses."""
+"""What the expressions of a function are (kinds.py), by one pass over its syntax.
+
+Nothing is judged here: the values of each expression are kept for the rules (rules.py). What is not reached has none.
+"""
 
 from __future__ import annotations
 
 import abc
 import ast
+import contextlib
 import dataclasses
 import functools
+import inspect
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from truehalf.exporting.source_lint import calls, dtype_constants
-from truehalf.exporting.source_lint.functions import (
-    global_value,
-    may_read,
-    python_function,
-    shown_file,
-    updated_attributes,
-)
-from truehalf.exporting.source_lint.local_functions import Local, changed_mapping, local
-from truehalf.exporting.source_lint.tensor_methods import attribute
-from truehalf.exporting.source_lint.values import (
-    FALSE,
-    MAYBE,
-    NONE,
-    PRINTED,
-    SHAPE,
-    SIZE,
-    TENSOR,
-    TEXT,
-    TRUE,
-    UNKNOWN,
-    Place,
-    Value,
-    elements,
-    is_number,
-    join,
-    join_all,
-    known,
-    listed,
-    made_in,
-    record,
-    sequence,
-)
+import truehalf.exporting.source_lint.kinds as kinds
+import truehalf.exporting.source_lint.torch_calls as torch_calls
+from truehalf.exporting.source_lint.functions import names_a_tensor, outer_names, python_function
+from truehalf.exporting.source_lint.kinds import TENSOR, UNKNOWN, Abstract, at_hand, elements, join, kind, tensor
 
-Variables = dict[str, Value]
-_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+Arguments = Mapping[str, Any]
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt},
+    **{ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
+    **{ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b},
 }
-_LISTS = ("list", "sequence")
-_VIEWS = {
-    "data", "T", "mT", "real", "imag", "detach", "view", "view_as", "transpose", "permute", "squeeze", "unsqueeze",
-    "select", "narrow", "t", "diagonal", "unfold", "detach_", "squeeze_", "unsqueeze_",
-}  # fmt: skip
-_ALIAS = "="  # before a name, among variables: it is another name for an attribute of a module
 
 
 @dataclasses.dataclass
 class Frame:
-    """One call that is being followed."""
+    """One function that is being read: the def at hand whose globals it has, its names, and what it returns."""
 
     function: Any
-    variables: Variables
-    returned: list[Value] = dataclasses.field(default_factory=list)
-    left: list[Variables] = dataclasses.field(default_factory=list)  # at break and continue of the innermost loop
-    inside: str = ""  # of a function that the function makes
-
-    @property
-    def scope(self) -> str:
-        return f"{self.function.__module__}.{self.function.__qualname__}{self.inside}"
+    scope: str
+    variables: dict[str, Any]
+    returned: list[Any] = dataclasses.field(default_factory=list)
 
 
-class Reader(abc.ABC):
-    """Reads expressions and collects (rule, scope, file, line); walk.py has the statements."""
+class Called(NamedTuple):
+    """A call: the function where it is at hand, its name, and the arguments; of a method the object is the first."""
 
-    def __init__(self, packages: frozenset[str]) -> None:
-        self.packages = packages
-        self.found: dict[tuple[str, str, str, int], None] = {}
-        self.unread: dict[tuple[str, int, int], None] = {}  # calls with tensors that are not followed
-        self.frame: Frame = Frame(None, {})
+    function: Any
+    name: str
+    args: Sequence[Any]
+    kwargs: Arguments
+    followed: bool = True  # or known for what it does
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Closure:
+    """A def or lambda, the call that it was made in, and its defaults."""
+
+    tree: ast.FunctionDef | ast.Lambda
+    frame: Frame
+    defaults: Arguments
+
+
+class Expressions(abc.ABC):
+    """Reads expressions.
+
+    Attributes:
+        values, calls: of each expression and of each call that was reached, one for each time.
+        written: (id of a module, attribute) of what forward writes, which another call may find changed.
+        held: by id, copies of the lists and dicts that a module keeps.
+        region: what is read under one condition has the same one (following.py).
+        made: by id, the lists that the program makes, and the region where it does.
+    """
+
+    def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
+        self.packages, self.written = packages, written
+        self.values: dict[ast.AST, list[Any]] = {}
+        self.calls: dict[ast.AST, list[Called]] = {}
+        self.held: dict[int, Any] = {}
+        self.region = object()
+        self.made: dict[int, tuple[Any, object]] = {}
+        self.frame = Frame(None, "", {})
 
     @abc.abstractmethod
-    def follow(self, function: Any, bound: Variables) -> Value:
-        """The value that a def returns for these arguments."""
+    def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+        """What a value returns that is called."""
 
     @abc.abstractmethod
-    def follow_local(self, function: Local, bound: Variables) -> Value:
-        """The value that a nested def or a lambda returns for these arguments."""
+    def method(self, node: ast.AST, owner: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a method of a tensor, list, dict or text returns."""
 
-    def not_followed(self, node: ast.AST) -> None:
-        file = shown_file(self.frame.function.__code__.co_filename)
-        self.unread[file, getattr(node, "lineno", 0), getattr(node, "col_offset", 0)] = None
+    def value(self, node: ast.expr | None) -> Any:
+        """What is known of an expression."""
+        found = None if node is None else self._value(node)
+        if node is not None:
+            self.values.setdefault(node, []).append(found)
+        if isinstance(found, list) and isinstance(node, (ast.List, ast.ListComp, ast.Call)):
+            self.made.setdefault(id(found), (found, self.region))
+        return found
 
-    def report(self, rule: str, node: ast.AST) -> None:
-        self.report_at(rule, self.place(node))
-
-    def report_at(self, rule: str, place: Place) -> None:
-        self.found[(rule, *place)] = None
-
-    def place(self, node: ast.AST) -> Place:
-        return self.frame.scope, shown_file(self.frame.function.__code__.co_filename), getattr(node, "lineno", 0)
-
-    def narrow(self, test: ast.expr, holds: bool) -> None:
-        """What a test says about a name: `x is None`, `x`, `isinstance(x, Tensor)`, and these under not and and."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            self.narrow(test.operand, not holds)
-        elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
-            for part in test.values:
-                self.narrow(part, holds)
-        elif isinstance(test, ast.Compare) and _is_none_test(test):
-            self._settle(test.left, none=isinstance(test.ops[0], (ast.Is, ast.Eq)) == holds)
-        elif isinstance(test, (ast.Name, ast.Attribute)) and holds:
-            self._settle(test, none=False)
-        elif isinstance(test, ast.Call) and holds and len(test.args) == 2 and ast.unparse(test.func) == "isinstance":
-            self._settle(test.args[0], none=False, unknown_too=is_tensor_annotation(ast.unparse(test.args[1])))
-
-    def _settle(self, target: ast.expr, *, none: bool, unknown_too: bool = False) -> None:
-        if not isinstance(target, (ast.Name, ast.Attribute)):
-            return
-        value = self.value(target)
-        if value.kind in ("maybe", "optional") or (unknown_too and value.kind == "unknown"):
-            self.frame.variables[ast.unparse(target)] = NONE if none else TENSOR
-
-    def items(self, iterable: ast.expr) -> tuple[list[Value], bool]:
-        """What a loop goes through; a loop over a tensor runs as often as on the traced one."""
-        value = self.value(iterable)
-        if value.is_tensor:
-            self.report("py-data-dependent-loop", iterable)
-        return elements(value)
-
-    def assign(self, target: ast.expr, value: Value) -> None:
-        match target:
-            case ast.Name():
-                self.forget(target.id)
-                self.frame.variables[target.id] = value
-            case ast.Starred():
-                self.assign(target.value, sequence(join_all(elements(value)[0])))
-            case ast.Tuple() | ast.List():
-                parts, each = elements(value)
-                exact = (
-                    each and len(parts) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
-                )
-                for i, element in enumerate(target.elts):
-                    self.assign(element, parts[i] if exact else join_all(parts))
-            case ast.Attribute():
-                self.written(target)
-                self.frame.variables[ast.unparse(target)] = value
-            case ast.Subscript():
-                self.written(target.value)
-                self.value(target.slice)
-                base = self.value(target.value)
-                if base.kind == "mapping" and isinstance(target.value, ast.Name):
-                    self.frame.variables[target.value.id] = changed_mapping(base, value)
-                if base.kind in ("list", "sequence") and isinstance(target.value, ast.Name):
-                    changed = sequence(join_all([*base.items, value]))
-                    if base.kind == "list":
-                        changed = listed(join(item, value) for item in base.items)
-                    self.frame.variables[target.value.id] = changed
-
-    def forget(self, name: str) -> None:
-        self.frame.variables.pop(_ALIAS + name, None)
-        for key in [key for key in self.frame.variables if key.startswith(f"{name}.")]:
-            del self.frame.variables[key]
-
-    def written(self, target: ast.expr) -> None:
-        """A write to an attribute of a module is lost with the call."""
-        if self._is_state(target):
-            self.report("py-attribute-update", target)
-
-    def remember_alias(self, name: str, value: ast.expr) -> None:
-        """`b = self.buffer`: what is written into b is written into the buffer."""
-        if self._is_state(value) and not is_number(self.value(value)):
-            self.frame.variables[_ALIAS + name] = TRUE
-
-    def _is_state(self, node: ast.expr) -> bool:
-        """An attribute of a module, a view of one, or another name for either."""
-        import torch
-
-        while (inner := self._viewed(node)) is not None:
-            node = inner
-        if isinstance(node, ast.Name):
-            return _ALIAS + node.id in self.frame.variables
-        if not isinstance(node, ast.Attribute):
-            return False
-        owner = self.value(node.value)
-        return owner.kind == "known" and isinstance(owner.known, torch.nn.Module)
-
-    def _viewed(self, node: ast.expr) -> ast.expr | None:
-        """The tensor that `node` is a view of: t.data, t[0], t.view(-1). Indexing by a tensor or list makes a copy."""
-        inner: ast.expr | None = None
-        if isinstance(node, ast.Attribute) and node.attr in _VIEWS:
-            inner = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS:
-            inner = node.func.value
-        elif isinstance(node, ast.Subscript):
-            index = self.value(node.slice)
-            inner = None if index.holds_tensor or index.kind in _LISTS else node.value
-        return inner if inner is not None and self.value(inner).is_tensor else None
-
-    def truth(self, node: ast.expr, rule: str = "py-tensor-if") -> bool | None:
-        """Whether a condition holds, None where nothing at hand decides; `rule` is reported where a tensor decides."""
-        if isinstance(node, ast.BoolOp):
-            stops, undecided = isinstance(node.op, ast.Or), False
-            for part in node.values:
-                held = self.truth(part, rule)
-                if held is stops:
-                    return stops
-                undecided = undecided or held is None
-            return None if undecided else not stops
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            held = self.truth(node.operand, rule)
-            return None if held is None else not held
-        value = self.value(node)
-        if value.kind == "tensor" and rule:
-            self.report(rule, node)
-        elif value.kind == "maybe":
-            self.report("py-none-check", node)
-        if value.kind == "known":
-            try:
-                return bool(value.known)
-            except Exception:  # of an object of the user's
-                return None
-        return bool(value.items) if value.kind == "list" else None
-
-    def compare(self, node: ast.Compare) -> Value:
-        values = [self.value(node.left), *(self.value(other) for other in node.comparators)]
-        if len(values) > 2:
-            return TENSOR if any(value.is_tensor for value in values) else UNKNOWN
-        (a, b), op = values, node.ops[0]
-        if _is_none_test(node) and a.kind != "known":
-            if a.kind == "maybe":
-                self.report("py-none-check", node)
-            undecided = a.kind in ("maybe", "optional", "unknown")
-            return UNKNOWN if undecided else known(isinstance(op, (ast.IsNot, ast.NotEq)))
-        if a.kind == b.kind == "known":
-            try:
-                return known(bool(_COMPARISONS[type(op)](a.known, b.known)))
-            except Exception:  # of objects of the user's
-                return UNKNOWN
-        if isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) and "text" in (a.kind, b.kind):
-            self.report("py-string-comparison", node)
-            return UNKNOWN
-        if isinstance(op, (ast.In, ast.NotIn)) and (
-            b.is_tensor or (b.kind in _LISTS and (a.is_tensor or b.holds_tensor))
-        ):
-            self.report("py-tensor-if", node)  # asks each element whether it is equal
-        if isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
-            return UNKNOWN
-        return TENSOR if a.is_tensor or b.is_tensor else UNKNOWN
-
-    def value(self, node: ast.expr) -> Value:
+    def _value(self, node: ast.expr) -> Any:
+        names = self.frame.variables
         match node:
             case ast.Constant():
-                return known(node.value)
+                return node.value
             case ast.Name():
-                return self.name(node.id)
+                known = names if node.id in names else outer_names(self.frame.function)
+                return at_hand(known.get(node.id, UNKNOWN)) if known is not names else names[node.id]
             case ast.Attribute():
-                return self.attribute(node)
+                owner, written = self.value(node.value), ast.unparse(node)
+                return names[written] if written in names else self.attribute(node, owner, node.attr)
             case ast.Call():
-                return calls.call(self, node)
-            case ast.Compare():
-                return self.compare(node)
-            case ast.BinOp():
-                left, right = self.value(node.left), self.value(node.right)
-                if isinstance(node.op, ast.MatMult):
-                    dtype_constants.met(self, [left, right])
-                return arithmetic(node.op, left, right)
-            case ast.UnaryOp() if isinstance(node.op, ast.Not):
-                held = self.truth(node)
-                return UNKNOWN if held is None else known(held)
-            case ast.UnaryOp():
-                return self.unary(node)
-            case ast.BoolOp():
-                return self.either(node)
-            case ast.IfExp():
-                return self.ternary(node)
-            case ast.Tuple() | ast.List():
-                return self.display(node.elts)
-            case ast.Dict():
-                return self.mapping(node)
-            case ast.Subscript():
-                return self.subscript(node)
-            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                return self.comprehension(node)
-            case ast.NamedExpr():
-                value = self.value(node.value)
-                self.assign(node.target, value)
-                return value
-            case ast.Starred():
-                return self.value(node.value)
+                return self._called(node)
             case ast.Lambda():
-                return local(self, node)
-            case ast.JoinedStr():
-                parts = [self.value(part.value) for part in node.values if isinstance(part, ast.FormattedValue)]
-                return PRINTED if any(part.holds_tensor for part in parts) else UNKNOWN
+                return self.closure(node)
+            case ast.Subscript():
+                return self._item(node)
+            case ast.BinOp():
+                return arithmetic(node.op, self.value(node.left), self.value(node.right))
+            case ast.UnaryOp():
+                value, inverts = self.value(node.operand), isinstance(node.op, ast.Not)
+                numbers = kinds.is_tensor(value) and not inverts
+                return tensor(value) if numbers else kinds.evaluated(operator.not_ if inverts else operator.neg, value)
+            case ast.Compare():
+                return self._compared(node)
+            case ast.BoolOp():
+                return self._joined(node)
+            case ast.IfExp():
+                holds = kinds.truth(self.value(node.test))
+                sides = [side for side in (True, False) if holds in (None, side)]
+                return join(*(self._where(node.test, side, node.body if side else node.orelse) for side in sides))
+            case ast.NamedExpr():
+                self.assign(node.target, self.value(node.value))
+                return self.value(node.target)
+            case ast.List() | ast.Tuple() | ast.Set():
+                items = self._in_order(node.elts)
+                starred = [self.values[each.value][-1] for each in node.elts if isinstance(each, ast.Starred)]
+                counted = not any(kinds.any_number(elements(value)) for value in starred)
+                return (tuple(items) if isinstance(node, ast.Tuple) else items) if counted else kinds.many(items)
+            case ast.Dict():
+                keys, values = [self.value(key) for key in node.keys], [self.value(value) for value in node.values]
+                return values if kinds.abstract_in(keys) else dict(zip(keys, values, strict=True))
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                return self._comprehension(node)
             case ast.Slice():
-                for part in (node.lower, node.upper, node.step):
-                    if part is not None:
-                        self.value(part)
-        return UNKNOWN
+                return kinds.evaluated(slice, *map(self.value, (node.lower, node.upper, node.step)))
+        inner = [self.value(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+        told = isinstance(node, (ast.JoinedStr, ast.FormattedValue)) and kinds.holds_tensor(inner)
+        return inner[0] if isinstance(node, ast.Starred) else TENSOR if told else UNKNOWN
 
-    def name(self, name: str) -> Value:
-        if name in self.frame.variables:
-            return self.frame.variables[name]
-        there, value = global_value(self.frame.function, name)
-        return known(value) if there else UNKNOWN
+    def _called(self, node: ast.Call) -> Any:
+        function = self.value(node.func)
+        args = self._in_order(node.args)
+        kwargs: dict[str, Any] = {}
+        for word in node.keywords:
+            value = self.value(word.value)
+            rest = value if isinstance(value, dict) else {"**": join(*kinds.inside(value))}
+            kwargs |= rest if word.arg is None else {word.arg: value}
+        if isinstance(node.func, ast.Attribute):
+            owner = self.values[node.func.value][-1]
+            known = isinstance(owner, (list, tuple, dict, str, Abstract)) and owner is not UNKNOWN
+            if known or (owner is UNKNOWN and node.func.attr == "append"):  # what a list does, wherever it comes from
+                self.note(node, None, node.func.attr, [owner, *args], kwargs)
+                return self.method(node, owner, node.func.attr, args, kwargs)
+        return self.call(node, function, args, kwargs)
 
-    def attribute(self, node: ast.Attribute) -> Value:
+    def _in_order(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """What expressions are, `*these` one by one."""
+        values = [(self.value(node), isinstance(node, ast.Starred)) for node in nodes]
+        return [item for value, starred in values for item in (elements(value) if starred else [value])]
+
+    def note(self, node: ast.AST, *call: Any) -> None:
+        self.calls.setdefault(node, []).append(Called(*call))
+
+    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
+        given = tree.args
+        pairs: list[Any] = list(zip([*given.posonlyargs, *given.args][::-1], given.defaults[::-1], strict=False))
+        pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
+
+    def attribute(self, node: ast.AST, owner: Any, name: str, *default: Any) -> Any:
         import torch
 
-        written = self.frame.variables.get(ast.unparse(node))
-        owner = self.value(node.value)
-        if written is not None:
-            return written
-        if owner.is_tensor:
-            return attribute(node.attr) or UNKNOWN
-        if owner.kind == "record":
-            return owner.items[owner.names.index(node.attr)] if node.attr in owner.names else UNKNOWN
-        if owner.kind == "list" and node.attr in ("values", "indices") and owner.holds_tensor:
+        if kinds.is_tensor(owner):
+            return torch_calls.attribute(owner, name)
+        if isinstance(owner, dict) and name in owner:  # of a dataclass
+            return owner[name]
+        if isinstance(owner, (list, tuple)) and kinds.holds_tensor(owner) and name in ("values", "indices"):
             return TENSOR  # of torch's named pairs
-        if owner.kind != "known":
-            return UNKNOWN
-        if isinstance(owner.known, torch.nn.Module):
-            getter = _getter(type(owner.known), node.attr)
-            if getter is not None:
-                return calls.follow(self, getter, [owner], {}) if may_read(getter, self.packages) else UNKNOWN
-            return _module_attribute(owner.known, node.attr)
-        try:
-            return known(getattr(owner.known, node.attr))
-        except Exception:  # of an object of the user's
-            return UNKNOWN
+        found = inspect.getattr_static(type(owner), name, None)
+        if isinstance(owner, torch.nn.Module) and isinstance(found, (property, functools.cached_property)):
+            getter = python_function(found.fget if isinstance(found, property) else found.func)
+            return self.call(node, getter, [owner], {})
+        value: Any = name != "training" and kinds.evaluated(getattr, owner, name, *default)
+        if not isinstance(owner, torch.nn.Module):
+            return value
+        if (id(owner), name) in self.written and not kinds.is_tensor(value):  # each call may find another
+            value = kinds.MAYBE if value is None else kinds.TEXT if isinstance(value, str) else UNKNOWN
+        if isinstance(value, (list, dict)):
+            self.held[id(value)] = value
+        return dataclasses.replace(value, held=True) if kinds.is_tensor(value) else value
 
-    def unary(self, node: ast.UnaryOp) -> Value:
-        value = self.value(node.operand)
-        if value.kind == "known" and isinstance(value.known, (int, float)) and isinstance(node.op, ast.USub):
-            return known(-value.known)
-        return value if value.is_tensor or is_number(value) else UNKNOWN
-
-    def either(self, node: ast.BoolOp) -> Value:
-        """`a or b`, `a and b` as values."""
-        stops = isinstance(node.op, ast.Or)
-        values: list[Value] = []
-        for part in node.values[:-1]:
-            held = self.truth(part)
-            value = self.value(part)
-            if held is stops:
-                return value if value.same(known(stops)) else join_all([*values, value])
-            if held is None:
-                values.append(TENSOR if value.kind in ("maybe", "optional") and stops else value)
-        last = self.value(node.values[-1])
-        return last if last.same(known(stops)) else join_all([*values, last])
-
-    def ternary(self, node: ast.IfExp) -> Value:
-        decided = self.truth(node.test)
-        if decided is not None:
-            return self.value(node.body if decided else node.orelse)
-        before, values = self.frame.variables, []
-        for part, holds in ((node.body, True), (node.orelse, False)):
-            self.frame.variables = dict(before)
-            self.narrow(node.test, holds)
-            values.append(self.value(part))
-        self.frame.variables = before
-        return join_all(values)
-
-    def display(self, parts: list[ast.expr]) -> Value:
-        values: list[Value] = []
-        for part in parts:
-            value = self.value(part)
-            if isinstance(part, ast.Starred):
-                inner, each = elements(value)
-                if not each:
-                    return sequence(join_all([*values, *inner]))
-                values += inner
-            else:
-                values.append(value)
-        if all(value.kind == "known" for value in values):
-            return known([value.known for value in values])
-        return listed(values)
-
-    def mapping(self, node: ast.Dict) -> Value:
-        values = [self.value(value) for value in node.values]
-        keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-        names = [key for key in keys if isinstance(key, str)]
-        return record(dict(zip(names, values, strict=True))) if len(names) == len(values) else UNKNOWN
-
-    def subscript(self, node: ast.Subscript) -> Value:
+    def _item(self, node: ast.Subscript) -> Any:
         import torch
 
         base, index = self.value(node.value), self.value(node.slice)
-        position = index.known if index.kind == "known" and isinstance(index.known, (int, str)) else None
-        if base.is_tensor:
-            return dataclasses.replace(TENSOR, made=base.made)
-        if base.kind == "shape":
-            return SHAPE if isinstance(node.slice, ast.Slice) else SIZE
-        if base.kind == "mapping":
-            return base.items[0]
-        if base.kind == "sequence":
-            return base if isinstance(node.slice, ast.Slice) else base.items[0]
-        if base.kind == "list":
-            if isinstance(position, int) and -len(base.items) <= position < len(base.items):
-                return base.items[position]
-            inner = join_all(base.items)
-            return sequence(inner) if isinstance(node.slice, ast.Slice) else inner
-        if base.kind == "record":
-            if isinstance(position, str) and position in base.names:
-                return base.items[base.names.index(position)]
-            if isinstance(position, int) and position < len(base.items):
-                return base.items[position]
-        if base.kind == "known" and isinstance(base.known, torch.nn.ModuleList) and position is None:
-            alike = [known(part) for part in base.known]  # one stands for all of them
-            return known(base.known[1:]) if isinstance(node.slice, ast.Slice) else alike[0] if alike else UNKNOWN
-        if base.kind == "known" and position is not None:
-            try:
-                return known(base.known[position])
-            except Exception:  # of an object of the user's
-                return UNKNOWN
-        return UNKNOWN
+        if kinds.is_tensor(base):  # indexing by a tensor or a list makes a copy
+            return tensor(base, held=base.held and not kinds.holds_tensor(index) and not isinstance(index, list))
+        if not isinstance(base, Abstract) and not isinstance(index, Abstract):
+            of = list(base.values()) if isinstance(base, dict) and isinstance(index, (int, slice)) else base
+            with contextlib.suppress(Exception):  # of objects of the user's
+                found = at_hand(of[index])
+                return base if isinstance(index, slice) and not found else found
+        if isinstance(base, torch.nn.ModuleList) and kind(index) == "number" and len(set(map(type, base))) == 1:
+            return base[0]  # for them all
+        item = join(*kinds.inside(base))
+        return [item] if isinstance(node.slice, ast.Slice) else item
 
-    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
-        before = self.frame.variables
-        self.frame.variables = dict(before)
-        first, rest = node.generators[0], node.generators[1:]
-        items, each = self.items(first.iter)
-        each = each and not rest and not first.ifs
-        results, tensors = [], False
-        for item in items:
-            self.assign(first.target, item)
-            for generator in rest:
-                self.assign(generator.target, join_all(self.items(generator.iter)[0]))
-            for generator in node.generators:
-                for test in generator.ifs:
-                    self.truth(test)
-            result = self.value(node.value if isinstance(node, ast.DictComp) else node.elt)
-            tensors = tensors or result.holds_tensor or item.holds_tensor
-            results.append(result)
+    def assign(self, target: ast.expr, value: Any) -> None:
+        """Names and items after `target = value`."""
+        import torch
+
+        names = self.frame.variables
+        match target:
+            case ast.Name():
+                for name in [name for name in names if name.startswith(f"{target.id}.")]:
+                    del names[name]
+                names[target.id] = value
+            case ast.Starred():
+                self.assign(target.value, [join(*elements(value))])
+            case ast.Tuple() | ast.List():
+                items = elements(value)
+                exact = len(items) == len(target.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)
+                for i, element in enumerate(target.elts):
+                    self.assign(element, items[i] if exact else join(*items))
+            case ast.Attribute():
+                owner = self.value(target.value)
+                self.written |= {(id(owner), target.attr)} if isinstance(owner, torch.nn.Module) else set()
+                names[ast.unparse(target)] = value
+            case ast.Subscript():
+                base, index = self.value(target.value), self.value(target.slice)
+                if isinstance(base, dict) and not isinstance(index, Abstract):
+                    base[index] = value
+                elif isinstance(base, list):
+                    base[:] = [join(item, value) for item in base]
+
+    def _compared(self, node: ast.Compare) -> Any:
+        a, b, *more = [self.value(each) for each in (node.left, *node.comparators)]
+        op = type(node.ops[0])
+        if b is None and op in (ast.Is, ast.IsNot, ast.Eq, ast.NotEq):
+            return UNKNOWN if kind(a) in ("maybe", "unknown") else (a is None) == (op in (ast.Is, ast.Eq))
+        asked = op not in (ast.Is, ast.IsNot, ast.In, ast.NotIn) and "text" not in (kind(a), kind(b))
+        if asked and any(map(kinds.is_tensor, (a, b, *more))):
+            return TENSOR
+        return UNKNOWN if more else kinds.evaluated(lambda x, y: bool(_COMPARISONS[op](x, y)), a, b)
+
+    def _joined(self, node: ast.BoolOp) -> Any:
+        """`a or b`, `a and b`: what is not reached is not read; what stands before holds in `and`, and not in `or`."""
+        stops, values, before = isinstance(node.op, ast.Or), [], self.frame.variables
+        for part in node.values:
+            value = self.value(part)
+            holds = kinds.truth(value)
+            if holds is None or holds is stops or part is node.values[-1]:
+                values.append(TENSOR if stops and kind(value) == "maybe" else value)
+            if holds is stops:
+                break
+            self.frame.variables = self.narrowed(part, not stops)
+        bound = {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
+        after, self.frame.variables = self.frame.variables, before
+        before.update({name: after[name] for name in bound if name in after})
+        return value if holds is stops and isinstance(value, bool) else join(*values)
+
+    def _where(self, test: ast.expr, holds: bool, node: ast.expr) -> Any:
+        before, self.frame.variables = self.frame.variables, self.narrowed(test, holds)
+        value = self.value(node)
         self.frame.variables = before
-        if tensors and not isinstance(node, ast.GeneratorExp):
-            self.report("py-list-comprehension", node)
-        if isinstance(node, ast.DictComp):
-            return UNKNOWN
-        return listed(results) if each else sequence(join_all(results))
+        return value
+
+    def narrowed(self, test: ast.expr | None, holds: bool) -> dict[str, Any]:
+        """The names, with what a test says that was read before: `x is None`, `isinstance(x, Tensor)`, and of these."""
+        names = dict(self.frame.variables)
+        match test:
+            case ast.UnaryOp(op=ast.Not()):
+                return self.narrowed(test.operand, not holds)
+            case ast.BoolOp():
+                every = isinstance(test.op, ast.And)  # or the one that is left, where the others are known
+                parts = [part for part in test.values if every is holds or self._truth_of(part) is not every]
+                for part in parts if every is holds or len(parts) == 1 else []:
+                    found = self.narrowed(part, holds)
+                    names |= {name: found[name] for name in names if found[name] is not self.frame.variables[name]}
+            case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]):
+                if kind(names.get(name)) == "maybe":
+                    there = isinstance(op, ast.Is) is not holds
+                    names[name] = tensor(held=names[name].held) if there else None
+            case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), cls]) if holds:
+                if names_a_tensor(cls) and names.get(name) is UNKNOWN:
+                    names[name] = TENSOR
+        return names
+
+    def _truth_of(self, node: ast.expr) -> bool | None:
+        return kinds.truth(self.values.get(node, [UNKNOWN])[-1])
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> list[Any]:
+        before, self.frame.variables = self.frame.variables, dict(self.frame.variables)
+        results, counted = [], len(node.generators) == 1
+        for item in elements(self.value(node.generators[0].iter)):
+            self.assign(node.generators[0].target, item)
+            for generator in node.generators[1:]:
+                self.assign(generator.target, join(*elements(self.value(generator.iter))))
+            tests = [kinds.truth(self.value(test)) for generator in node.generators for test in generator.ifs]
+            counted = counted and None not in tests
+            if False not in tests:
+                results.append(self.value(node.value if isinstance(node, ast.DictComp) else node.elt))
+        self.frame.variables = before
+        return results if counted else kinds.many(results)
 
 
-def arithmetic(op: ast.operator, a: Value, b: Value) -> Value:
-    if a.is_tensor or b.is_tensor:
-        return dataclasses.replace(TENSOR, made=made_in(a, b))
-    if a.kind == b.kind == "known" and type(op) in _ARITHMETIC:
-        plain = (int, float, str, list, tuple)
-        if (
-            isinstance(a.known, plain)
-            and isinstance(b.known, plain)
-            and not (isinstance(op, ast.Mult) and not is_number(b))
-        ):
-            try:
-                return known(_ARITHMETIC[type(op)](a.known, b.known))
-            except Exception:  # such as a division by zero
-                return UNKNOWN
-    if isinstance(op, ast.BitOr) and (a.same(TRUE) or b.same(TRUE)):
-        return TRUE
-    if is_number(a) and is_number(b):
-        return SIZE
-    if a.kind in ("list", "sequence") and isinstance(op, ast.Add):
-        return sequence(join_all([*a.items, *elements(b)[0]]))
-    if a.kind == "list" and b.kind == "known" and isinstance(b.known, int) and isinstance(op, ast.Mult):
-        return listed(a.items * min(b.known, 64))
-    return UNKNOWN
-
-
-def is_tensor_annotation(text: str) -> bool:
-    """Names a tensor and nothing else."""
-    return text.strip("\"'").rpartition(".")[2] in (
-        "Tensor", "LongTensor", "FloatTensor", "BoolTensor", "IntTensor", "HalfTensor", "DoubleTensor", "Parameter",
-    )  # fmt: skip
-
-
-def _getter(cls: Any, name: str) -> Any | None:
-    """The function behind a property of a class, or behind what is computed once."""
-    import inspect
-
-    found = inspect.getattr_static(cls, name, None)
-    if isinstance(found, functools.cached_property):
-        return python_function(found.func)
-    return python_function(found.fget) if isinstance(found, property) and found.fget is not None else None
-
-
-def _module_attribute(module: Any, name: str) -> Value:
-    import inspect
-
-    if name == "training":
-        return FALSE
-    cls: Any = type(module)
-    if isinstance(inspect.getattr_static(cls, name, None), property):
-        return UNKNOWN
-    try:
-        now = getattr(module, name)
-    except AttributeError:
-        return UNKNOWN
-    if name not in updated_attributes(cls):
-        return known(now)
-    if now is None:
-        return MAYBE
-    return TEXT if isinstance(now, str) else TENSOR if known(now).is_tensor else UNKNOWN
-
-
-def _is_none_test(node: ast.Compare) -> bool:
-    right = node.comparators[0]
-    return (
-        len(node.ops) == 1
-        and isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq))
-        and isinstance(right, ast.Constant)
-        and right.value is None
-    )
+def arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
+    if kinds.is_tensor(a) or kinds.is_tensor(b):
+        return tensor(a, b)
+    if isinstance(op, ast.BitOr) and (a is True or b is True):
+        return True
+    if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return type(a)([*a, *b])
+    if isinstance(a, list):
+        return kinds.many(a) or [UNKNOWN]
+    return kinds.NUMBER if kinds.is_number(a) and kinds.is_number(b) else UNKNOWN

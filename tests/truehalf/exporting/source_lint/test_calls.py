@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from typing import Any
 
@@ -152,7 +153,24 @@ class Mapped(torch.nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         a = torch.stack(tuple(map(self.scaled, (x, y))))
-        return a + sum(map(float, (x.sum(), y.sum())))
+        b = next(filter(lambda part: part.sum() > len(part), (x, y)))
+        return a + sum(map(float, (x.sum(), y.sum()))) * b
+
+
+class Wrapped(torch.nn.Module):
+    """What calls a function for its caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_pre_hook(lambda module, args: args[0] * args[0].mean().item())
+        self.scaled = functools.partial(self.read, scale=2.0)
+
+    def read(self, x: Tensor, scale: float) -> Tensor:
+        return x * x.max().item() * scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu") as _context:
+            return self.scaled(x) + torch.utils.checkpoint.checkpoint(lambda y: y * len(y), x)
 
 
 class Zipped(torch.nn.Module):
@@ -167,20 +185,68 @@ class Zipped(torch.nn.Module):
         return x
 
 
+class Tables(torch.nn.Module):
+    """Which layer it is is not known; layers of one class stand for each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.same = torch.nn.ModuleList([Base(), Base()])
+        self.other = torch.nn.ModuleList([Base(), Derived()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in range(x.shape[0]):
+            x = self.same[i](x) + self.other[i](x)
+        return x
+
+
+KEPT: contextvars.ContextVar[list[Tensor]] = contextvars.ContextVar("kept")
+
+
 class Hooks(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(4, 4)
+        self.layer = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4))  # a hook of torch's own is no finding
         self.layer.register_forward_pre_hook(self.looked_at)
+        self.layer.register_forward_pre_hook(self.named, with_kwargs=True)
         self.layer.register_forward_hook(lambda module, args, output: output * output.mean().item())
+        self.layer.register_forward_hook(self.kept)
+        self.layer.register_forward_hook(self.seen, with_kwargs=True)
         self.register_forward_hook(lambda module, args, output: output if output.sum() > 0 else -output)
 
     @staticmethod
     def looked_at(module: Any, args: tuple[Tensor, ...]) -> Any:
         return (args[0] * len(args[0]),)
 
+    @staticmethod
+    def named(module: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any]) -> Any:
+        return (args[0] * max(args[0].max(), 1),), kwargs
+
+    @staticmethod
+    def kept(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        KEPT.get().append(output)
+
+    @staticmethod
+    def seen(module: Any, args: tuple[Tensor, ...], kwargs: dict[str, Any], output: Tensor) -> None:
+        while output.sum() > 0:
+            print(kwargs)
+
     def forward(self, x: Tensor) -> Tensor:
         return self.layer(x)
+
+
+class UnreadHook(torch.nn.Module):
+    """An object that can be called has no def."""
+
+    class Doubled:
+        def __call__(self, module: Any, args: Any, output: Tensor) -> Tensor:
+            return output * output.max().item()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_hook(self.Doubled())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + len(x)
 
 
 @pytest.mark.parametrize(
@@ -191,9 +257,12 @@ class Hooks(torch.nn.Module):
         (Properties, ["py-item", "py-tensor-if"]),
         (Keywords, ["py-item", "py-tensor-if", "py-tensor-len"]),
         (Dicts, ["py-item", "py-tensor-if", "py-tensor-len"]),
-        (Mapped, ["py-item", "py-item"]),
+        (Mapped, ["py-item", "py-item", "py-tensor-if", "py-tensor-len"]),
+        (Wrapped, ["py-item", "py-item", "py-tensor-len"]),
+        (Tables, ["py-not-followed", "py-tensor-if"]),
         (Zipped, ["py-item"]),
-        (Hooks, ["py-item", "py-tensor-if", "py-tensor-len"]),
+        (Hooks, ["py-builtin-min-max", "py-data-dependent-loop", "py-item", "py-tensor-if", "py-tensor-len"]),
+        (UnreadHook, ["py-not-followed", "py-tensor-len"]),
     ],
 )
 def test_what_python_calls_on_the_way(module: Any, expected: list[str]) -> None:

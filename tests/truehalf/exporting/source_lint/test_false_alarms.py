@@ -78,7 +78,24 @@ class Parts(torch.nn.Module):
         for i, (level, again) in enumerate(zip(levels, levels, strict=True)):
             total = total + i * (level + again).sum()
         values, index = x.max(1)
+        for half in (*x.hsplit(2), *torch.linalg.qr(x)):
+            total = total + half.sum()
         return total + values * index + x.topk(2).values.sum()
+
+
+class Lengths(torch.nn.Module):
+    """Lists that grow as often as the configuration says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        levels = []
+        coarse = [x]
+        for scale in (1, 2, 3):
+            levels.append(x * scale)
+            if scale > 1:
+                coarse.extend([x, x])
+        for i in range(len(levels), 3):
+            x = x * levels[i].max().item()
+        return x * x.max().item() if len(levels) != 3 or len(coarse) != 5 else x
 
 
 class Inner(torch.nn.Module):
@@ -154,6 +171,44 @@ class AskingWhetherItIsTraced(torch.nn.Module):
         return x
 
 
+def is_jit_tracing() -> bool:
+    try:
+        import torch
+
+        return torch.jit.is_tracing()
+    except Exception:
+        return False
+
+
+def may_skip(mask: Tensor | None) -> bool:
+    return not (torch.compiler.is_exporting() or (mask is not None and is_jit_tracing())) and (
+        mask is None or bool(mask.all())
+    )
+
+
+class SkippedMask(torch.nn.Module):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return x if may_skip(mask) else x * mask
+
+
+class EitherOne(torch.nn.Module):
+    """Which of the two is there stays unknown behind the branches."""
+
+    def forward(self, ids: Tensor | None = None, embedded: Tensor | None = None) -> Tensor:
+        if ids is not None:
+            size = ids.shape[0]
+        elif embedded is not None:
+            size = embedded.shape[0]
+        else:
+            raise ValueError("one of them")
+        return (embedded if ids is None else ids) * size
+
+
+class OptionalMask(torch.nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x if may_skip(mask) else x + 1
+
+
 class Options(torch.nn.Module):
     def forward(self, x, **kwargs):  # type: ignore[no-untyped-def]
         if kwargs.get("doubled", False):
@@ -165,7 +220,19 @@ class Options(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module", [Options, AskingWhetherItIsTraced, Configured, Guarded, Parts, Outer, WithRecords, Scripted]
+    "module",
+    [
+        *(Options, AskingWhetherItIsTraced, SkippedMask, Configured, Guarded, Parts, Lengths, Outer, WithRecords),
+        Scripted,
+    ],
 )
 def test_no_false_alarm(module: Any) -> None:
     assert rules(module) == []
+
+
+def test_one_of_two_inputs() -> None:
+    assert rules(EitherOne) == ["py-none-check"] * 3
+
+
+def test_a_mask_that_only_some_calls_have_is_not_looked_into() -> None:
+    assert rules(OptionalMask) == ["py-none-check"]

@@ -33,7 +33,7 @@ class Foreign(torch.nn.Module):
 
 
 def test_calls_that_are_not_followed_are_counted_once() -> None:
-    (finding,) = lint_source(Foreign({"a": torch.relu}))
+    (finding,) = lint_source(Foreign({"a": torch.relu, "b": torch.tanh}))
     assert (finding.rule, finding.severity) == ("py-not-followed", "info")
     assert finding.line is not None
     expect(finding.message, None, 2, f"tests/truehalf/exporting/source_lint/test_functions.py:{finding.line}")

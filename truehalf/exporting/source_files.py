@@ -1,0 +1,50 @@
+"""Source files of Python: whose they are, how they are shown, and their syntax."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+_PRODUCT = [Path(__file__).resolve().parents[2] / room for room in ("pipeline", "stages", "truehalf")]
+
+
+def is_installed(file: str) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(Path(file).parts))
+
+
+def is_own(file: str) -> bool:
+    """Whether a source file is the user's: neither installed, nor Python's library, nor of this product."""
+    inside = any(Path(file).is_relative_to(folder) for folder in (Path(sysconfig.get_path("stdlib")), *_PRODUCT))
+    return not (is_installed(file) or inside or file.startswith("<frozen"))
+
+
+def shown_file(file: str) -> str:
+    """Relative to the working folder, or to the folder of installed packages."""
+    path = Path(file)
+    for part in ("site-packages", "dist-packages"):
+        if part in path.parts:
+            return Path(*path.parts[path.parts.index(part) + 1 :]).as_posix()
+    return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.as_posix()
+
+
+def source_of(file: str, space: dict[str, Any] | None = None) -> str:
+    """From where Python itself has it for tracebacks: files, notebook cells, packages in a zip file.
+
+    Args:
+        space: globals of a module of the file, which name its loader.
+    """
+    linecache.checkcache(file)
+    return "".join(linecache.getlines(file, space))
+
+
+@functools.lru_cache(maxsize=64)
+def nodes_of(source: str) -> list[ast.AST]:
+    """The syntax, node by node; none of a source of another version of Python, or of what is none."""
+    try:
+        return list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return []

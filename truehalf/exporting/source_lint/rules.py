@@ -1,0 +1,279 @@
+"""The rules: visitors of the functions that `forward` reaches, which ask what is known of expressions and calls."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import truehalf.exporting.source_lint.kinds as kinds
+import truehalf.exporting.source_lint.torch_calls as torch_calls
+from truehalf.exporting.source_files import shown_file
+from truehalf.exporting.source_lint.expressions import Called
+from truehalf.exporting.source_lint.following import Following
+from truehalf.exporting.source_lint.functions import package_of
+from truehalf.exporting.source_lint.kinds import elements, holds_tensor, is_tensor, kind
+from truehalf.linting.finding import Finding, link_to
+
+_PRODUCTS = {
+    "matmul", "mm", "bmm", "mv", "dot", "einsum", "tensordot", "linear", "bilinear", "addmm", "addbmm", "baddbmm",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "grid_sample",
+    "scaled_dot_product_attention", "layer_norm", "group_norm",
+}  # fmt: skip
+
+
+class SourceRule(ast.NodeVisitor):
+    """A rule: its docstring is what a finding says, `remedy` what to write instead."""
+
+    id = remedy = ""
+    severity, source = "warning", "NVIDIA's guidance on exporting for TensorRT"
+
+    def __init__(self, program: Following) -> None:
+        self.program = program
+        self.places: dict[kinds.Place, None] = {}
+        for tree, (self.scope, self.file, _) in program.read.items():
+            self.generic_visit(tree)
+
+    def visit_FunctionDef(self, node: ast.AST) -> None:
+        """Nested functions are read by themselves, where they are called."""
+
+    visit_Lambda = visit_FunctionDef
+
+    def generic_visit(self, node: ast.AST) -> None:
+        found = [*self.wrong(node), *(node for call in self.program.calls.get(node, []) if self.wrong_call(call))]
+        self.places |= {(self.scope, self.file, getattr(each, "lineno", 0)): None for each in found}
+        super().generic_visit(node)
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        """What is wrong at a node, or in it."""
+        return ()
+
+    def wrong_call(self, call: Called) -> bool:
+        return False
+
+    def of(self, *nodes: ast.AST) -> list[Any]:
+        """What is known of expressions, each time that they were reached."""
+        return [value for node in nodes for value in self.program.values.get(node, [])]
+
+    def findings(self) -> list[Finding]:
+        return [self.finding(place, self.__doc__ or "") for place in self.places]
+
+    def finding(self, place: kinds.Place, why: str) -> Finding:
+        file, link = shown_file(place[1]), link_to(self.id)
+        return Finding(self.id, self.severity, "", "", place[0], why, self.remedy, link, file, place[2])
+
+
+def conditions(node: ast.AST) -> list[ast.expr]:
+    """Expressions whose truth value Python asks for at a node: the parts of `and`, `or` and `not`, or a test."""
+    tests = [node.test] if isinstance(node, (ast.If, ast.IfExp, ast.While)) else getattr(node, "ifs", [])
+    if isinstance(node, ast.BoolOp):
+        tests = node.values[:-1]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        tests = [node.operand]
+    ends = [test.values[-1] if isinstance(test, ast.BoolOp) else test for test in tests]
+    return ends if ends == tests else [part for end in ends for part in conditions(ast.While(end, [], []))]
+
+
+class TensorIf(SourceRule):
+    """python decides on a tensor's value; the file keeps the branch that the traced example took"""
+
+    id = "py-tensor-if"
+    remedy = "compute both sides and mix them with the condition as a number: c * a + (1 - c) * b"
+
+    def visit_If(self, node: ast.If) -> None:
+        if node.orelse or not all(isinstance(each, ast.Raise) for each in node.body):  # or it is a check
+            self.generic_visit(node)
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            left, right = self.of(node.left), self.of(*node.comparators)
+            items = [value for value in right if isinstance(value, (list, tuple))]  # or keys, which are texts
+            either = any(map(is_tensor, left)) or (holds_tensor(items) and any(map(kinds.is_number, left)))
+            return [node] if any(map(is_tensor, right)) or (items and either) else []  # each is asked
+        asked = [] if isinstance(node, ast.While) else conditions(node)
+        return [part for part in asked if "tensor" in map(kind, self.of(part))]
+
+    def wrong_call(self, call: Called) -> bool:
+        asked = elements(call.args[0]) if call.function in (any, all) else call.args if call.function is bool else []
+        return "tensor" in map(kind, asked)
+
+
+class TensorLen(SourceRule):
+    """len() of a tensor is an int; the file keeps the traced size"""
+
+    id = "py-tensor-len"
+    remedy = "tensor.shape[0]"
+
+    def wrong_call(self, call: Called) -> bool:
+        return call.function is len and is_tensor(call.args[0])
+
+
+class StringComparison(SourceRule):
+    """strings are no part of the graph; the file keeps the branch that the comparison took"""
+
+    id, severity = "py-string-comparison", "info"
+    remedy = "compare outside, and pass what follows from it as a tensor"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        compares = isinstance(node, ast.Compare) and not isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        sides = self.of(node.left, *node.comparators) if isinstance(node, ast.Compare) and compares else []
+        return [node] if "text" in map(kind, sides) and None not in sides else []
+
+
+class NoneCheck(SourceRule):
+    """whether a tensor is None is decided when the file is written"""
+
+    id, severity = "py-none-check", "info"
+    remedy = "take the tensor always; pass a neutral value or a weight of 0 where there is none"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        to_none = isinstance(node, ast.Compare) and None in self.of(*node.comparators)
+        asked = [node.left] if isinstance(node, ast.Compare) and to_none else conditions(node)
+        return [part for part in asked if "maybe" in map(kind, self.of(part))]
+
+
+class ListComprehension(SourceRule):
+    """a list comprehension over tensors, which older exporters cannot trace"""
+
+    id, severity = "py-list-comprehension", "info"
+    remedy = "a for loop that appends"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        if not isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
+            return []
+        made = node.value if isinstance(node, ast.DictComp) else node.elt
+        return [node] if holds_tensor(self.of(made, node.generators[0].iter)) else []
+
+
+class DeepCopy(SourceRule):
+    """a deep copy of a traced tensor is an empty tensor in the file"""
+
+    id = "py-deepcopy"
+    remedy = "a new list of the same tensors, or tensor.clone()"
+
+    def wrong_call(self, call: Called) -> bool:
+        return call.function is copy.deepcopy and holds_tensor(call.args)
+
+
+class AttributeUpdate(SourceRule):
+    """what forward writes to a module is lost: a file has no state between calls"""
+
+    id = "py-attribute-update"
+    remedy = "take the value as an input and return it as an output, or keep it in a local name"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        import torch
+
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            into = self.of(node.value)
+            attribute = isinstance(node, ast.Attribute) and any(isinstance(each, torch.nn.Module) for each in into)
+            return [node] if attribute or any(map(self.is_kept, into)) else []
+        changed = self.of(node.target) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else []
+        return [node] if any(map(self.is_kept, changed)) else []
+
+    def is_kept(self, value: Any) -> bool:
+        """Whether a module keeps a tensor, list or dict from call to call."""
+        return getattr(value, "held", False) is True or id(value) in self.program.held
+
+    def wrong_call(self, call: Called) -> bool:
+        import torch
+
+        in_place = call.name.endswith("_") and not call.name.endswith("__")
+        changes = call.function is None and (in_place or call.name in ("append", "extend", "insert"))
+        first = call.args[0] if call.args else None
+        by_name = call.function is setattr and isinstance(first, torch.nn.Module)
+        return by_name or (changes and self.is_kept(first)) or self.is_kept(call.kwargs.get("out"))
+
+
+class Item(SourceRule):
+    """a number is read out of a tensor; the file keeps the traced one as a constant"""
+
+    id = "py-item"
+    remedy = "compute with the tensor"
+
+    def wrong_call(self, call: Called) -> bool:
+        reads = call.function in (int, float, complex) or package_of(call.function) in ("math", "numpy")
+        method = call.function is None and call.name in torch_calls.NUMBERS | {"__bool__"}
+        return any(map(is_tensor, call.args[:1] if method else call.args if reads else []))
+
+
+class BuiltinMinMax(SourceRule):
+    """python walks through a tensor or compares tensors while tracing; the file keeps what came of it"""
+
+    id = "py-builtin-min-max"
+    remedy = "torch.minimum, torch.maximum, tensor.amin, tensor.amax, tensor.sum or torch.sort"
+
+    def wrong_call(self, call: Called) -> bool:
+        compared = [*call.args, *elements(call.args[0])] if call.function in (min, max, sorted) else []
+        return any(map(is_tensor, call.args[:1] if call.function is sum else compared))
+
+
+class DataDependentLoop(SourceRule):
+    """the loop runs as often as it did on the traced example"""
+
+    id = "py-data-dependent-loop"
+    remedy = "vectorise it, or run it as often as can be needed and let the rounds beyond the count change nothing"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        asked: list[ast.expr] = [node.iter] if isinstance(node, (ast.For, ast.comprehension)) else []
+        if isinstance(node, ast.While):
+            asked = node.test.values if isinstance(node.test, ast.BoolOp) else conditions(node)
+        return [part for part in asked if "tensor" in map(kind, self.of(part))]
+
+    def wrong_call(self, call: Called) -> bool:
+        through = call.function in (range, enumerate, zip, reversed, list, tuple, iter, map)
+        return through and any(map(is_tensor, call.args))
+
+
+class DtypeConstant(SourceRule):
+    """the constant has a type of its own; in half precision torch refuses its product with the module's tensors"""
+
+    id, source = "py-dtype-constant", "torch"
+    remedy = "dtype=x.dtype, of the tensor that it meets; or register it as a buffer"
+
+    def wrong(self, node: ast.AST) -> Iterable[ast.AST]:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            self.met(self.of(node.left, node.right))
+        return ()
+
+    def wrong_call(self, call: Called) -> bool:
+        import torch
+
+        layer = isinstance(call.function, torch.nn.Module) and torch_calls.has_floats(call.function)
+        if layer or call.name in _PRODUCTS:
+            self.met([*call.args, *call.kwargs.values(), *([kinds.TENSOR] if layer else [])])
+        return False
+
+    def met(self, factors: list[Any]) -> None:
+        """Constants among the factors of a product are wrong at their place, where another has the module's type."""
+        tensors = list(filter(is_tensor, kinds.abstract_in(factors)))
+        if not all(each.made for each in tensors):
+            self.places |= {place: None for each in tensors for place in each.made}
+
+
+class NotFollowed(SourceRule):
+    """calls with tensors whose source is not read"""
+
+    id, severity, source = "py-not-followed", "info", "what this reader can follow"
+    remedy = "look at them yourself; functions of the module's own files and packages are read"
+
+    def wrong_call(self, call: Called) -> bool:
+        return not call.followed and holds_tensor(call.args, call.kwargs)
+
+    def findings(self) -> list[Finding]:
+        """One of all calls, in the scope where reading begins."""
+        if not self.places:
+            return []
+        (_, file, line), count = next(iter(self.places)), len(self.places)
+        rest = f" and {count - 3} more" if count > 3 else ""
+        where = ", ".join(f"{shown_file(file)}:{line}" for _, file, line in list(self.places)[:3]) + rest
+        calls = "1 call that takes a tensor was" if count == 1 else f"{count} calls that take tensors were"
+        said = f"{calls} not followed ({where}); nothing is said about what happens in them"
+        return [self.finding((self.program.frame.scope, file, line), said)]
+
+
+RULES: tuple[type[SourceRule], ...] = (
+    TensorIf, TensorLen, StringComparison, NoneCheck, ListComprehension, DeepCopy, AttributeUpdate, Item, BuiltinMinMax,
+    DataDependentLoop, DtypeConstant, NotFollowed,
+)  # fmt: skip
