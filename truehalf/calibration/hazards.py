@@ -32,13 +32,13 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.float16 import NORMAL_MIN
 from truehalf.ir import ops
+from truehalf.ir.facts import constant_of
 from truehalf.ir.slots import is_float32
 
 _SOFTMAX_ROW_MIN = 65504  # a shorter row of exp(x - max) <= 1 accumulates to what float16 holds
@@ -176,8 +176,8 @@ def _reduced_axes(node: ir.Node) -> tuple[int, ...] | None:
 
 
 def _constant_ints(value: ir.Value | None) -> tuple[int, ...] | None:
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-    return tuple(int(number) for number in tensor.numpy().ravel()) if tensor is not None else None
+    constant = constant_of(value)
+    return None if constant is None else tuple(int(number) for number in constant.ravel())
 
 
 def _over(node: ir.Node, quantity: str, term: Term, axes: tuple[int, ...] | None) -> Reduction:
@@ -254,7 +254,7 @@ def _ends(node: ir.Node) -> Iterator[tuple[ir.Value, str]]:
         case "Div":
             value, role = node.inputs[1], "denominator of Div"
         case "Pow":
-            exponents = _constant_floats(node.inputs[1])
+            exponents = constant_of(node.inputs[1])
             if exponents is not None and (exponents < 0).any():
                 value, role = node.inputs[0], "base of a negative power in Pow"
     if value is not None and is_float32(value):
@@ -277,20 +277,15 @@ def _carried(node: ir.Node) -> list[ir.Value]:
     read = [value for value in node.inputs if value is not None]
     match node.op_type:
         case "Add" | "Sub":
-            shifts = [shift for value in read if (shift := _constant_floats(value)) is not None]
+            shifts = [shift for value in read if (shift := constant_of(value)) is not None]
             return read if any((np.abs(shift) < NORMAL_MIN).any() for shift in shifts) else []
         case "Max":
-            floors = [floor for value in read if (floor := _constant_floats(value)) is not None]
+            floors = [floor for value in read if (floor := constant_of(value)) is not None]
             return [] if any((floor >= NORMAL_MIN).all() for floor in floors) else read
         case "Clip":
             given = node.inputs[1] if len(node.inputs) > 1 else None
-            lowest = np.array(node.attributes.get_float("min", -np.inf)) if given is None else _constant_floats(given)
+            lowest = np.array(node.attributes.get_float("min", -np.inf)) if given is None else constant_of(given)
             return [] if lowest is not None and (lowest >= NORMAL_MIN).all() else read
         case "Pow":
             return read[:1]
     return read if node.op_type in _CARRIES else []
-
-
-def _constant_floats(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-    return tensor.numpy() if tensor is not None and tensor.dtype != ir.DataType.STRING else None

@@ -30,6 +30,7 @@ import onnx_ir.passes.common as common_passes
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op
+from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 
 _HALF = ir.DataType.FLOAT16
@@ -53,7 +54,7 @@ def emulate(model: ir.Model) -> ir.Model:
     emulated = _with_types(emulated)
     graphs = list(emulated.graphs())
     nodes = [node for graph in graphs for node in graph]
-    names = _Names(graphs)
+    names = Names(emulated)
     half = _half_values(graphs, nodes)
     for node in nodes:
         if any(value in half for value in (*node.inputs, *node.outputs)):
@@ -121,7 +122,7 @@ def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _emulate_node(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
+def _emulate_node(node: ir.Node, half: set[ir.Value], names: Names) -> None:
     if is_op(node, "Cast", "CastLike"):
         _emulate_cast(node, half, names)
         return
@@ -146,7 +147,7 @@ def _is_exact(node: ir.Node) -> bool:
     return has(node, Trait.EXACT) and not floats
 
 
-def _emulate_cast(node: ir.Node, half: set[ir.Value], names: _Names) -> None:
+def _emulate_cast(node: ir.Node, half: set[ir.Value], names: Names) -> None:
     source, output = node.inputs[0], node.outputs[0]
     if output in half and source not in half:
         _become(node, "Cast", {"to": int(_HALF)})
@@ -177,18 +178,18 @@ def _widen_attributes(node: ir.Node) -> None:
             node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
 
 
-def _round_output(value: ir.Value, half: set[ir.Value], names: _Names) -> None:
+def _round_output(value: ir.Value, half: set[ir.Value], names: Names) -> None:
     """value = op(...)  ->  value/unrounded = op(...), value = r(value/unrounded)."""
     if value.uses() or value.is_graph_output():
         half.add(_hand_over(value, (_HALF, _FLOAT), "unrounded", names))
 
 
-def _round_input(value: ir.Value, graph: ir.Graph, names: _Names) -> None:
+def _round_input(value: ir.Value, graph: ir.Graph, names: Names) -> None:
     """Readers of the graph input `value` read value/rounded = r(value)."""
     readers = list(value.uses())
     casts = _casts(value, (_HALF, _FLOAT), names)
     rounded = casts[-1].outputs[0]
-    rounded.name = names.new(f"{value.name}/rounded")
+    rounded.name = names.fresh(f"{value.name}/rounded")
     _redirect(readers, rounded)
     first = next(iter(graph), None)
     if first is None:
@@ -197,7 +198,7 @@ def _round_input(value: ir.Value, graph: ir.Graph, names: _Names) -> None:
         graph.insert_before(first, casts)
 
 
-def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: _Names) -> ir.Value:
+def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: Names) -> ir.Value:
     """Cast `value` along `dtypes`; the result gets its name and its readers, `value` is renamed to value/suffix."""
     node, readers = value.producer(), list(value.uses())
     assert node is not None and node.graph is not None
@@ -207,20 +208,24 @@ def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, na
         if output is value:
             node.graph.outputs[i] = successor
     _redirect(readers, successor)
-    name, value.name = value.name, names.new(f"{value.name}/{suffix}")
+    name, value.name = value.name, names.fresh(f"{value.name}/{suffix}")
     successor.name = name
     node.graph.insert_after(node, casts)
     return successor
 
 
-def _casts(value: ir.Value, dtypes: tuple[ir.DataType, ...], names: _Names) -> list[ir.Node]:
+def _casts(value: ir.Value, dtypes: tuple[ir.DataType, ...], names: Names) -> list[ir.Node]:
     casts = []
     source = value
     for dtype in dtypes:
         suffix = {_HALF: "half", _FLOAT: "float"}[dtype]
-        cast = ir.node("Cast", [source], {"to": int(dtype)}, name=names.new(f"{value.name}/to_{suffix}"))
+        cast = ir.node("Cast", [source], {"to": int(dtype)}, name=names.fresh(f"{value.name}/to_{suffix}"))
         source = cast.outputs[0]
-        source.name, source.type, source.shape = names.new(f"{value.name}/{suffix}"), ir.TensorType(dtype), value.shape
+        source.name, source.type, source.shape = (
+            names.fresh(f"{value.name}/{suffix}"),
+            ir.TensorType(dtype),
+            value.shape,
+        )
         casts.append(cast)
     return casts
 
@@ -246,23 +251,3 @@ def _float_type(type_: ir.TypeProtocol | None) -> ir.TypeProtocol:
     if isinstance(type_, ir.OptionalType):
         return ir.OptionalType(_float_type(type_.elem_type))
     return ir.TensorType(_FLOAT)
-
-
-class _Names:
-    """Names of values and nodes that are taken, in all graphs of a model."""
-
-    def __init__(self, graphs: Iterable[ir.Graph]) -> None:
-        self._taken: set[str | None] = set()
-        for graph in graphs:
-            self._taken.update(value.name for value in (*graph.inputs, *graph.initializers.values()))
-            for node in graph:
-                self._taken.add(node.name)
-                self._taken.update(output.name for output in node.outputs)
-
-    def new(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name

@@ -54,6 +54,7 @@ from truehalf.emulation.split_normalizations import (
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, cumulative_sum, global_average_pool, reduce, softmax
+from truehalf.ir.facts import label_of
 from truehalf.ir.normalize import Names, infer_types
 from truehalf.ir.ops import TABLE, Trait, adds_up, with_trait
 
@@ -100,9 +101,8 @@ def split_sums(model: ir.Model) -> ir.Model:
     left: dict[str, str] = {}
     for graph in list(split.graphs()):
         for node in list(graph):
-            label = node.name or f"{node.op_type} -> {node.outputs[0].name if node.outputs else ''}"
             if reasons := _split(node, graph, opset, names):
-                left[label] = reasons
+                left[label_of(node)] = reasons
     split.meta[NOT_SPLIT] = left
     return split
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError
+from truehalf.ir.facts import constant_of
 
 if TYPE_CHECKING:
-    import numpy as np
     import onnx_ir as ir
 
 DynamicAxes = Mapping[str, Mapping[int, str]]
@@ -26,7 +26,7 @@ def split_without_sequences(model: ir.Model) -> None:
     for split in [node for node in graph if node.op_type == "SplitToSequence" and len(node.inputs) == 2]:
         sizes = _part_sizes(split)
         picks = [use.node for use in split.outputs[0].uses()]
-        indices = [_constant(pick.inputs[1]) for pick in picks if pick.op_type == "SequenceAt"]
+        indices = [constant_of(pick.inputs[1]) for pick in picks if pick.op_type == "SequenceAt"]
         known = [index for index in indices if index is not None]
         if sizes is None or len(known) < len(picks):
             continue
@@ -50,7 +50,7 @@ def _part_sizes(split: ir.Node) -> tuple[ir.Value, int] | None:
     import onnx_ir as ir
 
     x, given = split.inputs
-    part = _constant(given)
+    part = constant_of(given)
     if given is not None and (part is None or part.ndim == 1):
         count = _elements(given)
         return None if count is None else (given, count)
@@ -64,7 +64,7 @@ def _part_sizes(split: ir.Node) -> tuple[ir.Value, int] | None:
 
 def _elements(sizes: ir.Value) -> int | None:
     """How many sizes there are in a constant, or in a Concat of scalars, as the exporter writes sizes that vary."""
-    constant, made_by = _constant(sizes), sizes.producer()
+    constant, made_by = constant_of(sizes), sizes.producer()
     if constant is not None:
         return constant.size
     if made_by is not None and made_by.op_type == "Concat":
@@ -72,13 +72,6 @@ def _elements(sizes: ir.Value) -> int | None:
         return None if None in counts else sum(count for count in counts if count is not None)
     scalar = made_by.inputs[0] if made_by is not None and made_by.op_type == "Reshape" else None
     return 1 if scalar is not None and scalar.shape is not None and len(scalar.shape) == 0 else None
-
-
-def _constant(value: ir.Value | None) -> np.ndarray | None:
-    import onnx_ir as ir
-
-    tensor = None if value is None else ir.convenience.get_const_tensor(value)
-    return None if tensor is None else tensor.numpy()
 
 
 def drop_casts_to_own_type(path: Path) -> None:

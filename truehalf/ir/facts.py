@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 # attributes that name an element type
@@ -43,6 +44,26 @@ def read_by(node: ir.Node) -> list[ir.Value]:
         read += [value for value in each.inputs if value is not None]
         read += [value for body in bodies(each) for value in body.outputs]  # an outer tensor may be one as it stands
     return read
+
+
+def name_of(node: ir.Node) -> str:
+    """The name of a node; of one without, the name that the conversion gives it (truehalf.ir.normalize.name_nodes)."""
+    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
+
+
+def label_of(node: ir.Node) -> str:
+    """The name of a node; of one without, "OpType -> <first output>"."""
+    return node.name or f"{node.op_type} -> {node.outputs[0].name if node.outputs else ''}"
+
+
+def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    """The content of an initializer or Constant; None for texts, for what is computed, and for a graph input's default,
+    which a caller may override.
+    """
+    if value is None or value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
 def is_op(node: ir.Node | None, *op_types: str) -> bool:

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, name_of
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
 _OWN = "truehalf.name"  # that a node has in its function
@@ -34,10 +34,10 @@ def inline_functions(model: ir.Model, kept: Collection[str] = ()) -> None:
                 function.opset_imports[domain] = version
     while ready := _leaves(model, kept):
         for node in [node for node in _nodes(model) if node.op_identifier() in ready]:
-            node.metadata_props[_CALL] = _name(node)
+            node.metadata_props[_CALL] = name_of(node)
         for key in ready:
             for node in model.functions[key].all_nodes():
-                node.meta[_OWN] = _name(node)
+                node.meta[_OWN] = name_of(node)
         InlinePass(criteria=lambda function: function.identifier() in ready)(model)
         for node in _nodes(model):
             call = node.metadata_props.pop(_CALL, None)
@@ -83,10 +83,6 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from all_nodes(model)
     for function in model.functions.values():
         yield from function.all_nodes()
-
-
-def _name(node: ir.Node) -> str:
-    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
 
 
 def _is_kept(domain: str, name: str, kept: Collection[str]) -> bool:

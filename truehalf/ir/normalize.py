@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, bodies
+from truehalf.ir.facts import all_nodes, bodies, label_of, name_of
 
 _Shapes = dict[ir.Value, tuple[int, ...]]
 _SMALL = 1000  # bytes; constants that shapes are computed from are smaller
@@ -62,7 +62,7 @@ def sort_nodes(model: ir.Model) -> None:
     except ValueError as error:
         raise StageError(
             "graph-cycle",
-            f"the graph has a cycle through node {_label(_node_on_cycle(model))}: expected every node to read only "
+            f"the graph has a cycle through node {label_of(_node_on_cycle(model))!r}: expected every node to read only "
             "what nodes before it write; the tool that wrote this file broke it, convert the original again",
         ) from error
 
@@ -73,7 +73,7 @@ def name_nodes(model: ir.Model) -> None:
     seen: set[str] = set()
     for node in all_nodes(model):
         if not node.name:
-            node.name = names.fresh("_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]]))
+            node.name = names.fresh(name_of(node))
         elif node.name in seen:
             node.name = names.fresh(node.name)
         seen.add(node.name)
@@ -310,7 +310,3 @@ def _predecessors(node: ir.Node) -> Iterator[ir.Node]:
             yield producer
     for body in bodies(node):
         yield from body
-
-
-def _label(node: ir.Node) -> str:
-    return repr(node.name) if node.name else f"{node.op_type} -> {node.outputs[0].name}"

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, name_of
 from truehalf.ir.normalize import normalize
 from truehalf.ir.opset import list_weights_apart
 
@@ -74,10 +74,10 @@ def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> 
         except onnx.defs.SchemaError:  # an operator that ONNX does not have
             continue
         if (lacks := _lacks(node, schema)) is not None:
-            name = node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
             raise StageError(
                 "model-invalid",
-                f"node {name!r}: {node.op_type} {lacks} at opset {version}; the file is no valid model: export it anew",
+                f"node {name_of(node)!r}: {node.op_type} {lacks} at opset {version}; "
+                "the file is no valid model: export it anew",
             )
 
 

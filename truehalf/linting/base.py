@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, is_op, name_of
 from truehalf.ir.ops import Trait, has, with_trait
 from truehalf.ir.selectors import scope_of
 from truehalf.linting.finding import Finding, link_to
@@ -39,7 +39,7 @@ class Rule:
     def at(self, node: ir.Node, message: str, remedy: str, severity: str | None = None, count: int = 1) -> Place:
         """A finding at a node."""
         severity = severity or self.severity
-        name, scope, link = node_name(node), scope_of(node), link_to(self.id)
+        name, scope, link = name_of(node), scope_of(node), link_to(self.id)
         return Place(node, Finding(self.id, severity, name, node.op_type, scope, message, remedy, link, count=count))
 
     def of(self, name: str, message: str, remedy: str, severity: str | None = None, *, last: bool = False) -> Place:
@@ -112,11 +112,6 @@ class Subject:
 
 
 Check = Callable[[Subject], Iterator[Place]]
-
-
-def node_name(node: ir.Node) -> str:
-    """The name of a node; of one without, the name that conversion gives it."""
-    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
 
 
 def behind(value: ir.Value | None, moves: Collection[str]) -> ir.Node | None:

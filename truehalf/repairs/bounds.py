@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import constant_of, is_op
 from truehalf.ir.ops import Trait, has, moved_inputs, row_of
-from truehalf.repairs.rewrite import FLOATS, constant_of
+from truehalf.repairs.rewrite import FLOATS
 
 Bounds = tuple[float, float]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.ir.facts import constant_of
 from truehalf.ir.ops import TABLE, adds_up
-from truehalf.repairs.rewrite import FLOATS, constant_of
+from truehalf.repairs.rewrite import FLOATS
 
 FOLDABLE = {op_type: row.folds for op_type, row in TABLE.items() if row.folds}
 

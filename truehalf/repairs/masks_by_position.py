@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, made_by
-from truehalf.repairs.rewrite import Build, axes_of, constant_of, dims_of
+from truehalf.ir.facts import constant_of, is_op, made_by
+from truehalf.repairs.rewrite import Build, axes_of, dims_of
 
 _ROWS_FIRST = [1, 0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import bodies
+from truehalf.ir.facts import bodies, constant_of
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 
@@ -182,14 +182,6 @@ def graph_of(node: ir.Node) -> ir.Graph:
 
 def opset(model: ir.Model) -> int:
     return model.graph.opset_imports.get("", 0)
-
-
-def constant_of(value: ir.Value | None) -> np.ndarray[Any, Any] | None:
-    """The content of an initializer or Constant; a graph input with a default is none."""
-    if value is None or value.is_graph_input():
-        return None
-    tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
 def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, label_of
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -39,7 +39,7 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
         graph.opset_imports.update(model.graph.opset_imports)
     half = ir.DataType.FLOAT16
     return [
-        node.name or f"{node.op_type} -> {node.outputs[0].name}"
+        label_of(node)
         for node in shape_arithmetic(model).nodes
         if any(value.dtype == half for value in node.outputs)
         or (is_op(node, "Cast") and node.attributes.get_int("to") == half)

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from truehalf.ir.facts import name_of
 from truehalf.ir.normalize import concrete_shapes
-from truehalf.linting.base import Place, Rule, Subject, node_name
+from truehalf.linting.base import Place, Rule, Subject
 from truehalf.linting.integers import constant
 
 DEPLOYMENT_IO = Rule(
@@ -215,7 +216,7 @@ def names(subject: Subject) -> Iterator[Place]:
             nameless.append(node)
         seen.add(node.name or "")
     if nameless:
-        count, example = len(nameless), repr(node_name(nameless[0]))
+        count, example = len(nameless), repr(name_of(nameless[0]))
         yield EMPTY_NODE_NAME.at(
             nameless[0],
             f"1 node has no name of its own, {example}: errors, layer tables and lists of nodes cannot tell it from "

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.facts import all_nodes, constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import Done, behind, constant_of, opset
+from truehalf.repairs.rewrite import Done, behind, opset
 
 _ALLOWZERO_FROM = 14
 

@@ -20,11 +20,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op
 from truehalf.ir.normalize import infer_types
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.foldable import is_foldable
-from truehalf.repairs.rewrite import Done, Writer, axes_of, constant_of, dims_of, graph_of, ints_of, replace
+from truehalf.repairs.rewrite import Done, Writer, axes_of, dims_of, graph_of, ints_of, replace
 
 SMALL = 1 << 16  # bytes
 _FEW = 64  # elements of a shape that is looked into

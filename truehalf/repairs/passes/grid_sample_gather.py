@@ -32,8 +32,8 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, is_op
-from truehalf.repairs.rewrite import Build, Done, NotEqualError, Writer, constant_of, dims_of, graph_of, replace
+from truehalf.ir.facts import all_nodes, constant_of, is_op
+from truehalf.repairs.rewrite import Build, Done, NotEqualError, Writer, dims_of, graph_of, replace
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}

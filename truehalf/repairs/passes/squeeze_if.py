@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.facts import all_nodes, constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import Done, Writer, axes_of, constant_of, dims_of, ints_of, opset, replace
+from truehalf.repairs.rewrite import Done, Writer, axes_of, dims_of, ints_of, opset, replace
 
 _KEEP_RANK = Trait.UNARY | Trait.NORMALIZES
 _SPATIAL = ("Conv", "ConvTranspose")

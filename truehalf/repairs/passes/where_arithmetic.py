@@ -19,20 +19,9 @@ from collections.abc import Container
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, constant_of, is_op
 from truehalf.repairs.bounds import bounds
-from truehalf.repairs.rewrite import (
-    FLOATS,
-    INTEGERS,
-    Build,
-    Done,
-    NotEqualError,
-    Writer,
-    behind,
-    constant_of,
-    from_data,
-    replace,
-)
+from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, Done, NotEqualError, Writer, behind, from_data, replace
 
 _CHECKS = {"IsNaN", "IsInf"}
 

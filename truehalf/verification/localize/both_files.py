@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from truehalf.ir.facts import name_of
 from truehalf.ir.model_file import load_model
 from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.align import align, source_node
@@ -121,23 +122,13 @@ class BothFiles:
     def decision(self, node: ir.Node) -> Mapping[str, Any] | None:
         """Its row of decisions.json, where there is one."""
         original = self.original(node)
-        return self._decisions.get(node_name(original or node)) or self._decisions.get(node.name or "")
+        return self._decisions.get(name_of(original or node)) or self._decisions.get(node.name or "")
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        name = node_name(self.original(node) or node)
+        name = name_of(self.original(node) or node)
         return pins_argument("node_block_list", [f"^{re.escape(name)}$"], self._pinned)
 
 
 def loaded(model: Path | str | ir.Model) -> ir.Model:
     return load_model(model) if isinstance(model, (str, Path)) else model
-
-
-def node_name(node: ir.Node) -> str:
-    """As the conversion names nodes (truehalf.ir.normalize.name_nodes)."""
-    return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
-
-
-def label(node: ir.Node) -> str:
-    """Its name, or "OpType -> <first output>" where it has none."""
-    return node.name or f"{node.op_type} -> {node.outputs[0].name}"

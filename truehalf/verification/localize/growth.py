@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from truehalf.ir.facts import label_of
 from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles, label
+from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.node_errors import Comparer, Switched
 from truehalf.verification.metrics.query_rows import outputs_apart
@@ -190,7 +191,9 @@ class Growths:
         for node, i in sorted(worst.items(), key=lambda item: order[item[0]]):
             half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
             row = (finite(self.error[i]), finite(self.growth[i]))
-            rows.append(NodeError(label(node), node.op_type, self.pairs[i].candidate, "fp16" if half else "fp32", *row))
+            rows.append(
+                NodeError(label_of(node), node.op_type, self.pairs[i].candidate, "fp16" if half else "fp32", *row)
+            )
         return rows
 
 

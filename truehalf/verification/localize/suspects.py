@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from truehalf.config.precision import FP16_MAX
-from truehalf.verification.localize.both_files import BothFiles, label
+from truehalf.ir.facts import label_of
+from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
 from truehalf.verification.localize.growth import Growths, OwnError, finite
 
@@ -60,7 +61,7 @@ def of_error(own: OwnError, files: BothFiles) -> Suspect:
     moved = f"moves the outputs by {_share(own.effect)}" if finite_effect else "makes the outputs NaN or Inf"
     of = f" (all nodes together: {_share(own.whole)})" if np.isfinite(own.whole) else ""
     suspect = Suspect(
-        node=label(node),
+        node=label_of(node),
         op_type=node.op_type,
         tensor=own.tensor,
         scope=files.scope(node),
@@ -73,7 +74,7 @@ def of_error(own: OwnError, files: BothFiles) -> Suspect:
         rule=None,
         selector=files.selector(node),
         explained=files.chooses_alike(node),
-        sentence=f"{node.op_type} {label(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}",
+        sentence=f"{node.op_type} {label_of(node)!r}, fed with the reference's tensors, {alone} and {moved}{of}",
     )
     return _with_decision(suspect, files.decision(node))
 
@@ -84,7 +85,7 @@ def of_nonfinite(item: Nonfinite, files: BothFiles, growths: Growths) -> Suspect
     i = growths.of(item.tensor)
     written = blamed(item, files)
     suspect = Suspect(
-        node=f"{item.op_type} -> {item.tensor}" if node is None else label(node),
+        node=f"{item.op_type} -> {item.tensor}" if node is None else label_of(node),
         op_type=written.op_type,
         tensor=item.tensor,
         scope=files.scope(node) if node is not None else "",
@@ -104,7 +105,7 @@ def of_nonfinite(item: Nonfinite, files: BothFiles, growths: Growths) -> Suspect
 def blamed(item: Nonfinite, files: BothFiles) -> Nonfinite:
     """What is not finite, with the node that it is the fault of."""
     node = files.blamed(item.tensor)
-    return item if node is None else replace(item, node=label(node), op_type=node.op_type)
+    return item if node is None else replace(item, node=label_of(node), op_type=node.op_type)
 
 
 def summary(suspects: Sequence[Suspect], found: Sequence[Nonfinite], looked_at: str) -> str:
