@@ -17,11 +17,11 @@ Point = tuple[float, float]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
 
 
-def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
+def error_chart(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
     """Relative error over the nodes of a graph, in their order.
 
     Args:
-        rows: in graph order {node, op_type, precision, growth, error}: the error that each node makes by itself, a
+        rows: in graph order {node, op_type, precision, local_error, error}: the error that each node makes by itself, a
             point; and that of its output in the file's own run, the line. What is not finite stands at the top: a cross
             for the node's own error, a tick over it for that in the run. A node without an error of its own has no
             point.
@@ -29,7 +29,7 @@ def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width:
         titles: whether a point says its node when the pointer rests on it.
     """
     left, right, top, bottom = 58, 12, 26, 40
-    values = [value for row in rows for value in (row["growth"], row["error"]) if _drawable(value)]
+    values = [value for row in rows for value in (row["local_error"], row["error"]) if _drawable(value)]
     low = math.floor(math.log10(max(min(values, default=1e-6), _FLOOR)))
     high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
 
@@ -51,10 +51,10 @@ def error_growth(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width:
     for i, row in enumerate(rows):
         if not math.isfinite(row["error"]):
             parts.append(f'<path d="M{x(i) - 0.7:.1f} 4h1.4v5h-1.4z" fill="{RED}"/>')
-        if row["growth"]:
-            parts.append(_point(x(i), y(row["growth"]), row, not math.isfinite(row["growth"]), titles))
+        if row["local_error"]:
+            parts.append(_point(x(i), y(row["local_error"]), row, not math.isfinite(row["local_error"]), titles))
     for number, i in enumerate(worst, start=1):
-        parts.append(_number(x(i), y(rows[i]["growth"]), number, width))
+        parts.append(_number(x(i), y(rows[i]["local_error"]), number, width))
     label = "relative error of each node by itself (points) and of its output in the run (line)"
     return _svg(width, height, parts, label)
 
@@ -261,7 +261,7 @@ def _point(x: float, y: float, row: Mapping[str, Any], broken: bool, titles: boo
     colour = RED if broken else ORANGE if row["precision"] == "fp16" else BLUE
     title = ""
     if titles:
-        said = "not finite" if broken else f"{row['growth']:.2g}"
+        said = "not finite" if broken else f"{row['local_error']:.2g}"
         title = f"<title>{_escaped(row['node'])} ({_escaped(row['op_type'])}, {row['precision']}): {said}</title>"
     if broken:
         arms = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truehalf.report.drawings import BLUE, ORANGE, error_growth, histogram
+from truehalf.report.drawings import BLUE, ORANGE, error_chart, histogram
 from truehalf.report.numbers import count, number, percent, precision
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -24,7 +24,7 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 _LISTED = 400  # nodes that stay FP32
 _SECTIONS = (
     *("tiles", "not_verified", "warnings", "decided", "engine", "findings", "suspects", "suggestion", "images"),
-    *("stage_rows", "growth", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
+    *("stage_rows", "node_errors", "no_profile", "histograms", "claims", "plots", "stages", "comparison", "conversion"),
     *("decisions", "data", "config", "params"),
 )
 
@@ -68,7 +68,7 @@ def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any]
         "suspects": (verdict.get("place") or {}).get("suspects", []),
         "suggestion": verdict.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],
-        "growth": _growth(details.get("profile") or []),
+        "node_errors": _node_errors(details.get("profile") or []),
         "no_profile": details.get("no_profile", ""),
         "histograms": _histograms(details.get("stages", {})),
     }
@@ -93,19 +93,19 @@ def kept_in_fp32(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _growth(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _node_errors(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     from markupsafe import Markup
 
-    rows = [dict(row) | {key: _error(row[key]) for key in ("growth", "error")} for row in profile]
+    rows = [dict(row) | {key: _error(row[key]) for key in ("local_error", "error")} for row in profile]
     if not rows:
         return None
     worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: int(rows[i]["rank"]))
     return {
-        "wide": Markup(error_growth(rows, worst, 1080, 380, titles=True)),
-        "narrow": Markup(error_growth(rows, worst, 400, 320, titles=False)),
+        "wide": Markup(error_chart(rows, worst, 1080, 380, titles=True)),
+        "narrow": Markup(error_chart(rows, worst, 400, 320, titles=False)),
         "worst": [rows[i] for i in worst],
         "nodes": len(rows),
-        "exact": sum(row["growth"] == 0 for row in rows),
+        "exact": sum(row["local_error"] == 0 for row in rows),
         "nonfinite": sum(not math.isfinite(row["error"]) for row in rows),
     }
 

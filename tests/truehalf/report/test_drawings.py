@@ -6,19 +6,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truehalf.report.drawings import Panel, error_growth, histogram, node_counts, panels
+from truehalf.report.drawings import Panel, error_chart, histogram, node_counts, panels
 
 ROWS = [
-    {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "growth": 1e-3, "error": 1e-3},
-    {"node": "/c", "op_type": "Softmax", "precision": "fp32", "growth": 1e-7, "error": 2e-3},
-    {"node": "/d", "op_type": "Reshape", "precision": "fp16", "growth": 0.0, "error": 2e-3},
-    {"node": "/e", "op_type": "Mul", "precision": "fp16", "growth": math.inf, "error": math.inf},
+    {"node": "/a<b>", "op_type": "MatMul", "precision": "fp16", "local_error": 1e-3, "error": 1e-3},
+    {"node": "/c", "op_type": "Softmax", "precision": "fp32", "local_error": 1e-7, "error": 2e-3},
+    {"node": "/d", "op_type": "Reshape", "precision": "fp16", "local_error": 0.0, "error": 2e-3},
+    {"node": "/e", "op_type": "Mul", "precision": "fp16", "local_error": math.inf, "error": math.inf},
 ]
 DATA = {"edges": [1e-3, 1.78e-3, 3.16e-3], "counts": [10, 30]}
 
 
 def drawn(rows=ROWS, worst=(3, 0), width=1080, titles=True):
-    return ElementTree.fromstring(error_growth(rows, worst, width, 380, titles))
+    return ElementTree.fromstring(error_chart(rows, worst, width, 380, titles))
 
 
 def texts(svg) -> list[str]:
@@ -49,7 +49,7 @@ def test_a_smaller_error_stands_lower() -> None:
 
 @pytest.mark.parametrize("rows", [ROWS[2:3], ROWS[3:], ROWS[:1], ROWS * 300])
 def test_any_profile_can_be_drawn(rows) -> None:
-    svg = drawn(rows, worst=[0] if rows[0]["growth"] else [])
+    svg = drawn(rows, worst=[0] if rows[0]["local_error"] else [])
     assert "nan" not in ElementTree.tostring(svg, encoding="unicode").replace("finite", "")
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_not_finite_hides_no_error_of_a_node() -> None:
 
 
 def test_without_titles_no_node_is_named() -> None:
-    assert "MatMul" not in error_growth(ROWS, [0], 400, 320, titles=False)
+    assert "MatMul" not in error_chart(ROWS, [0], 400, 320, titles=False)
 
 
 def test_a_histogram_has_a_bar_for_each_filled_bin_and_the_others_as_outline() -> None:

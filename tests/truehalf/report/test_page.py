@@ -39,11 +39,11 @@ DETAILS = {
     "images": [PICTURE],
 }
 PROFILE = [
-    {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "growth": 1e-3, "error": 1e-3}
+    {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "local_error": 1e-3, "error": 1e-3}
     | {"rank": 2, "selector": "pin-a"},
-    {"node": "/b.1", "op_type": "Mul", "tensor": "u", "precision": "fp16", "growth": None, "error": None}
+    {"node": "/b.1", "op_type": "Mul", "tensor": "u", "precision": "fp16", "local_error": None, "error": None}
     | {"rank": 1, "selector": "pin-b"},
-    {"node": "Mul -> v", "op_type": "Mul", "tensor": "v", "precision": "fp32", "growth": 0.0, "error": 0.5},
+    {"node": "Mul -> v", "op_type": "Mul", "tensor": "v", "precision": "fp32", "local_error": 0.0, "error": 0.5},
 ]
 DECISIONS = [
     {"node": "/s", "op": "Softmax", "precision": "fp32", "rule": "data_max", "reason": "reads <9e4>"},
@@ -107,11 +107,11 @@ def test_a_whole_verification_is_shown(shown) -> None:
     text = words(html)
     assert not Page(html).open
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"])
-    gates, suspects, pictures, _, growth, errors, islands = sections(html)
+    gates, suspects, pictures, _, local_error, errors, islands = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
     expect(gates, None, "s/7", "class 3", "absent", VERDICT["findings"][0]["reason"])
     expect(suspects, None, *SUSPECT.values())
-    assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", growth), "of 3 nodes one has no error, and one is not finite"
+    assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", local_error), "of 3 nodes one has no error, and one is not finite"
     assert re.search(r"\b40\b\D*\b1\b", errors), "of 40 values one is equal"
     expect(pictures, None, PICTURE["sample"], "2 of 3")
     expect(islands, None, "1 of 2", "data_max", DECISIONS[0]["node"], DECISIONS[0]["reason"])

@@ -252,8 +252,8 @@ def profile_of(
 
 def worst_nodes(profile: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
-    made = [row for row in profile if row["growth"] != 0]
-    return sorted(made, key=lambda row: -np.inf if row["growth"] is None else -row["growth"])[:_WORST_NODES]
+    made = [row for row in profile if row["local_error"] != 0]
+    return sorted(made, key=lambda row: -np.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
 def detection_errors(final: StageResult) -> dict[str, Any]:

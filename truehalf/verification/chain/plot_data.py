@@ -15,7 +15,7 @@ def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profil
 
     Args:
         histograms: by output, as truehalf.verification.metrics.histograms.error_histogram gives them.
-        profile: in graph order {node, precision, growth}.
+        profile: in graph order {node, precision, local_error}.
 
     Errors are written as log10: DVC's templates have linear axes alone. What has no logarithm (no error, not finite)
     has no row in the second. A table without rows is one row of Nones, as DVC draws no empty file.
@@ -27,9 +27,14 @@ def write_data(folder: Path, histograms: Mapping[str, Mapping[str, Any]], profil
         for decade in sorted({decade for decade, _, _ in decades})
     ]
     nodes = [
-        {"position": i, "node": row["node"], "precision": row["precision"], "log10_error": math.log10(row["growth"])}
+        {
+            "position": i,
+            "node": row["node"],
+            "precision": row["precision"],
+            "log10_error": math.log10(row["local_error"]),
+        }
         for i, row in enumerate(profile)
-        if row["growth"] and math.isfinite(row["growth"])
+        if row["local_error"] and math.isfinite(row["local_error"])
     ]
     empty_node = {"position": None, "node": "none", "precision": "none", "log10_error": None}
     write_json(folder / "error_histogram.json", bins or [{"log10_error": None} | none])

@@ -26,7 +26,7 @@ from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, fixed_batch, sample_facts
 from truehalf.verification.localize.both_files import BothFiles, loaded
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
-from truehalf.verification.localize.growth import WRONG, Growths, NodeError
+from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.query_rows import rows_in_any_order
@@ -80,17 +80,17 @@ def _search(
     files: BothFiles, batches: Sequence[Feeds], limit: int, queries: Collection[str] | None
 ) -> tuple[list[Suspect], list[Nonfinite]]:
     """The suspects, and what is not finite although it is in the reference."""
-    growths = Growths(files, batches, rows_in_any_order(files.reference) if queries is None else queries)
+    local_errors = LocalErrors(files, batches, rows_in_any_order(files.reference) if queries is None else queries)
     found: list[Nonfinite] = []
-    if not np.isfinite(growths.error).all() or not growths.covers_outputs():
+    if not np.isfinite(local_errors.error).all() or not local_errors.covers_outputs():
         found = first_nonfinite(files.candidate, batches, reference=files.reference, pessimistic=files.pessimistic)
         found = [item for item in found if item.reference_finite is not False]  # masks are not finite in FP32 either
     origins = [item for item in found if item.reaches_output]
-    symptoms = [item for item in origins if growths.inherited(item)]
-    first = [of_nonfinite(item, files, growths) for item in origins if item not in symptoms]
-    errors = [of_error(own, files) for own in growths.by_effect()]
+    symptoms = [item for item in origins if local_errors.inherited(item)]
+    first = [of_nonfinite(item, files, local_errors) for item in origins if item not in symptoms]
+    errors = [of_error(own, files) for own in local_errors.by_effect()]
     wrong = [each for each in errors if _is_wrong(each)]
-    later = [of_nonfinite(item, files, growths) for item in symptoms]
+    later = [of_nonfinite(item, files, local_errors) for item in symptoms]
     rest = _wrong_ones_first([each for each in errors if each not in wrong])
     suspects: dict[str, Suspect] = {}
     for each in [*first, *wrong, *later, *rest]:
@@ -105,7 +105,7 @@ def _is_wrong(suspect: Suspect) -> bool:
 
 def _by_rounding(suspect: Suspect) -> bool:
     """Whether rounding explains the error of its own output."""
-    return suspect.explained or or_inf(suspect.growth) < WRONG
+    return suspect.explained or or_inf(suspect.local_error) < WRONG
 
 
 def _wrong_ones_first(suspects: list[Suspect]) -> list[Suspect]:
@@ -146,7 +146,7 @@ def error_profile(
         StageError: as find_suspects.
     """
     files = BothFiles(loaded(reference), loaded(candidate), None, (), pessimistic)
-    return Growths(files, [feeds] if isinstance(feeds, Mapping) else list(feeds), ()).profile()
+    return LocalErrors(files, [feeds] if isinstance(feeds, Mapping) else list(feeds), ()).profile()
 
 
 def locate(

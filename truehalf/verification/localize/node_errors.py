@@ -32,13 +32,13 @@ class Errors:
     """One run.
 
     Attributes:
-        growth: float64 [pairs]; relative error of the node alone, on the reference's tensors; Inf: it is not finite.
+        local_error: float64 [pairs]; relative error of the node alone, on the reference's tensors; Inf: not finite.
         error: float64 [pairs]; relative error in the candidate's own run; Inf: it is not finite.
         absmax: float64 [pairs]; largest |t| of the reference, masks left out.
         reference, own: the outputs of both, by name.
     """
 
-    growth: np.ndarray
+    local_error: np.ndarray
     error: np.ndarray
     absmax: np.ndarray
     reference: dict[str, np.ndarray]
@@ -72,18 +72,18 @@ class Comparer:
         nothing = np.zeros(0, np.float32)
         found = {key: columns.get(key, nothing).astype(np.float64) for key in _KEYS}
         with np.errstate(all="ignore"):
-            growth = _relative(found["t2"], found["t"], found["alone2"], found["alone"])
+            local_error = _relative(found["t2"], found["t"], found["alone2"], found["alone"])
             error = _relative(found["t2"], found["t"], found["own2"], found["own"])
         absmax = found["t"]
         masked = [i for i in range(len(self.pairs)) if not np.isfinite(found["t2"][i]) or not np.isfinite(absmax[i])]
         for i, (of_alone, of_own, largest) in zip(masked, self._exactly(masked, feeds), strict=True):
-            growth[i], error[i], absmax[i] = of_alone, of_own, largest
+            local_error[i], error[i], absmax[i] = of_alone, of_own, largest
         count = len(self._side.outputs)
         own = {name: values[of_own] for name, of_own in self._side.outputs.items()}
-        return Errors(growth, error, absmax, {name: values[name] for name in self._outputs[:-count]}, own)
+        return Errors(local_error, error, absmax, {name: values[name] for name in self._outputs[:-count]}, own)
 
     def _exactly(self, masked: list[int], feeds: Mapping[str, np.ndarray]) -> list[tuple[float, float, float]]:
-        """Growth, error and largest |t| of some pairs, whose tensors leave a session of their own."""
+        """Local error, error and largest |t| of some pairs, whose tensors leave a session of their own."""
         if not masked:
             return []
         names = {i: [self.pairs[i].reference, self.pairs[i].alone, self.pairs[i].own] for i in masked}
@@ -123,8 +123,8 @@ def _exact(t: np.ndarray, alone: np.ndarray, own: np.ndarray) -> tuple[float, fl
         counts = np.abs(t) < _MASK
         t, alone, own = t[counts], alone[counts], own[counts]
         norms = [[np.linalg.norm(x), np.abs(x).max(initial=0)] for x in (t, alone - t, own - t)]
-        growth, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
-    return float(growth), float(error), float(norms[0][1])
+        local_error, error = (_relative(*np.array([*norms[0], *norms[k]])) for k in (1, 2))
+    return float(local_error), float(error), float(norms[0][1])
 
 
 def _is_counted(value: ir.Value) -> bool:

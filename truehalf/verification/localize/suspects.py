@@ -12,7 +12,7 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.ir.facts import label_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.first_nonfinite import Nonfinite
-from truehalf.verification.localize.growth import Growths, OwnError, finite
+from truehalf.verification.localize.local_errors import LocalError, LocalErrors, finite
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Suspect:
         node: its name in the candidate, or "OpType -> <first output>" where it has none.
         op_type, tensor, scope: its operator, its output, the module that it was exported from.
         cause: "nonfinite" or "error".
-        growth: relative error of its output when it reads the reference's tensors
+        local_error: relative error of its output when it reads the reference's tensors
             (truehalf.verification.localize.node_errors); None where that is not finite or unknown.
         error: the same in the candidate's own run.
         effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it; None
@@ -42,7 +42,7 @@ class Suspect:
     tensor: str
     scope: str
     cause: str
-    growth: float | None
+    local_error: float | None
     error: float | None
     effect: float | None
     inputs_absmax: float | None
@@ -53,10 +53,10 @@ class Suspect:
     explained: bool = False
 
 
-def of_error(own: OwnError, files: BothFiles) -> Suspect:
+def of_error(own: LocalError, files: BothFiles) -> Suspect:
     """A node that computes something else than the reference from the same tensors."""
-    growth, node = finite(own.growth), own.node
-    alone = "is not finite" if growth is None else f"is off by {_share(growth)}"
+    local_error, node = finite(own.local_error), own.node
+    alone = "is not finite" if local_error is None else f"is off by {_share(local_error)}"
     finite_effect = np.isfinite(own.effect)
     moved = f"moves the outputs by {_share(own.effect)}" if finite_effect else "makes the outputs NaN or Inf"
     of = f" (all nodes together: {_share(own.whole)})" if np.isfinite(own.whole) else ""
@@ -65,8 +65,8 @@ def of_error(own: OwnError, files: BothFiles) -> Suspect:
         op_type=node.op_type,
         tensor=own.tensor,
         scope=files.scope(node),
-        cause="nonfinite" if growth is None else "error",
-        growth=growth,
+        cause="nonfinite" if local_error is None else "error",
+        local_error=local_error,
         error=finite(own.error),
         effect=finite(own.effect),
         inputs_absmax=own.inputs_absmax,
@@ -79,10 +79,10 @@ def of_error(own: OwnError, files: BothFiles) -> Suspect:
     return _with_decision(suspect, files.decision(node))
 
 
-def of_nonfinite(item: Nonfinite, files: BothFiles, growths: Growths) -> Suspect:
+def of_nonfinite(item: Nonfinite, files: BothFiles, local_errors: LocalErrors) -> Suspect:
     """A node that makes NaN or Inf of what is finite in the reference."""
     node = files.blamed(item.tensor)
-    i = growths.of(item.tensor)
+    i = local_errors.of(item.tensor)
     written = blamed(item, files)
     suspect = Suspect(
         node=f"{item.op_type} -> {item.tensor}" if node is None else label_of(node),
@@ -90,8 +90,8 @@ def of_nonfinite(item: Nonfinite, files: BothFiles, growths: Growths) -> Suspect
         tensor=item.tensor,
         scope=files.scope(node) if node is not None else "",
         cause="nonfinite",
-        growth=finite(growths.growth[i]) if i is not None else None,
-        error=finite(growths.error[i]) if i is not None else None,
+        local_error=finite(local_errors.local_error[i]) if i is not None else None,
+        error=finite(local_errors.error[i]) if i is not None else None,
         effect=None,
         inputs_absmax=item.inputs_absmax,
         output_absmax=item.unrounded_absmax,

@@ -226,8 +226,10 @@ def test_the_error_of_every_node_is_not_measured_when_that_is_not_wanted(tmp_pat
     details = json.loads((tmp_path / "out" / "details.json").read_text())
     ranked = {row["rank"]: row for row in details["profile"] if "rank" in row}
     assert sorted(ranked) == list(range(1, len(ranked) + 1)) and 0 < len(ranked) <= 10
-    growths = [ranked[rank]["growth"] for rank in sorted(ranked)]
-    assert growths == sorted(growths, reverse=True) and growths[0] == max(row["growth"] for row in details["profile"])
+    local_errors = [ranked[rank]["local_error"] for rank in sorted(ranked)]
+    assert local_errors == sorted(local_errors, reverse=True) and local_errors[0] == max(
+        row["local_error"] for row in details["profile"]
+    )
     assert all(bool(row["selector"]) != (" -> " in row["node"]) for row in ranked.values()), "of nodes with a name"
     assert details["no_profile"] == ""
     monkeypatch.setattr(chain, "error_profile", profile)

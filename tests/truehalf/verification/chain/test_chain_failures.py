@@ -69,7 +69,7 @@ def test_a_failed_batch_is_looked_into_as_it_ran(tmp_path):
     report = verified(tmp_path, final, options=replace(OPTIONS, batch=1))
     assert report["matched_fraction"] == 1.0 and state(report, "batch")["state"] == "failed"
     expect(report["place"]["sentence"], None, 8, repr(report["place"]["suspects"][0]["node"]))
-    assert report["place"]["suspects"][0]["growth"] > 0.05, "alone, no sample shows it"
+    assert report["place"]["suspects"][0]["local_error"] > 0.05, "alone, no sample shows it"
 
 
 def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ HISTOGRAMS = {
     "boxes": {"edges": [1.77828e-3, 3.16228e-3], "counts": [2]},
 }
 PROFILE = [
-    {"node": "/a", "precision": "fp16", "growth": 1e-3},
-    {"node": "/b", "precision": "fp32", "growth": 0.0},
-    {"node": "/c", "precision": "fp16", "growth": None},
+    {"node": "/a", "precision": "fp16", "local_error": 1e-3},
+    {"node": "/b", "precision": "fp32", "local_error": 0.0},
+    {"node": "/c", "precision": "fp16", "local_error": None},
 ]
 
 

@@ -71,7 +71,7 @@ def test_rounding_alone_puts_no_dead_signal_first() -> None:
     """e is 1e-9 in FP32 and 0 in FP16: an error of 100 % that moves nothing."""
     found = suspects(HALF)
     dead = next(each for each in found if each.node == "dead")
-    assert (dead.growth, dead.error) == (1, 1)
+    assert (dead.local_error, dead.error) == (1, 1)
     assert found[0].node != "dead"
     assert all(each.effect is not None and each.effect < 1e-3 for each in found)
 
@@ -81,7 +81,7 @@ def test_a_wrong_weight_is_named() -> None:
     assert first_bad_node(found) == "second"
     first = found[0]
     assert (first.op_type, first.tensor, first.cause, first.rule) == ("MatMul", "d", "error", None)
-    assert first.growth == pytest.approx(first.effect, rel=0.5)
+    assert first.local_error == pytest.approx(first.effect, rel=0.5)
     assert "'second'" in first.sentence
     c = FEEDS["x"] @ np.float32([float(number) for number in W1.split(",")]).reshape(4, 4)
     assert first.inputs_absmax == pytest.approx(np.abs(c).max())
@@ -159,7 +159,7 @@ def test_the_profile_goes_along_the_graph() -> None:
     rows = error_profile(model(REFERENCE), model(HALF), FEEDS)
     assert [row.node for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
     assert {row.precision for row in rows} == {"fp16"}
-    assert all(0 < row.growth < 1e-2 for row in rows if row.node != "dead" and row.growth is not None)
+    assert all(0 < row.local_error < 1e-2 for row in rows if row.node != "dead" and row.local_error is not None)
     overflowing = error_profile(model(REFERENCE), model(HALF), {"x": FEEDS["x"] * 40})
     assert overflowing[0].error is None
 
@@ -249,7 +249,11 @@ def test_sums_are_searched_where_they_failed() -> None:
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
     profile = error_profile(reference, half, feeds, pessimistic=True)
-    assert [(row.node, row.growth is None) for row in profile] == [("mean", True), ("less", False), ("last", False)]
+    assert [(row.node, row.local_error is None) for row in profile] == [
+        ("mean", True),
+        ("less", False),
+        ("last", False),
+    ]
 
 
 # --- of a verification ------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ def model(text: str, opset: int = 17) -> ir.Model:
 
 
 def compared(reference: ir.Model, candidate: ir.Model, feeds: dict[str, np.ndarray]) -> dict[str, tuple[float, float]]:
-    """(growth, error) by tensor of the reference."""
+    """(local_error, error) by tensor of the reference."""
     comparer = Comparer(side_by_side(reference, candidate, align(reference, candidate)))
     errors: Errors = comparer.run(feeds)
-    return {p.reference: (errors.growth[i], errors.error[i]) for i, p in enumerate(comparer.pairs)}
+    return {p.reference: (errors.local_error[i], errors.error[i]) for i, p in enumerate(comparer.pairs)}
 
 
 REFERENCE = """g (float[2,2] x) => (float[2,2] y)
@@ -94,9 +94,9 @@ def test_tensors_with_masks_leave_one_session(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Instrumented, "open", counted)
     masked = {"x": np.ones((1, 3), np.float32), "m": np.float32([[0, 0, -1e38]])}
     for _ in range(3):
-        assert (comparer.run(masked).growth == 0).all()
+        assert (comparer.run(masked).local_error == 0).all()
     assert len(opened) == 1 and opened[0][0] == "s"
-    assert (comparer.run(masked | {"x": np.zeros((1, 3), np.float32), "m": masked["m"] * 0}).growth == 0).all()
+    assert (comparer.run(masked | {"x": np.zeros((1, 3), np.float32), "m": masked["m"] * 0}).local_error == 0).all()
     assert len(opened) == 1
 
 

@@ -14,11 +14,11 @@ def model(text: str) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]>\n{text}'))
 
 
-def growths(side: SideBySide, x: list[float]) -> dict[str, float]:
+def local_errors(side: SideBySide, x: list[float]) -> dict[str, float]:
     comparer = Comparer(side)
     return {
-        pair.reference: float(growth)
-        for pair, growth in zip(comparer.pairs, comparer.run({"x": np.float32(x)}).growth, strict=True)
+        pair.reference: float(local_error)
+        for pair, local_error in zip(comparer.pairs, comparer.run({"x": np.float32(x)}).local_error, strict=True)
     }
 
 
@@ -26,7 +26,7 @@ def test_weights_that_are_inputs_as_well_stay_the_candidates_own() -> None:
     """Files of old carry every weight in the list of inputs, too."""
     text = "g (float[2] x, float[2] w = {1.0, 2.0}) => (float[2] y) { y = Mul(x, w) }"
     side = side_by_side(model(text), model(text.replace("2.0}", "3.0}")), {"y": "y"})
-    assert growths(side, [0, 1]) == {"y": 0.5}
+    assert local_errors(side, [0, 1]) == {"y": 0.5}
     assert [value.name for value in side.model.graph.inputs] == ["x", "w"]
 
 
@@ -46,7 +46,7 @@ def test_sequences_are_no_pairs() -> None:
     { h = Cast <to = 10> (x)  a = Neg(h)  s = SplitToSequence <axis = 0, keepdims = 1> (a)
       z = ConcatFromSequence <axis = 0> (s)  y = Cast <to = 1> (z) }"""
     side = side_by_side(model(text), model(half), {name: name for name in "asy"})
-    assert growths(side, [1, 2, 3, 4]) == {"a": 0, "y": 0}
+    assert local_errors(side, [1, 2, 3, 4]) == {"a": 0, "y": 0}
 
 
 def test_the_candidates_copies_share_one_weight() -> None:

@@ -1,7 +1,7 @@
 """Errors that every node of a candidate makes by itself, and how far each moves the outputs.
 
-Only the nodes with the largest error of their own (growth) are asked for their effect. Growth alone would put a dead
-signal that rounds to nothing before a wrong weight: what nothing reads at that scale has no effect. A network may hold
+Only the nodes with the largest local errors are asked for their effect. A local error alone would put a dead signal
+that rounds to nothing before a wrong weight: what nothing reads at that scale has no effect. A network may hold
 hundreds of such signals, so many nodes are asked in parts, and a part is parted again where it has an effect.
 """
 
@@ -33,12 +33,12 @@ _PASSED_OVER = 0.1  # of the effect of all: a part that has less has no fault in
 
 
 @dataclass(frozen=True)
-class OwnError:
+class LocalError:
     """What a node does wrong when it reads the reference's tensors.
 
     Attributes:
         tensor: the output with the largest error.
-        growth, error: relative errors of it, alone and in the candidate's own run; Inf: not finite.
+        local_error, error: relative errors of it, alone and in the candidate's own run; Inf: not finite.
         effect: relative RMS error of the outputs (the worst one) when this node alone is as the candidate has it.
         whole: the same, of all nodes together.
         inputs_absmax, output_absmax: largest |x| of the reference there.
@@ -46,7 +46,7 @@ class OwnError:
 
     node: ir.Node
     tensor: str
-    growth: float
+    local_error: float
     error: float
     effect: float
     whole: float
@@ -67,15 +67,15 @@ class NodeError:
     tensor: str
     precision: str
     error: float | None
-    growth: float | None
+    local_error: float | None
 
 
-class Growths:
+class LocalErrors:
     """Errors of all nodes: the largest of all batches.
 
     Attributes:
         pairs: of tensors that are compared.
-        growth, error, absmax: by pair, see truehalf.verification.localize.node_errors.Errors.
+        local_error, error, absmax: by pair, see truehalf.verification.localize.node_errors.Errors.
     """
 
     def __init__(self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> None:
@@ -86,8 +86,8 @@ class Growths:
         comparer = Comparer(self._side)
         runs = [comparer.run(feeds) for feeds in batches]
         self.pairs = comparer.pairs
-        self.growth, self.error, self.absmax = (
-            np.max([getattr(run, name) for run in runs], axis=0) for name in ("growth", "error", "absmax")
+        self.local_error, self.error, self.absmax = (
+            np.max([getattr(run, name) for run in runs], axis=0) for name in ("local_error", "error", "absmax")
         )
         worst = max(range(len(runs)), key=lambda i: self._apart(runs[i].reference, runs[i].own))
         self._feeds, self._worst = batches[worst], runs[worst]
@@ -114,21 +114,21 @@ class Growths:
     def inherited(self, item: Nonfinite) -> bool:
         """Whether a node is finite on the reference's tensors, and reads others that are wrong."""
         position, node = self.of(item.tensor), self._files.values[item.tensor].producer()
-        if position is None or node is None or not np.isfinite(self.growth[position]):
+        if position is None or node is None or not np.isfinite(self.local_error[position]):
             return False
         read = [
             self.of(str(value.name)) for value in node.inputs if value is not None and value.name in self._files.values
         ]
         return any(self.error[i] >= WRONG for i in read if i is not None)
 
-    def by_effect(self) -> list[OwnError]:
+    def by_effect(self) -> list[LocalError]:
         """Those of the nodes with the largest, by effect."""
         groups: dict[ir.Node, list[int]] = defaultdict(list)
         for i, pair in enumerate(self.pairs):
             node = source_node(self._files.values[pair.candidate])
-            if node is not None and self.growth[i] > 0:
+            if node is not None and self.local_error[i] > 0:
                 groups[node].append(i)
-        largest = {node: max(self.growth[i] for i in positions) for node, positions in groups.items()}
+        largest = {node: max(self.local_error[i] for i in positions) for node, positions in groups.items()}
         asked = sorted(groups, key=lambda node: -largest[node])[:_MOST_ASKED]
         asked = [node for i, node in enumerate(asked) if i < _ASKED or largest[node] >= WRONG]
         if not asked:
@@ -136,16 +136,16 @@ class Growths:
         effects = self._effects([groups[node] for node in asked])
         whole = self._apart(self._worst.reference, self._worst.own)
         order = sorted(effects, key=lambda i: (-effects[i], i))
-        return [self._own_error(asked[i], groups[asked[i]], effects[i], whole) for i in order]
+        return [self._local_error(asked[i], groups[asked[i]], effects[i], whole) for i in order]
 
-    def _own_error(self, node: ir.Node, positions: list[int], effect: float, whole: float) -> OwnError:
-        i = max(positions, key=lambda each: self.growth[each])
+    def _local_error(self, node: ir.Node, positions: list[int], effect: float, whole: float) -> LocalError:
+        i = max(positions, key=lambda each: self.local_error[each])
         read = [str(value.name) for value in node.inputs if value is not None and value.name]
         inputs = [self.absmax[j] for name in read if name in self._files.values and (j := self.of(name)) is not None]
-        return OwnError(
+        return LocalError(
             node=node,
             tensor=self.pairs[i].candidate,
-            growth=float(self.growth[i]),
+            local_error=float(self.local_error[i]),
             error=float(self.error[i]),
             effect=effect,
             whole=whole,
@@ -184,13 +184,13 @@ class Growths:
             node = source_node(value)
             if node is None or value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
                 continue
-            if node not in worst or self.growth[i] > self.growth[worst[node]]:
+            if node not in worst or self.local_error[i] > self.local_error[worst[node]]:
                 worst[node] = i
         order = {node: number for number, node in enumerate(self._files.candidate.graph)}
         rows = []
         for node, i in sorted(worst.items(), key=lambda item: order[item[0]]):
             half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
-            row = (finite(self.error[i]), finite(self.growth[i]))
+            row = (finite(self.error[i]), finite(self.local_error[i]))
             rows.append(
                 NodeError(label_of(node), node.op_type, self.pairs[i].candidate, "fp16" if half else "fp32", *row)
             )
