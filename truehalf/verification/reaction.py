@@ -214,8 +214,9 @@ def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Co
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
         rows = [len(run.inputs) for run in runs]
         parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
-        if all(a is not None and b is not None for a, b in parted):
-            reference, candidate = ([row for pair in parted for row in pair[side]] for side in (0, 1))
+        sides = [[each for each in side if each is not None] for side in zip(*parted, strict=True)]
+        if all(len(side) == len(runs) for side in sides):
+            reference, candidate = ([row for each in side for row in each] for side in sides)
             samples = [sample for run in runs for sample in run.inputs]
         else:
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
