@@ -3,8 +3,9 @@
 ap50_95_drop     <= ap50_95_drop_max           AP50-95 of the FP32 reference minus that of the final file
 matched_fraction >= matched_fraction_min       reference detections matched
 extra_fraction   <= extra_fraction_max         detections that the reference does not have: repeated or invented ones
-score_error_p99, score_error_share             score errors of matched detections
-(truehalf.verification.metrics.score_errors)
+score_error_p99, score_error_share             score errors of matched detections; or of those below the score
+                                               threshold, where these are worse
+                                               (truehalf.verification.metrics.score_errors)
 rank_error_p99, rank_error_share               of scores by rank, which sees what lies below the score threshold
 box_error_p99                                  corner coordinates of matched detections, as a share of the image
 low_self_ap50_95_drop                          average precision that is lost against the reference's own detections,
@@ -85,9 +86,12 @@ def detection_values(summary: Mapping[str, Any]) -> dict[str, float | None]:
     found: Mapping[str, Any] = summary if summary.get("reference") else invented
     names = ("matched_fraction", "extra_fraction", "label_flips", "score_error_share", "rank_error_share")
     spreads = ("score_error", "rank_error", "box_error")
-    return {name: found.get(name) for name in names} | {
-        f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads
-    }
+    values = {name: found.get(name) for name in names}
+    values |= {f"{name}_p99": (found.get(name) or {}).get("p99") for name in spreads}
+    low = {"score_error_share": found.get("low_score_error_share")}
+    low["score_error_p99"] = (found.get("low_score_error") or {}).get("p99")
+    measured = {name: [each for each in (values[name], low[name]) if each is not None] for name in low}
+    return values | {name: max(each, default=None) for name, each in measured.items()}
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,8 @@
 """Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
 
     failed         no value of an input reaches the output (reached_outputs), and one does in the reference's file; or
-                   the output is the same on samples that differ, while the reference's moves by more than STEPS of FP16
+                   the output is the same on samples that differ, while the reference's moves by more than STEPS of
+                   FP16; or its values move by less than FOLLOWS of what the reference's do that move by more than that
     not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
                    that the output is right on any other input; or one of several inputs no longer reaches the output
     open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.ir.ops import Trait, has
+from truehalf.ir.ops import Trait, has, moved_inputs
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     from truehalf.verification.compare.model_pair import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
+FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
 _KNOWN = ("the input",)  # where no graph is asked
+_SCALED_AND_SHIFTED = frozenset(
+    {"LayerNormalization", "GroupNormalization", "InstanceNormalization", "BatchNormalization"}
+)
+_OF_EQUALS = frozenset({"Sub", "Xor"})  # and comparisons: of a value and itself they are the same whatever it is
 _FIRST = 1024  # values of a weight that are looked at before all of them
 
 
@@ -120,7 +126,13 @@ def _fault(output: Observed) -> str:
     """Why an output does not react as it should, or nothing."""
     if output.reached[0] and not output.reached[1]:
         return "no value of an input reaches it, and one does in the reference"
-    if len({*output.samples}) < 2 or not _is_constant(output.candidate) or not _moves(output.reference):
+    if len({*output.samples}) < 2:
+        return ""
+    if not _is_constant(output.candidate):
+        share = _share_of_movement(output.reference, output.candidate)
+        said = f"from sample to sample it moves by {share:.2%} of what the reference's does: it ignores its input"
+        return said if share < FOLLOWS else ""
+    if not _moves(output.reference):
         return ""
     if not output.always and len({array.shape for array in output.reference}) > 1:
         return ""  # as many detections as there are: their gates judge it
@@ -150,9 +162,37 @@ def _moves(arrays: Sequence[np.ndarray]) -> bool:
     if (finite.any(axis=0) & ~finite.all(axis=0)).any():
         return True
     values = np.where(finite, stacked, 0.0)
-    exponent = np.frexp(np.abs(values).max(axis=0))[1] - 1
-    step = np.ldexp(1.0, np.maximum(exponent, -14) - 10)
-    return bool((values.max(axis=0) - values.min(axis=0) > STEPS * step).any())
+    low, high = values.min(axis=0), values.max(axis=0)
+    return bool(_by_more_than_steps(low, high).any())
+
+
+def _by_more_than_steps(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    exponent = np.frexp(np.maximum(np.abs(low), np.abs(high)))[1] - 1
+    return np.asarray(high - low > STEPS * np.ldexp(1.0, np.maximum(exponent, -14) - 10))
+
+
+def _share_of_movement(reference: Sequence[np.ndarray], candidate: Sequence[np.ndarray]) -> float:
+    """How much the candidate moves beside the reference, over the values of which the reference's move by more than
+    FP16 may swallow; 1 where there are none, or where the arrays are no floats of one shape.
+    """
+    if len({array.shape for array in (*reference, *candidate)}) > 1 or reference[0].dtype.kind != "f":
+        return 1.0
+    first = [np.asarray(side[0], np.float64) for side in (reference, candidate)]
+    low, high = first[0], first[0]
+    sums, squares = ([np.zeros(each.shape) for each in first] for _ in range(2))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for pair in zip(reference, candidate, strict=True):
+            low, high = np.minimum(low, pair[0]), np.maximum(high, pair[0])
+            for side, array in enumerate(pair):
+                moved = array - first[side]
+                sums[side] += moved
+                squares[side] += moved * moved
+        spread = [square - total * total / len(reference) for square, total in zip(squares, sums, strict=True)]
+        moving = np.isfinite(spread[0]) & np.isfinite(spread[1])
+        moving &= _by_more_than_steps(np.where(moving, low, 0.0), np.where(moving, high, 0.0))
+    if not moving.any():
+        return 1.0
+    return float(np.sqrt(max(spread[1][moving].sum(), 0.0) / spread[0][moving].sum()))
 
 
 def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
@@ -162,7 +202,8 @@ def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Collection[str]) -> list[Observed]:
-    """The outputs of two files; by row where axis 0 of inputs and outputs counts the same, else by run.
+    """The outputs of two files; by sample where axis 0 of inputs counts them and an axis of the outputs does (the first
+    of that length, or axis 0 of a multiple of it), else by run.
 
     Args:
         reached: of `reached_outputs`, of the reference and the candidate.
@@ -172,8 +213,10 @@ def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Co
     for name, first in runs[0].reference.items():
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
         rows = [len(run.inputs) for run in runs]
-        if all(a.ndim and b.ndim and len(a) == len(b) == n for (a, b), n in zip(pairs, rows, strict=True)):
-            reference, candidate = ([row for pair in pairs for row in pair[side]] for side in (0, 1))
+        parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
+        sides = [[each for each in side if each is not None] for side in zip(*parted, strict=True)]
+        if all(len(side) == len(runs) for side in sides):
+            reference, candidate = ([row for each in side for row in each] for side in sides)
             samples = [sample for run in runs for sample in run.inputs]
         else:
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
@@ -182,6 +225,15 @@ def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Co
         reaches = (reached[0].get(name, ()), reached[1].get(name, ()))
         found.append(Observed(name, reference, candidate, samples, always, reaches))
     return found
+
+
+def _by_sample(values: np.ndarray, samples: int) -> np.ndarray | None:
+    """[samples, ...]; None where no axis counts them."""
+    if samples in values.shape:
+        return np.moveaxis(values, values.shape.index(samples), 0)
+    if values.ndim and len(values) > samples > 1 and len(values) % samples == 0:
+        return values.reshape(samples, -1, *values.shape[1:])
+    return None
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------
@@ -205,9 +257,21 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
 def _passed_on(node: ir.Node) -> list[ir.Value]:
     """The inputs, and what bodies read, that the outputs depend on."""
     inputs = [value for value in node.inputs if value is not None]
-    if has(node, Trait.BILINEAR) and any(_is_all(value, False) for value in inputs[:2]):
+    name = node.op_type if node.domain == "" else ""
+    product = has(node, Trait.BILINEAR) or name == "Einsum"
+    if product and any(map(_is_zero, inputs if name == "Einsum" else inputs[:2])):
+        return inputs[2:] if name != "Einsum" else []
+    if name == "Gemm" and node.attributes.get_float("alpha", 1.0) == 0:
         return inputs[2:]
-    if node.domain == "" and node.op_type == "Where":
+    if name in _SCALED_AND_SHIFTED and len(inputs) > 1 and _is_zero(inputs[1]):
+        return inputs[2:3]
+    if (name in _OF_EQUALS or has(node, Trait.COMPARES)) and len(inputs) == 2 and inputs[0] is inputs[1]:
+        return []
+    if name == "Pow" and _is_zero(inputs[1]):
+        return []
+    if name == "Clip" and len(inputs) == 3 and inputs[1] is inputs[2]:
+        return inputs[1:2]
+    if name == "Where":
         sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]
         return sides or inputs
     return [*inputs, *_read_by_bodies(node)]
@@ -215,15 +279,34 @@ def _passed_on(node: ir.Node) -> list[ir.Value]:
 
 def _is_all(value: ir.Value, truth: bool) -> bool:
     """Whether it is a constant that is zero (or False) everywhere, or not anywhere."""
+    return _is_nowhere_zero(value) if truth else _is_zero(value)
+
+
+def _is_nowhere_zero(value: ir.Value) -> bool:
+    values = _constant(value)
+    return values is not None and bool(values.all())
+
+
+def _is_zero(value: ir.Value) -> bool:
+    """... also where a constant was cast or moved first."""
+    values, node = _constant(value), value.producer()
+    if values is not None:
+        return not values[:_FIRST].any() and not values.any()
+    if node is None or node.domain != "":
+        return False
+    if node.op_type == "ConstantOfShape":
+        filled = node.attributes.get_tensor("value")
+        return filled is None or not filled.numpy().any()
+    moves = node.op_type == "Cast" or moved_inputs(node) == (0,)
+    return moves and node.inputs[0] is not None and _is_zero(node.inputs[0])
+
+
+def _constant(value: ir.Value) -> np.ndarray | None:
+    """[values], at least one."""
     import onnx_ir as ir
 
     tensor = ir.convenience.get_const_tensor(value)
-    if tensor is None or not tensor.size:
-        return False
-    values = tensor.numpy().ravel()
-    if truth:
-        return bool(values.all())
-    return not values[:_FIRST].any() and not values.any()
+    return None if tensor is None or not tensor.size else tensor.numpy().ravel()
 
 
 def _read_by_bodies(node: ir.Node) -> Iterator[ir.Value]:

@@ -110,6 +110,13 @@ def exchanged(s: Scene, rng: np.random.Generator) -> Scene:
     return replace(s, scores=scores)
 
 
+def exchanged_low(s: Scene, rng: np.random.Generator) -> Scene:
+    """The scores between 0.12 and 0.48 in reverse."""
+    scores, low = s.scores.copy(), slice(CONFIDENT, CONFIDENT + MIDDLE)
+    scores[:, low] = scores[:, low][:, ::-1]
+    return replace(s, scores=scores)
+
+
 def emptied(s: Scene, rng: np.random.Generator) -> Scene:
     """What scores 0.2 to 0.5 is gone."""
     return replace(s, scores=np.where((s.scores >= 0.2) & (s.scores < 0.5), np.float32(0.003), s.scores))
@@ -219,7 +226,18 @@ def _rows(boxes: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 GOOD: tuple[Change, ...] = (rounded, noisy, permuted, other_last_places)
 BAD: tuple[Change, ...] = (
-    *(lowered, capped, scaled, sharpened, exchanged, emptied, without_tail, haunted, haunted_by_another_class),
+    *(
+        lowered,
+        capped,
+        scaled,
+        sharpened,
+        exchanged,
+        exchanged_low,
+        emptied,
+        without_tail,
+        haunted,
+        haunted_by_another_class,
+    ),
     *(raised, relabelled, moved_low, swapped),
 )
 SEEDS = range(4)
@@ -240,6 +258,7 @@ def pairs() -> Iterator[Pair]:
         yield from planted(f"noise-{seed}", noisy, PASSED, scene(seed, pictures=1 + 3 * seed), seed)
         yield from planted(f"fault-{seed}", any_of_them, FAILED, scene(seed), seed)
     yield from good_ones()
+    yield from last_places()
     yield from other_activations()
     yield from other_values()
     yield from other_counts()
@@ -256,6 +275,25 @@ def good_ones() -> Iterator[Pair]:
     cut[0, np.count_nonzero(cut[0])] = 0.2501  # and the candidate's is 0.2499, which the model leaves out
     arrays = [as_top_k(replace(start, scores=scores)) for scores in (cut, lost)]
     yield pair("top-k-limit-inside", arrays, PASSED)
+
+
+def last_places() -> Iterator[Pair]:
+    """The last places of top-k inside the model, which rounding gives to others that score the same; and empty ones."""
+    start, rng = scene(), np.random.default_rng(3)
+    others = [rng.permutation(start.labels.ravel()).reshape(start.labels.shape), start.boxes[::-1] * np.float32(0.9)]
+    for name, last, expected in (("tied", 0.002, PASSED), ("empty", 0.0, PASSED), ("far-apart", None, "not verified")):
+        tail = start.scores < 0.1
+        level = start.scores if last is None else np.where(tail, np.float32(last), start.scores)
+        scores = (level * (1 + rng.uniform(-2e-3, 2e-3, level.shape) * tail)).astype(np.float32)
+        whole = replace(start, scores=level)
+        other = Scene(
+            scores, np.where(tail, others[0], start.labels), np.where(tail[..., None], others[1], start.boxes)
+        )
+        codes = ("queries-beyond",) if expected != PASSED else ()
+        yield pair(f"top-k-last-places-{name}", [as_top_k(whole), as_top_k(other)], expected, codes=codes)
+    confident = replace(start, scores=np.maximum(start.scores, np.float32(0.9)))
+    wrong = replace(confident, labels=np.where(start.scores < 0.1, others[0], start.labels))
+    yield pair("top-k-all-confident-labels-wrong", [as_top_k(each) for each in (confident, wrong)], FAILED)
 
 
 def other_activations() -> Iterator[Pair]:

@@ -19,6 +19,7 @@ def pairs() -> Iterator[Pair]:
     yield from _masks()
     yield from _vectors()
     yield from _generated()
+    yield from _many_scales()
     yield from _good()
     yield from _ignoring()
 
@@ -143,6 +144,35 @@ def _generated() -> Iterator[Pair]:
         yield _pair(f"outliers-{seed}-rounded", r, _half(r), "passed")
 
 
+def _many_scales() -> Iterator[Pair]:
+    """Values of all magnitudes, in every slice; of one slice the small ones are wrong, or those of one decade."""
+    for seed in range(6):
+        rng = _rng(200 + seed)
+        shape = (5, *rng.integers(12, 40, 2).tolist())
+        exponents = rng.uniform(-3, 2, shape)
+        tails = rng.standard_t(rng.uniform(0.9, 1.4), shape)
+        r = (rng.choice([-1, 1], shape) * 10**exponents, tails)[seed % 2]
+        small = np.abs(r) < 0.004 * np.abs(r).max()
+        hit = small & (np.arange(shape[1])[:, None] == seed)
+        if seed % 2 == 0:  # a decade of all slices
+            hit = small & (np.abs(r) > 0.0004 * np.abs(r).max())
+        wrong = (np.zeros_like(r), -r, 1.6 * r)[seed % 3]
+        yield _pair(f"many-scales-{seed}-spoilt", r, np.where(hit, wrong, _half(r)), "not verified", HIDDEN)
+        yield _pair(f"many-scales-{seed}-rounded", r, _half(r * (1 + rng.normal(0, 3e-4, shape))), "passed")
+    tokens = _rng(210).normal(0, 1, (4, 30, 48))
+    tokens[..., 7] += 900
+    tokens[..., 30] -= 500
+    others = np.delete(np.arange(48), [7, 30])
+    for name, change in (("smaller", lambda v: 0.85 * v), ("reversed", lambda v: v[:, ::-1])):
+        wrong = _half(tokens)
+        wrong[..., others] = change(wrong[..., others])
+        yield _pair(f"massive-activations-others-{name}", tokens, wrong, "not verified", HIDDEN)
+    one = _half(tokens)
+    one[..., 3] = one[..., 4]
+    yield _pair("massive-activations-one-copied", tokens, one, "not verified", HIDDEN)
+    yield _pair("massive-activations-rounded", tokens, _half(tokens), "passed")
+
+
 def _good() -> Iterator[Pair]:
     """What FP16 makes of values of many scales: steps of each value, and errors of what was added up before."""
     rng = _rng(14)
@@ -193,6 +223,9 @@ def _ignoring() -> Iterator[Pair]:
     yield _of({"y": r, "z": r}, {"y": _half(r), "z": still}, "one-of-two-ignores-its-input", "failed", IGNORED)
     yield _of({"y": r, "z": still}, {"y": r, "z": still}, "one-of-two-is-constant", "not verified", IGNORED)
     yield _pair("moves-by-less-than-a-step", 2000 + r * 1e-2, np.full_like(r, 2000.2), "not verified", IGNORED)
+    for share in (0.2, 0.01, 1e-4):
+        moving = r[:1] + share * (r - r[:1])
+        yield _pair(f"moves-by-{share:g}-of-it", r, moving, "failed", IGNORED)
     for name, samples in (("one-sample", numbers(1)), ("samples-alike", np.ones((4, 1), np.float32))):
         yield _pair(name, r, _half(r), "passed", ALIKE, inputs={"x": samples})
         yield _pair(f"{name}-wrong", r, 1.2 * r, "failed", inputs={"x": samples})

@@ -100,6 +100,34 @@ def test_random_models_whose_weights_became_zero(seed: int, tmp_path: Path) -> N
     expect(report.reasons[0], "input-ignored", "'y'")
 
 
+@pytest.mark.parametrize(
+    ("end", "shape"),
+    [
+        ("y = Transpose <perm = [1, 0]> (u)", "3,N"),
+        ("v = Unsqueeze (u, first) y = Expand (v, copies)", "2,N,3"),
+        ("y = Reshape (u, pairs)", "M,1"),
+    ],
+    ids=["last", "second", "flattened"],
+)
+def test_samples_lie_along_another_axis(end: str, shape: str, tmp_path: Path) -> None:
+    weights = {"first": np.array([0]), "copies": np.array([2, 1, 1]), "pairs": np.array([-1, 1])}
+    weights |= {"w": RNG.normal(0, 5e-3, (3, 3)).astype(np.float32), "c": np.full(3, 5, np.float32)}
+    text = f"(float[N,3] x) => (float[{shape}] y) {{ d = MatMul (x, w) r = BODY u = Add (r, c) {end} }}"
+    weights["high"] = np.array(0.1, np.float32)
+    alive, dead = "Identity (d)", "Clip (d, high)"
+    files = [
+        model(tmp_path / f"{i}.onnx", text.replace("BODY", body), **weights) for i, body in enumerate((alive, dead))
+    ]
+    weights["w"] = weights["w"].astype(np.float16).astype(np.float32)
+    rounded = model(tmp_path / "rounded.onnx", text.replace("BODY", alive), **weights)
+    assert compare(files[0], rounded, {"x": X}, locate=False).passed
+    report = compare(*files, {"x": X}, locate=False, options=options(tolerance=1e6))
+    assert report.verdict == "failed"
+    expect(report.reasons[0], "input-ignored", "'y'")
+    report = compare(files[0], files[0], {"x": np.repeat(X[:1], 6, axis=0)}, locate=False)
+    assert report.passed and any("samples-alike" in said for said in report.not_verified)
+
+
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
 def test_an_input_of_several_that_no_longer_reaches_the_output(op: str, tmp_path: Path) -> None:
     signature = "(float[N,3] x, float[N,3] mask) => (float[N,3] y)"
@@ -127,7 +155,30 @@ def test_what_float16_swallows_is_not_verified() -> None:
     assert found.failures == {} and [*found.unknown] == ["y"]
     far = 100 + np.array([[0.0], [0.5]])
     assert [*reactions([seen(far, [[100.0], [100.0]])]).failures] == ["y"]
-    assert reactions([seen(far, near)]) == reactions([seen(far, far)])
+    assert [*reactions([seen(far, near)]).failures] == ["y"]
+    assert reactions([seen(far, (far + near) / 2)]) == reactions([seen(far, far)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_moves_by_a_fraction_of_what_it_should_ignores_its_input(seed: int) -> None:
+    """Traces of the input are no reaction; rounding, noise of its size and one value that stays are no fault."""
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(2, 9)), *rng.integers(2, 6, int(rng.integers(0, 3))).tolist())
+    base = rng.normal(0, 4, shape[1:])
+    moved = np.abs(base).max() * 0.02 * rng.normal(0, 1, shape)
+    trace = (0.1, 0.01, 1e-5)[seed % 3] * np.roll(moved, seed % 2, axis=0)
+    (said,) = reactions([seen(base + moved, base + trace)]).failures.values()
+    expect(said, "input-ignored", "'y'")
+    rounded = (base + moved).astype(np.float16)
+    for good in (rounded, base + moved + rng.normal(0, 0.02, shape), base + 0.5 * moved):
+        assert reactions([seen(base + moved, good)]) == reactions([seen(moved, moved)])
+
+
+def test_values_that_float16_swallows_beside_one_that_moves() -> None:
+    """1000 + 0.1 i is the same in FP16; only what moves by more than FP16's steps has to."""
+    small = 1000 + 0.1 * np.arange(6)[:, None] * np.ones(50)
+    reference = np.concatenate([small, np.arange(6)[:, None]], axis=1)
+    assert not reactions([seen(reference, reference.astype(np.float16))]).failures
 
 
 @pytest.mark.parametrize("values", [[3, 3], [True, True], ["a", "a"]])
@@ -180,6 +231,18 @@ def test_digests_tell_inputs_apart() -> None:
         ("y = Mul (zeros, x)", False),
         ("y = Add (x, zeros)", True),
         ("y = Gemm (x, none, x)", True),
+        ("y = Gemm <alpha = 0.0> (x, w, c)", False),
+        ("h = Cast <to = 10> (none) v = Transpose (h) f = Cast <to = 1> (v) y = MatMul (x, f)", False),
+        ("s = Shape (x) o = ConstantOfShape (s) y = Mul (x, o)", False),
+        ('y = Einsum <equation = "ij,jk->ik"> (x, none)', False),
+        ("y = LayerNormalization (x, zeros, c)", False),
+        ("y = LayerNormalization (x, c, c)", True),
+        ("y = Sub (x, x)", False),
+        ("z = Equal (x, x) y = Cast <to = 1> (z)", False),
+        ("y = Add (x, x)", True),
+        ("l = Constant <value_float = 5.0> () y = Clip (x, l, l)", False),
+        ("l = Constant <value_float = 5.0> () y = Clip (x, , l)", True),
+        ("y = Pow (x, zeros)", False),
         ("n = Cast <to = 9> (x) y = Where (n, c, zeros)", True),
         ("y = If (t) <then_branch = a () => (float[N,3] p) { p = Relu (x) }, "
          "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", True),
@@ -188,6 +251,6 @@ def test_digests_tell_inputs_apart() -> None:
     ],
 )  # fmt: skip
 def test_what_inputs_reach(body: str, reached: bool) -> None:
-    text = ignoring(body, ", bool t = {1}")
+    text = ignoring(body, ", bool t = {1}, float[3,3] w = {1, 2, 0, 0, 1, 0, 3, 0, 1}")
     proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
     assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}

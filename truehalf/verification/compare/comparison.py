@@ -27,7 +27,7 @@ from truehalf.verification.metrics.decoded import confident_queries, detections_
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
 from truehalf.verification.metrics.precision import classes_in
-from truehalf.verification.metrics.query_rows import rows_beyond
+from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
 from truehalf.verification.metrics.score_errors import share_beyond
@@ -134,11 +134,15 @@ class Comparison:
         if any(run.reference[name].shape != run.candidate[name].shape for run in self._runs for name in names):
             return outputs
         pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
+        judged: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
         confident: list[np.ndarray] = []
         for run in self._runs:
             rows = pair_queries(run.reference, run.candidate, names)
+            paired = {name: in_rows(run.candidate[name], rows) for name in names}
+            held = without_last_places(self._spec, run.reference, paired, self._thresholds[0])
             for name in names:
-                pairs[name].append((run.reference[name], in_rows(run.candidate[name], rows)))
+                pairs[name].append((run.reference[name], paired[name]))
+                judged[name].append((run.reference[name], held[name]))
             confident.append(confident_queries(run.reference, self._spec, self._thresholds[0]))
         result = dict(outputs)
         sure = np.concatenate([mask.ravel() for mask in confident])
@@ -147,14 +151,14 @@ class Comparison:
             errors = self._output_errors(name, pairs[name])
             places = [run.names for run in self._runs]
             has_values = pairs[name][0][0].ndim > 2  # [N, n] has but rows
-            if has_values and (hidden := hidden_columns(name, pairs[name], self._tolerance, places)):
+            if has_values and (hidden := hidden_columns(name, judged[name], self._tolerance, places)):
                 self._hidden[name] = hidden
             kept = [
                 np.concatenate([pair[side][mask] for pair, mask in zip(pairs[name], confident, strict=True)])
                 for side in (0, 1)
             ]
             largest = tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None
-            beyond.append([rows_beyond(*pair, errors.limit) for pair in pairs[name]])
+            beyond.append([rows_beyond(*pair, errors.limit) for pair in judged[name]])
             of_all = np.concatenate([rows.ravel() for rows in beyond[-1]])
             share = float(of_all.mean()) if of_all.size else 0.0
             self._sure_beyond[name] = share_beyond(of_all[sure], 0) or 0.0

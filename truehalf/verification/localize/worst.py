@@ -70,12 +70,16 @@ def displaced_detections(reference: Reference, stage: StageResult) -> list[dict[
 
 
 def rescored_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
-    """Matched detections, the largest score error first."""
+    """Matched detections, and samples by those below the score threshold, the largest score error first."""
     items = []
     for sample, ref, cand, matching in _matched_samples(reference, stage):
         for (r, c), error in zip(matching.pairs, np.abs(matching.score_error), strict=True):
             item = _item(sample, reference, ref, int(r), f"score became {cand.scores[c]:.3f}")
             items.append((float(error), item))
+        if matching.low_score_error.size:
+            low = float(matching.low_score_error.max())
+            said = f"scores below the threshold differ by up to {low:.3f}"
+            items.append((low, {"sample": sample, "output": "scores", "error": said}))
     return _worst_first(items)
 
 

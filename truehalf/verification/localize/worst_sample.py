@@ -48,7 +48,8 @@ def _nonfinite_new(run: Run, row: int) -> int:
 def _error(run: Run, row: int, matching: Matching | None) -> float:
     """The largest error of a sample; of detections that of its boxes and scores, for rows move among equals."""
     if matching is not None:
-        spread = [matching.box_error_px, np.abs(matching.score_error), matching.rank_error]
+        scores = (np.abs(matching.score_error), matching.low_score_error, matching.rank_error)
+        spread = [matching.box_error_px, *scores]
         return float(max(each.max(initial=0.0) for each in spread))
     worst = 0.0
     for a, b in _rows(run, row):

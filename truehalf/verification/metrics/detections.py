@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.verification.metrics.score_errors import all_but_one, rank_errors, share_beyond
+from truehalf.verification.metrics.score_errors import LOW_SCORE, RANK_FLOOR, all_but_one, rank_errors, share_beyond
 
 SCORE_SLACK = 0.05  # largest difference of scores on two sides of the threshold
 
@@ -54,6 +54,7 @@ class Matching:
         box_error_px: float64 [m], the largest difference of a corner coordinate, in pixels.
         extent_px: the largest corner coordinate of the reference's boxes, in pixels.
         score_error: float64 [m], candidate minus reference.
+        low_score_error: float64, of detections below the threshold, see `low_score_errors`.
         relabelled: missed, but a leftover candidate of another class lies there (IoU at or above the threshold).
         displaced: missed, but a leftover candidate of the same class overlaps by less than the IoU threshold.
         absent: missed, and nothing of the kind was left above the threshold.
@@ -69,6 +70,7 @@ class Matching:
     box_error_px: np.ndarray
     extent_px: float
     score_error: np.ndarray
+    low_score_error: np.ndarray
     rank_error: np.ndarray
     relabelled: list[tuple[int, int]] = field(default_factory=list)
     displaced: list[tuple[int, int]] = field(default_factory=list)
@@ -244,6 +246,7 @@ def match(
         box_error_px=corners.max(axis=1, initial=0.0),
         extent_px=float(np.abs(reference.boxes).max(initial=0.0)),
         score_error=score_error[kept[:, 0], kept[:, 1]],
+        low_score_error=low_score_errors(reference, candidate, score_threshold, iou_threshold),
         rank_error=rank_errors(reference.scores, candidate.scores),
         relabelled=[(int(pool_r[r]), int(pool_c[c])) for r, c in relabelled],
         displaced=[(int(pool_r[r]), int(pool_c[c])) for r, c in displaced],
@@ -251,6 +254,21 @@ def match(
         extra=[int(pool_c[c]) for c in np.flatnonzero(free_c & counts_c)],
         rank_changes=_reversed_pairs(reference.scores[pairs[:, 0]], candidate.scores[pairs[:, 1]]),
     )
+
+
+def low_score_errors(
+    reference: Detections, candidate: Detections, score_threshold: float, iou_threshold: float
+) -> np.ndarray:
+    """float64 [m]: of each reference detection below the threshold, down to LOW_SCORE, how far the nearest score is
+    among the candidates of its class that overlap it; those without any are left to average precision.
+    """
+    low = np.flatnonzero((reference.scores >= LOW_SCORE) & (reference.scores < score_threshold))
+    pool = np.flatnonzero(candidate.scores >= RANK_FLOOR)
+    same = reference.labels[low][:, None] == candidate.labels[pool][None, :]
+    same &= box_iou(reference.boxes[low], candidate.boxes[pool]) >= iou_threshold
+    apart = np.abs(candidate.scores[pool][None, :].astype(np.float64) - reference.scores[low][:, None])
+    nearest = np.where(same, apart, np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(nearest[np.isfinite(nearest)])
 
 
 def _reversed_pairs(a: np.ndarray, b: np.ndarray) -> int:
@@ -276,7 +294,7 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         images; reference and candidate (detections above the threshold); matched, missed (relabelled = label_flips,
         displaced and absent together), extra; matched_fraction (of the reference), extra_fraction (of the candidate);
         iou {min, p01, p50}; {p50, p99, max} of box_error_px, box_error (as a share of the largest extent_px),
-        score_error (absolute) and rank_error (all but the largest one); score_error_share and rank_error_share
+        score_error (absolute), low_score_error and rank_error (all but the largest one); of each of them its share
         (truehalf.verification.metrics.score_errors); rank_changes.
         Where the reference holds no detection, nothing was compared: fractions and errors are None, `reason` says so.
     """
@@ -286,11 +304,10 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
     }
     matched = count["reference"] - count["missed"]
     iou = _joined([m.iou for m in matchings])
-    box_error_px, extent_px = (
-        _joined([m.box_error_px for m in matchings]),
-        max((m.extent_px for m in matchings), default=0),
-    )
+    box_error_px = _joined([m.box_error_px for m in matchings])
+    extent_px = max((m.extent_px for m in matchings), default=0)
     score_error = np.abs(_joined([m.score_error for m in matchings]))
+    low_score_error = _joined([m.low_score_error for m in matchings])
     rank_error = _joined([m.rank_error for m in matchings])
     summary: dict[str, Any] = {
         "images": len(matchings),
@@ -311,6 +328,8 @@ def summarize(matchings: Sequence[Matching]) -> dict[str, Any]:
         "box_error": _spread(box_error_px / (extent_px or 1.0)),
         "score_error": _spread(score_error),
         "score_error_share": share_beyond(score_error, spared=2),
+        "low_score_error": _spread(low_score_error),
+        "low_score_error_share": share_beyond(low_score_error, spared=2),
         "rank_error": _spread(all_but_one(rank_error)),
         "rank_error_share": share_beyond(rank_error),
         "rank_changes": sum(m.rank_changes for m in matchings),

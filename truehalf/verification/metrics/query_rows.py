@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.outputs import by_kind
+from truehalf.verification.metrics.score_errors import SCORE_ERROR
 from truehalf.verification.metrics.tensors import query_outputs
 
 if TYPE_CHECKING:
@@ -72,3 +74,27 @@ def rows_beyond(reference: np.ndarray, candidate: np.ndarray, limit: float | Non
     with np.errstate(invalid="ignore"):
         rows = ~((a == b) | (np.abs(a - b) <= (limit or 0.0)))
     return np.asarray(rows.any(axis=tuple(range(2, rows.ndim))))
+
+
+def without_last_places(
+    spec: Mapping[str, Any], reference: Mapping[str, np.ndarray], paired: Mapping[str, np.ndarray], threshold: float
+) -> dict[str, np.ndarray]:
+    """Outputs of a candidate, paired, with the reference's labels and boxes where rounding may rightly keep others.
+
+    Those are the last places of top-k inside the model, and its empty ones: on both sides the score is no more than the
+    image's least in the reference, give or take SCORE_ERROR, and less than `threshold`. At a score s that is
+    4 s (1 - s) SCORE_ERROR: the same error before the sigmoid.
+    """
+    kinds = by_kind(spec)
+    if "scores" not in kinds:
+        return dict(paired)
+    of_scores = kinds["scores"]["name"]
+    scores = np.asarray(reference[of_scores], np.float64)
+    least = scores.min(axis=1, keepdims=True, initial=1.0)
+    most = least * (1 + 4 * SCORE_ERROR * (1 - least))
+    free = (scores <= most) & (paired[of_scores] <= most) & (scores < threshold)
+    result = {}
+    for name, values in paired.items():
+        places = free.reshape(free.shape + (1,) * (values.ndim - 2))
+        result[name] = values if name == of_scores else np.where(places, reference[name], values)
+    return result

@@ -2,6 +2,8 @@
 
 score error   of a matched detection: candidate minus reference
     (truehalf.verification.metrics.detections.Matching)
+low score     of a detection below the score threshold, down to LOW_SCORE: to the nearest score of an overlapping
+    error     candidate of its class (truehalf.verification.metrics.detections.low_score_errors)
 rank error    |o_(i) - r_(i)|, the i-th best score of an image on both sides, 0 where a side has none; over the ranks
               at which one of the two is RANK_FLOOR or more
 

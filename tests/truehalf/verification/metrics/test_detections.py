@@ -155,6 +155,20 @@ def test_nan_boxes_alone_find_nothing():
     assert compared((logits, boxes), (logits, np.full_like(boxes, np.nan)))["matched_fraction"] == 0.0
 
 
+def test_scores_below_the_threshold_are_held_against_the_nearest_of_their_kind():
+    low = edited(2, score=0.4)
+    both = joined(low, detections((70, 80, 120, 120, 3, 0.15)))  # a double of it
+    found = match(both, both)
+    assert len(found.low_score_error) == 3 and not found.low_score_error.any()
+    exchanged = Detections(low.boxes, low.labels, low.scores[[0, 1, 3, 2]])
+    assert sorted(match(low, exchanged).low_score_error) == pytest.approx([0.3, 0.3])
+    result = summarize([match(low, exchanged)] * 2)
+    assert result["score_error"]["max"] == 0.0 and result["rank_error"]["max"] == 0.0
+    assert result["low_score_error"]["p99"] == pytest.approx(0.3) and result["low_score_error_share"] == 0.5
+    assert match(low, edited(2, score=0.4, shift=30.0)).low_score_error.size == 1, "what is elsewhere is no score error"
+    assert match(low, edited(2, score=0.04)).low_score_error.size == 1, "nor is what has no score"
+
+
 def test_rank_changes_count_pairs_that_changed_their_order():
     def scored(*scores: float) -> Detections:
         return Detections(REFERENCE.boxes[:3], REFERENCE.labels[:3], np.array(scores, np.float32))
