@@ -45,7 +45,8 @@ class GatesConfig(Options):
     )
     score_error_p99_max: float = key(
         0.06,
-        "score error of matched detections; rounding: 0.0125, and 0.047 at most, which is the p99 of few",
+        "score error of matched detections, and of those from 0.1 to the threshold; rounding: 0.0125, and 0.047 at "
+        "most, the p99 of few",
         least=0,
         most=1,
     )
