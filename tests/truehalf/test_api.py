@@ -19,7 +19,7 @@ import torch
 
 import truehalf
 from tests.conftest import ROOT
-from tests.messages import raises
+from tests.messages import expect, raises
 from truehalf import Precision, api, calibrate, clean_casts, compare, convert, export, lint, repair
 from truehalf.config.verification import GatesConfig, VerifyConfig
 
@@ -166,6 +166,15 @@ def test_export(module: Any, tmp_path: Path) -> None:
         export(module, samples=feed, outputs=["a"])
     with raises("wrong-name", "y", "x, scale"):
         export(module, samples={"x": feed["x"], "y": feed["scale"]})
+
+
+def test_an_axis_that_varies_and_has_one_size_in_all_samples_is_not_verified() -> None:
+    axes = {"x": {0: "n", 1: "width"}}
+    feeds = [{"x": np.ones((2, side), np.float32)} for side in (8, 9)]
+    for samples, status in ((feeds[:1], "not verified"), (feeds, "verified")):
+        found = export(torch.nn.ReLU(), samples=samples, dynamic_axes=axes).report["parity"]
+        assert found["status"] == status
+        expect(found.get("reason", "trace-open axis 1"), None, "axis", "1")
 
 
 def test_a_fault_leaves_no_file(tmp_path: Path) -> None:

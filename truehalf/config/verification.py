@@ -75,7 +75,7 @@ class GatesConfig(Options):
         0, "detections that the final file finds again, as another class; samples with another best class", least=0
     )
     tensor_error_max: float = key(
-        0.01, "largest difference of other outputs, as a share of the output's largest value in FP32", least=0, most=1
+        0.01, "largest difference of other outputs, as a share of the output's largest value in FP32", least=0
     )
     nonfinite_max: int = key(0, "NaN and Inf values in the outputs of the final file", least=0)
 

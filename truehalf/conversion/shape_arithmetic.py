@@ -5,7 +5,8 @@ depending on where a kernel rounds. FP16 holds no integer above 2048 exactly, a 
 no FP16 shape tensors. So what decides how many elements there are, or which, is computed in FP32.
 
     sinks    inputs that say where or how many (`deciding_input`), the condition that the body of a Loop returns, and
-             graph outputs of integers and bools that are computed from sizes and constants alone
+             two that are computed from sizes and constants alone: graph outputs of integers and bools, and what
+             operators read that onnx does not know
     region   all nodes behind a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders of
              If, Loop and Scan. It ends at
                Shape and Size           they read no values
@@ -17,6 +18,7 @@ no FP16 shape tensors. So what decides how many elements there are, or which, is
                                         through a matrix, however many they are
                declared nodes           the pass that made them says what must be FP32
                (truehalf.conversion.rules.declared)
+             A choice among sizes and constants, or a layer of these, is arithmetic, and does not end it
 
 An integer that ends as data (a label, a quantized value) is no sink: nothing behind it is kept FP32.
 """
@@ -70,11 +72,13 @@ def shape_arithmetic(model: ir.Model) -> ShapeArithmetic:
                 _walk_back(value, what, sources, found)
                 if index in half_slots(node).inputs:
                     found.nodes.setdefault(node, what)
+            elif value is not None and schema_of(node) is None and _sizes_behind(value, sources):
+                _walk_back(value, f"input {index} of {node.op_type} {node.name!r}, a size", sources, found)
         if is_op(node, "Loop"):
             condition = node.attributes["body"].as_graph().outputs[0]
             _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
     for value in model.graph.outputs:
-        if value.dtype is not None and not value.dtype.is_floating_point() and _is_size(value, sources):
+        if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_behind(value, sources):
             _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
 
@@ -112,19 +116,19 @@ def _walk_back(
         if node is None or bodies(node):
             found.values.add(value)
             waiting += sources.get(value, [])
-        elif not _is_end(node, value):
+        elif not _is_end(node, value, sources):
             found.values.add(value)
             found.nodes.setdefault(node, sink)
             waiting += node.inputs
 
 
-def _is_end(node: ir.Node, value: ir.Value) -> bool:
+def _is_end(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
     if has(node, Trait.SHAPE_ONLY) or KEEP_FLOAT32 in node.metadata_props:
         return True
-    if row_of(node).choice == value.index():
-        return True
     is_layer = schema_of(node) is None or has(node, _LAYERS)
-    return is_layer and not _is_small(node) and not _is_of_coordinates(node)
+    if row_of(node).choice != value.index() and (not is_layer or _is_small(node) or _is_of_coordinates(node)):
+        return False
+    return _sizes_behind(value, sources) is None
 
 
 def _is_small(node: ir.Node) -> bool:
@@ -154,9 +158,9 @@ def _is_of_coordinates(node: ir.Node) -> bool:
     return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
 
 
-def _is_size(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
-    """Whether a value is computed from sizes, one at least, and constants alone; what chooses a branch, or says how
-    often a loop runs, may be data.
+def _sizes_behind(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> int | None:
+    """How many sizes a value is computed from; None where data is behind it, or an operator that onnx does not know.
+    What chooses a branch, or says how often a loop runs, may be data.
     """
     waiting, seen, sizes = [value], {value}, 0
     while waiting:
@@ -164,20 +168,20 @@ def _is_size(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) ->
         node, read = value.producer(), sources.get(value, [])
         if node is None and not read:
             if value.const_value is None:
-                return False
+                return None
         elif node is not None and not bodies(node):
             if has(node, Trait.SHAPE_ONLY):
                 sizes += 1
                 continue
             if schema_of(node) is None:
-                return False
+                return None
             read = list(node.inputs)
         elif not read:
-            return False
+            return None
         more = [each for each in read if each is not None and each not in seen]
         seen |= set(more)
         waiting += more
-    return sizes > 0
+    return sizes
 
 
 def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.trace import Arrays, trace
@@ -18,6 +19,7 @@ from truehalf.models.calling import all_taken, calling
 from truehalf.models.model import Input, Model, Output
 from truehalf.models.source import spec_of
 from truehalf.user_code import imported
+from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +84,7 @@ def export_module(
         raise StageError("wrong-name", said)
     model = Model(calling(network, list(found.values())), inputs, [Output(name) for name in names], [], True)
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
-    return trace(
+    report = trace(
         model.module,
         samples[0],
         out_path,
@@ -94,6 +96,22 @@ def export_module(
         atol=options.atol,
         rtol=options.rtol,
     )
+    if same := _of_one_size(axes, samples):
+        reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
+        status = {"status": NOT_VERIFIED, "reason": coded("trace-open", reason)}
+        report["parity"] |= status if report["parity"]["status"] != NOT_VERIFIED else {}
+    return report
+
+
+def _of_one_size(axes: Mapping[str, Mapping[int, str]], samples: Sequence[Arrays]) -> str:
+    """The axes of inputs that vary, the samples' own apart, and have one size in all samples."""
+    found = [
+        f"axis {axis} of {name!r} varies"
+        for name in samples[0]
+        for axis in axes.get(name, {})
+        if axis and len({sample[name].shape[axis] for sample in samples}) == 1
+    ]
+    return ", ".join(found)
 
 
 def _in_order(network: torch.nn.Module, sample: Arrays) -> list[str]:

@@ -96,8 +96,8 @@ def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
     if model.axes is not None:
         return {name: dict(axes) for name, axes in model.axes.items()}
     axes = {name: dict(axes) for name, axes in config.trace.dynamic_axes.items()}
-    names = {each.name for each in model.inputs} | {each.name for each in model.outputs}
-    if IMAGES not in names and axes.get(IMAGES) == _DEFAULT_AXES:  # what conf/config.yaml says, of no input of these
+    inputs = {each.name for each in model.inputs}
+    if IMAGES not in inputs and axes.get(IMAGES) == _DEFAULT_AXES:  # what conf/config.yaml says, of no input of these
         del axes[IMAGES]
         axes.setdefault(model.inputs[0].name, dict(_DEFAULT_AXES))
     batch = axes.get(model.inputs[0].name, {}).get(0)

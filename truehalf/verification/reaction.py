@@ -18,7 +18,7 @@ several that make up detections: those count where no output reacts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ _SCALED_AND_SHIFTED = frozenset(
     {"LayerNormalization", "GroupNormalization", "InstanceNormalization", "BatchNormalization"}
 )
 _OF_EQUALS = frozenset({"Sub", "Xor"})  # and comparisons: of a value and itself they are the same whatever it is
+_NOTHING = frozenset[str]()
 _FIRST = 1024  # values of a weight that are looked at before all of them
 
 
@@ -243,15 +244,25 @@ def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
     """By output, the inputs of which a value can reach it.
 
     A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
-    pass nothing on. Nodes with bodies, and functions, pass on all that they read.
+    pass nothing on. Nodes with bodies pass on all of which these read values.
     """
-    none: frozenset[str] = frozenset()
     inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
-    for node in model.graph:
-        if not has(node, Trait.SHAPE_ONLY):
-            read = none.union(*(inputs.get(value, none) for value in _passed_on(node)))
+    _spread(model.graph, inputs, model)
+    return {str(value.name): sorted(inputs.get(value, _NOTHING)) for value in model.graph.outputs}
+
+
+def _spread(nodes: Iterable[ir.Node], inputs: dict[ir.Value, frozenset[str]], model: ir.Model) -> None:
+    """Add the inputs of which a value reaches what the nodes write; those behind a function's parameters go into it."""
+    for node in nodes:
+        function = model.functions.get(node.op_identifier())
+        if function is not None:
+            given = [inputs.get(value, _NOTHING) if value is not None else _NOTHING for value in node.inputs]
+            inner = dict(zip(function.inputs, given, strict=False))
+            _spread(function, inner, model)
+            inputs.update(zip(node.outputs, (inner.get(value, _NOTHING) for value in function.outputs), strict=False))
+        elif not has(node, Trait.SHAPE_ONLY):
+            read = _NOTHING.union(*(inputs.get(value, _NOTHING) for value in _passed_on(node)))
             inputs.update(dict.fromkeys(node.outputs, read))
-    return {str(value.name): sorted(inputs.get(value, none)) for value in model.graph.outputs}
 
 
 def _passed_on(node: ir.Node) -> list[ir.Value]:
@@ -319,5 +330,4 @@ def _read_by_bodies(node: ir.Node) -> Iterator[ir.Value]:
         for graph in graphs:
             yield from graph.outputs
             for inner in graph:
-                yield from (value for value in inner.inputs if value is not None)
-                yield from _read_by_bodies(inner)
+                yield from () if has(inner, Trait.SHAPE_ONLY) else _passed_on(inner)

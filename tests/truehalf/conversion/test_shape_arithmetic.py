@@ -149,6 +149,17 @@ TEXTS = {
     "a branch": """(float[3] x, float t) => (float[3] y) <float w = {1.9999}, int64[1] zero = {0}>
         { v = Mul(t, t) c = Less(v, limit) x1 = Relu(x) y = If(c) <then_branch = a () => (float[3] p) { p = Neg(x1) },
         else_branch = b () => (float[3] q) { q = Relu(x1) }> limit = Constant<value_float = 4.0001>() }""",
+    "the nearest of some sizes": """(float[3] x, float t) => (float[3] y, float[1] o) <float[1] c = {0.23340667},
+        float[4] grid = {0.70005, 0.7001, 0.7002, 0.7004}, float[4] v = {1, 2, 3, 4}>
+        { y = Relu(x) s = Shape(x) f = Cast<to = 1>(s) g = Mul(f, c) d = Sub(grid, g) a = Abs(d)
+        i = ArgMin<axis = 0>(a) o = Gather(v, i) }""",
+    "the best of some constants": """(float[3] x, float t) => (float[3] y, float[1] o) <int64[1] one = {1},
+        float[4] w = {0.70005, 0.7001, 0.7002, 0.7001}, float[4] v = {1, 2, 3, 4}>
+        { y = Relu(x) a = Sqrt(w) b, i = TopK(a, one) o = Gather(v, i) }""",
+    "a layer of sizes": """(float[3] x, float t) => (float[3] y, float[k] o)
+        <int64[1] n = {300}, float[300, 2] w = {WEIGHTS}, float[1] one = {1}, int64[1] r = {1}, int64[1] zero = {0}>
+        { y = Relu(x) s = Shape(x) f = Cast<to = 1>(s) e = Expand(f, n) a = MatMul(e, w) b = Slice(a, zero, r)
+        i = Cast<to = 7>(b) o = Expand(one, i) }""".replace("WEIGHTS", ", ".join(["2.2789"] * 600)),
     "a captured float": """(float[3] x, float t, bool b) => (float[3] y, float[k] o)
         <float[1] one = {1}, int64[1] shape = {1}>
         { y = Relu(x) v = Reshape(t, shape) w = Mul(v, one1) o = If(b) <then_branch = a () => (float[h] p)
@@ -177,6 +188,13 @@ def test_in_a_function() -> None:
         <float[1] one = {1}> { y = Relu(x) s = Shape(x) i = our.fewer(s) o = Expand(one, i) }
         <domain: "our", opset_import: ["": 21]> fewer (s) => (i)
         { f = Cast<to = 1>(s) k = Constant<value_floats = [1.0]>() g = Sub(f, k) i = Cast<to = 7>(g) }"""
+    check(onnx.parser.parse_model(text), {"x": FEEDS["x"]})
+
+
+def test_what_an_unknown_operator_reads() -> None:
+    text = """<ir_version: 10, opset_import: ["": 17, "com.microsoft": 1]> g (float[n] x) => (float[n] y, float[m] o)
+        <float c = {1.4}, float zero = {0}, float one = {1}>
+        { y = Relu(x) s = Size(x) f = Cast<to = 1>(s) g = Mul(f, c) o = com.microsoft.Range(zero, g, one) }"""
     check(onnx.parser.parse_model(text), {"x": FEEDS["x"]})
 
 

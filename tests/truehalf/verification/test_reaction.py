@@ -248,9 +248,16 @@ def test_digests_tell_inputs_apart() -> None:
          "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", True),
         ("y = If (t) <then_branch = a () => (float[N,3] p) { p = Relu (c) }, "
          "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", False),
+        ("y = If (t) <then_branch = a () => (float[N,3] p) { s = Shape (x) p = Expand (c, s) }, "
+         "else_branch = b () => (float[N,3] q) { q = Identity (c) }>", False),
+        ("y = our.shaped (x, c)", False),
+        ("y = our.shaped (c, x)", True),
+        ("y = our.outer (x, c)", False),
     ],
 )  # fmt: skip
 def test_what_inputs_reach(body: str, reached: bool) -> None:
     text = ignoring(body, ", bool t = {1}, float[3,3] w = {1, 2, 0, 0, 1, 0, 3, 0, 1}")
-    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+    functions = """<domain: "our", opset_import: ["" : 17]> shaped (a, b) => (o) { s = Shape (a) o = Expand (b, s) }
+        <domain: "our", opset_import: ["" : 17, "our" : 1]> outer (a, b) => (o) { c = Neg (a) o = our.shaped (c, b) }"""
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "our" : 1]> g {text} {functions}')
     assert reached_outputs(ir.from_proto(proto)) == {"y": ["x"] * reached}

@@ -23,9 +23,19 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
-from truehalf.exporting.baked.places import INSTALLED, OPEN, SETTLED, WRITES, Place, places_of, settle
+from truehalf.exporting.baked.places import (
+    INSTALLED,
+    OPEN,
+    SETTLED,
+    WRITES,
+    Place,
+    Statement,
+    places_of,
+    settle,
+    turned,
+)
 from truehalf.exporting.baked.reads import Read, reads
-from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, variations
+from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, other_batches, variations
 from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
 from truehalf.linting.finding import Finding
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     import torch
 
 _SHOWN = 10  # places of a sentence
+_LOOKED_AT = 3  # inputs on which rounding decides
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -99,13 +110,16 @@ def what_was_baked(subject: Subject) -> dict[str, Any]:
     settle(found, runs, "", subject.followed)
     searched = runs is None or any(place.state == OPEN for place in found.values())
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
-    compared, skipped = _compared(subject, alike, base, tried, list(found.values()))
+    tried += other_batches(subject.spec, seen)
+    compared, skipped, hanging = _compared(subject, alike, base, tried, list(found.values()))
     open_state = _changes_of_state(subject, [base, *compared.values()], findings)
     if runs and searched:  # where the samples went one way, others may have taken the other
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
         found = places_of(subject.caught, findings, runs or [])
     settle(found, runs, open_state, subject.followed)
+    if runs:
+        _open_where_rounding_decides(subject, hanging, found)
     said = {
         state: [place.sentence for place in found.values() if place.state == state]
         for state in (OPEN, SETTLED, INSTALLED)
@@ -199,19 +213,21 @@ def _compared(
     base: Arrays,
     tried: Sequence[tuple[str, dict[str, np.ndarray]]],
     places: Sequence[Place],
-) -> tuple[dict[str, Arrays], list[str]]:
-    """The inputs on which the two agree, by what was changed; and what was skipped, with the reason.
+) -> tuple[dict[str, Arrays], list[str], dict[str, Arrays]]:
+    """The inputs on which the two agree, by what was changed; what was skipped, with the reason; and of that, inputs
+    on which the two differ, and torch from itself where they are off by rounding.
 
     Raises:
         StageError: where they differ.
     """
     spec = subject.spec
     if query_outputs(spec) and not spec.get("trained", True):
-        return {}, ["all: random weights keep arbitrary queries"]
+        return {}, ["all: random weights keep arbitrary queries"], {}
     session = Session(subject.path, log_severity_level=SILENT)
     largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])
     rule = Rule(spec, subject.atol, subject.rtol, largest)
     compared: dict[str, Arrays] = {}
+    hanging: dict[str, Arrays] = {}
     skipped = []
     for said, feed, known in [*(("", feed, outputs) for feed, outputs in alike), *((*each, None) for each in tried)]:
         try:
@@ -229,12 +245,27 @@ def _compared(
         except StageError as error:  # ONNX Runtime cannot run what torch runs
             difference = error.text
         if difference and _hangs_on_rounding(subject, feed, outputs, rule):
+            hanging[said or "a sample"] = feed
             skipped.append(f"{said or 'a sample'}: torch differs from itself where the input is off by rounding")
         elif difference:
             raise StageError("outputs-differ", _differs(said, base, feed, difference, places))
         elif said:
             compared[said] = feed
-    return compared, skipped
+    return compared, skipped, hanging
+
+
+def _open_where_rounding_decides(
+    subject: Subject, hanging: Mapping[str, Arrays], found: Mapping[Statement, Place]
+) -> None:
+    """A truth value that turns where the input is off by rounding explains why torch's outputs do, and the file's not:
+    such an input settles nothing (torch.equal of two rows).
+    """
+    for said, feed in list(hanging.items())[:_LOOKED_AT]:
+        runs = _read(subject, [feed, disturbed(feed, np.random.default_rng(0))])
+        for key in turned(runs) if runs is not None else ():
+            place = found.get(key)
+            if place is not None and place.state == SETTLED:
+                place.state, place.reason = OPEN, f"rounding of the input decides it where that is {said}"
 
 
 def _steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:

@@ -134,6 +134,13 @@ def settle(
         place.state = OPEN if place.reason else SETTLED
 
 
+def turned(runs: Sequence[Sequence[Read]]) -> list[Statement]:
+    """Statements that read other values on one run than on another."""
+    one, *others = [_by_statement(run) for run in runs]
+    values = {key: [read.value for read in reads] for key, reads in one.items()}
+    return [key for key in values if any([read.value for read in run.get(key, [])] != values[key] for run in others)]
+
+
 def _live(events: Sequence[Sequence[Read]]) -> list[list[Read]]:
     """By run, what is read of the inputs, and of sizes that vary from run to run."""
     sizes = {tuple(sorted(size for read in run for size in read.sizes)) for run in events}

@@ -6,7 +6,8 @@ integers            values that the samples have for this input; of images in ui
 booleans            both
 size of an image   as it is
 
-Beyond these ranges nothing is tried: an input that cannot occur proves nothing.
+Where the number of samples varies, others are tried, too. Beyond these ranges nothing is tried: an input that cannot
+occur proves nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from truehalf.data.preprocessing import declared_by
+from truehalf.io_spec.in_file import named_axes
 
 Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
@@ -85,6 +87,20 @@ def variations(
                 feed[name] = _changed(base[name], ends[name], [each[name] for each in seen], change, rng)
             if any(not np.array_equal(feed[name], base[name]) for name in names):
                 yield (said if len(free) == 1 or not position else f"{said} ({names[0]} alone)"), feed
+
+
+def other_batches(spec: Mapping[str, Any], seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Feeds of other numbers of samples than the real ones have, where the first axis of every input varies: what they
+    are, and the feed.
+    """
+    axes = named_axes(spec)
+    known = {array.shape[0] if array.ndim else None for feed in seen for array in feed.values()}
+    if len(known) != 1 or len({axes[entry["name"]].get(0) for entry in spec["inputs"]} | {None}) != 2:
+        return
+    rows = {name: np.concatenate([feed[name] for feed in seen]) for name in seen[0]}
+    for size in [size for size in (1, 3, 2) if size not in known][:2]:
+        feed = {name: array[np.arange(size) % len(array)] for name, array in rows.items()}
+        yield f"of {size} sample{'s' * (size > 1)}", feed
 
 
 def disturbed(feed: Arrays, rng: np.random.Generator, size: float = 1e-5) -> dict[str, np.ndarray]:

@@ -77,6 +77,7 @@ OPEN = {
     "a logger that keeps": "logger.info(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
     "a name in an assertion": "assert (large := bool(x.max() > 1.5)) or True\nif large:\n    y = y * 0",
     "the largest of two": "y = y * (2.0 if max(x.mean(), x.std() * 9).item() > 8 else 1.0)",
+    "an input of one value": "if x.max() == x.min():\n    y = y * (1 + x.mean())",
     "a comprehension": "y = y + sum([1.0 for value in x.amax((1, 2, 3)) if value > 1.5])",
 }
 FINE = {
@@ -110,6 +111,23 @@ def test_a_difference_of_outputs_is_a_failure(body: str, tmp_path: Path) -> None
     assert type(error.value).__name__ == "StageError"
     assert getattr(error.value, "code", "") in ("outputs-differ", "runtime-refuses", "not-comparable"), error.value
     assert (tmp_path / "m.onnx").read_bytes() == b"the last good file"
+
+
+OF_ONE = {
+    "a batch of one": "if x.shape[0] == 1:\n    y = y * 2",
+    "each row": "y = y + sum(x[i].mean() for i in range(x.shape[0]))",
+    "the last row": "y = y + x[int(x.shape[0]) - 1].mean()",
+    "a larger batch": "y = y * 2 if len(x) > 2 else y",
+}
+
+
+@pytest.mark.parametrize("body", OF_ONE.values(), ids=OF_ONE)
+def test_other_numbers_of_samples_are_tried_where_all_samples_have_one(body: str, tmp_path: Path) -> None:
+    with raises("outputs-differ", "samples" if "len" in body else "sample"):
+        traced(tmp_path, body, check_feeds=[pictures(3, 4)])
+    fixed = {kind: [SPEC[kind][0] | {"shape": [2, *SPEC[kind][0]["shape"][1:]]}] for kind in ("inputs", "outputs")}
+    found = traced(tmp_path, body, check_feeds=[pictures(3, 4)], spec=fixed)
+    assert found["parity"]["status"] == "verified", found["baked"]
 
 
 def test_it_is_one_for_random_weights_too_and_names_input_and_line(tmp_path: Path) -> None:
