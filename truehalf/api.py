@@ -299,7 +299,7 @@ def lint(
         from truehalf.exporting.source_lint import lint_source
         from truehalf.user_code import found_in_code
 
-        findings += lint_source(found_in_code("torch", torch) if isinstance(torch, str) else torch)
+        findings += lint_source(found_in_code("torch", torch, Path.cwd()) if isinstance(torch, str) else torch)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     kept, ignored = split_ignored(findings, ignores)
     named = [part for part in (path, torch if isinstance(torch, str) else None) if part is not None]

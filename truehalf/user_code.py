@@ -28,20 +28,12 @@ def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
         root: the workspace.
 
     Raises:
-        StageError: when there is none, or its module cannot be imported.
+        StageError: see `found_in_code`, and where it is nothing that can be called.
     """
-    module, _, attribute = name.partition(":")
-    try:
-        with importing_from(root):
-            function = getattr(importlib.import_module(module), attribute, None)
-    except Exception as error:  # whatever the user's module raises
-        raise StageError(
-            "function-fails",
-            f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
-            f"{said(error)}",
-        ) from error
+    function = found_in_code(key, name, root)
     if not callable(function):
-        raise StageError("function-fails", f"{key}: {name!r}: module {module!r} has no function {attribute!r}")
+        got = f"a {type(function).__name__}; expected a function"
+        raise StageError("function-fails", f"{key}: {name!r}: it is {got}")
 
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:
@@ -51,31 +43,32 @@ def imported(key: str, name: str, root: Path) -> Callable[..., Any]:
     return called
 
 
-def found_in_code(key: str, name: str) -> Any:
-    """What "module:name" is, dotted names included; modules of the current folder are found, too.
+def found_in_code(key: str, name: str, root: Path) -> Any:
+    """What "module:name" is, dotted names included.
 
     Args:
         key: of the option, for the message.
+        root: the workspace, which is searched before what is installed.
 
     Raises:
-        StageError: when there is no such thing.
+        StageError: when the text is no such name, its module cannot be imported, or there is no such thing in it.
     """
-    module_name, separator, attribute = name.partition(":")
-    if not separator or not module_name or not attribute:
-        raise StageError("bad-syntax", f"{key}: expected module:factory, such as detector:build, got {name!r}")
-    with importing_from(Path.cwd()):
-        try:
-            found: Any = importlib.import_module(module_name)
-        except ImportError as error:
-            raise StageError(
-                "function-fails", f"{key} {name}: cannot import {module_name} ({error}); run it where it can be"
-            ) from error
-        for part in attribute.split("."):
-            if not hasattr(found, part):
-                raise StageError(
-                    "function-fails", f"{key} {name}: {module_name} has no {attribute}; expected a module or a function"
-                )
-            found = getattr(found, part)
+    module, _, attributes = name.partition(":")
+    if not module or not attributes:
+        raise StageError("bad-syntax", f"{key}: expected module:function, such as detector:build, got {name!r}")
+    try:
+        with importing_from(root):
+            found: Any = importlib.import_module(module)
+    except Exception as error:  # whatever the user's module raises
+        raise StageError(
+            "function-fails",
+            f"{key}: {name!r}: module {module!r} cannot be imported from {root} or from what is installed: "
+            f"{said(error)}",
+        ) from error
+    for attribute in attributes.split("."):
+        if not hasattr(found, attribute):
+            raise StageError("function-fails", f"{key}: {name!r}: module {module!r} has no function {attributes!r}")
+        found = getattr(found, attribute)
     return found
 
 

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
+from pathlib import Path
 
 import onnx_ir as ir
 
 from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
 from truehalf.errors import StageError
+from truehalf.user_code import imported
 
 
 def custom_rule_of(text: str) -> CustomRule:
-    """The function that `module:function` names.
+    """The function that `module:function` names, in the current folder or in what is installed.
 
     Raises:
-        StageError: when there is no such module, importing it fails, it has no such function, or that cannot be called.
+        StageError: see truehalf.user_code.imported.
     """
-    module_name, colon, name = text.partition(":")
-    if not (module_name and colon and name):
-        raise StageError(
-            "bad-syntax", f"custom_rule: {text!r}; expected 'module:function', such as 'my_rules:keep_heads'"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise StageError(
-            "function-fails", f"custom_rule: {text!r}: {error}; it is looked for like any import (sys.path)"
-        ) from error
-    except Exception as error:
-        what = f"importing {module_name!r} raised {type(error).__name__}: {error}"
-        raise StageError("function-fails", f"custom_rule: {text!r}: {what}") from error
-    function = getattr(module, name, None)
-    if function is None:
-        raise StageError("function-fails", f"custom_rule: module {module_name!r} has no function {name!r}")
-    if not callable(function):
-        raise StageError(
-            "function-fails",
-            f"custom_rule: {text!r} is a {type(function).__name__}; expected a function (node, ranges)",
-        )
-    rule: CustomRule = function
-    return rule
+    return imported("custom_rule", text, Path.cwd())
 
 
 def custom(node: ir.Node, evidence: Evidence) -> Decision | None:
