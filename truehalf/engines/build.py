@@ -10,7 +10,8 @@ from typing import Any
 
 from truehalf.config.engine import Backend, EngineConfig, Provider
 from truehalf.config.schema import FailOn
-from truehalf.config.typed import plain
+from truehalf.config.typed import ConfigErrors, plain
+from truehalf.config.validate import check_engine
 from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import carry_out
 from truehalf.engines.evidence import evidence_of_workspace
@@ -172,6 +173,10 @@ def _found(name: str, folder: Path, what: str, expected: str, data: Sequence[str
 
 def _checked(options: Mapping[str, Any]) -> EngineConfig:
     """The options of the call over the defaults of their backend."""
+    default = plain(EngineConfig())
     if options.get("backend") in (Backend.onnxruntime, Backend.onnxruntime.value):
-        options = {"provider": Provider.cuda} | dict(options)
-    return EngineConfig(**options)
+        default |= {"provider": Provider.cuda.value}
+    try:
+        return check_engine(default | plain(options))
+    except ConfigErrors as error:
+        raise StageError("bad-options", "bad options:\n" + "\n".join(f"  - {line}" for line in error.errors)) from error

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
 _KNOWN = ("the input",)  # where no graph is asked
-_SCALED_AND_SHIFTED = frozenset(
-    {"LayerNormalization", "GroupNormalization", "InstanceNormalization", "BatchNormalization"}
-)
 _OF_EQUALS = frozenset({"Sub", "Xor"})  # and comparisons: of a value and itself they are the same whatever it is
 _NOTHING = frozenset[str]()
 _FIRST = 1024  # values of a weight that are looked at before all of them
@@ -274,7 +271,7 @@ def _passed_on(node: ir.Node) -> list[ir.Value]:
         return inputs[2:] if name != "Einsum" else []
     if name == "Gemm" and node.attributes.get_float("alpha", 1.0) == 0:
         return inputs[2:]
-    if name in _SCALED_AND_SHIFTED and len(inputs) > 1 and _is_zero(inputs[1]):
+    if has(node, Trait.NORMALIZES) and len(inputs) > 1 and _is_zero(inputs[1]):  # the scale; the shift follows
         return inputs[2:3]
     if (name in _OF_EQUALS or has(node, Trait.COMPARES)) and len(inputs) == 2 and inputs[0] is inputs[1]:
         return []

@@ -68,7 +68,7 @@ def test_all_bad_options_are_listed_at_once(tmp_path: Path) -> None:
     bounds = {"data_max_share": 9, "opset": 0}
     with raises("bad-options") as caught:
         to_fp16(saved(tmp_path), tmp_path / "out.onnx", **bounds)
-    _, share, opset = str(caught.value).splitlines()
+    _, opset, share = str(caught.value).splitlines()
     expect(share, "out-of-range", "data_max_share", 0, 1, 9)
     expect(opset, "out-of-range", "opset", 1, 0)
 
