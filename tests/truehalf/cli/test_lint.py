@@ -97,7 +97,7 @@ def test_neither_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "facts"),
     [
-        ("detector", "bad-syntax", ["torch", "module:factory", "'detector'"]),
+        ("detector", "bad-syntax", ["torch", "module:function", "'detector'"]),
         ("no_such_module_here:build", "function-fails", ["torch", "'no_such_module_here'"]),
         ("truehalf.api:no_such_thing", "function-fails", ["torch", "truehalf.api", "no_such_thing"]),
     ],

@@ -255,7 +255,7 @@ def test_the_workspace_is_on_the_path_for_the_import_alone(mine: str, tmp_path: 
     ("factory", "code", "facts"),
     [
         ("absent", "function-fails", ["'absent'"]),
-        ("MADE", "function-fails", ["'MADE'"]),
+        ("MADE", "function-fails", ["MADE", "list"]),
         ("not_a_module", "wrong-return", ["int", "torch.nn.Module"]),
         ("failing", "function-fails", ["RuntimeError: no weights today"]),
     ],
