@@ -16,7 +16,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,18 @@ class Feeds:
         chosen.names = [self.names[i] for i in chosen._positions]
         return chosen
 
+    def by_rows(self, model: ir.Model) -> Feeds:
+        """A feed of several rows as a feed for each, where axis 0 of all inputs is one that varies; else itself."""
+        part = self._parts[0]
+        inputs = [value for value in model.graph.inputs if str(value.name) in part.source.headers]
+        axes = {value.shape[0] if value.shape is not None and len(value.shape) else None for value in inputs}
+        rows = {header.shape[:1] for header in part.source.headers.values()}
+        axis, count = next(iter(axes), None), next(iter(rows), ())
+        varies = isinstance(axis, ir.SymbolicDim) and (axis.value is not None or len(inputs) == 1)
+        if len(self) > 1 or part.stacked or len(axes) > 1 or len(rows) > 1 or not varies or count < (2,):
+            return self
+        return Feeds([replace(part, samples=count[0], rows=True)])
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -66,7 +78,7 @@ class Feeds:
         for part in self._parts:
             arrays = part.source.load()
             for index in range(part.samples):
-                yield {name: array[index, ...] if name in part.stacked else array for name, array in arrays.items()}
+                yield {name: part.of(name, array, index) for name, array in arrays.items()}
 
 
 def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds:
@@ -103,11 +115,16 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
 
 @dataclass
 class _Part:
-    """A source that was checked: how many feeds it holds, and which arrays are stacks."""
+    """A source that was checked: how many feeds it holds, and which arrays are stacks, or whether each row is one."""
 
     source: _Source
     samples: int = 0
     stacked: set[str] = field(default_factory=set)
+    rows: bool = False
+
+    def of(self, name: str, array: np.ndarray, index: int) -> np.ndarray:
+        """The part of an array that belongs to a feed."""
+        return array[index : index + 1] if self.rows else array[index, ...] if name in self.stacked else array
 
     def names(self) -> list[str]:
         several = self.samples > 1 or self.stacked
@@ -179,14 +196,12 @@ def _type_name(dtype: np.dtype) -> str:
 def _wanted(value: ir.Value) -> str:
     if not isinstance(value.type, (ir.TensorType, type(None))):
         return str(value.type)
-    dtype = "an array of any type" if value.dtype is None else _onnx_type_name(value.dtype)
+    dtype = "an array of any type"
+    if value.dtype is not None:
+        dtype = "string" if value.dtype == ir.DataType.STRING else value.dtype.numpy().name
     if value.shape is None:
         return f"{dtype} of any shape"
     return f"{dtype} [{', '.join(str(dim) if isinstance(dim, int) else str(dim.value or '?') for dim in value.shape)}]"
-
-
-def _onnx_type_name(dtype: ir.DataType) -> str:
-    return "string" if dtype == ir.DataType.STRING else dtype.numpy().name
 
 
 # --- where the arrays are ---------------------------------------------------------------------------------------------
@@ -251,8 +266,7 @@ def _from_path(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
         return []
     if path.suffix == ".json":
         return _from_json(path, inputs, faults)
-    opened = _from_npz(path, faults)
-    return [opened] if opened is not None else []
+    return [opened for opened in [_from_npz(path, faults)] if opened is not None]
 
 
 def _from_npz(path: Path, faults: list[str]) -> _Source | None:
@@ -282,9 +296,8 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
         return []
     feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
     if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
-        got = f"an object of class {_class_of(content)}" if isinstance(content, dict) else "something else"
-        said = f"{path}: expected a list of feeds, each an object of arrays by input name, got {got}"
-        faults.append(coded("wrong-file", said))
+        got = f"got an object of class {_class_of(content)}" if isinstance(content, dict) else "got something else"
+        faults.append(coded("wrong-file", f"{path}: expected a list of feeds, each an object of arrays by name, {got}"))
         return []
     sources = []
     for i, feed in enumerate(feeds):
@@ -299,8 +312,8 @@ def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) ->
 
 
 def _class_of(item: Mapping[str, Any]) -> str | None:
-    old = next((key.removeprefix(_OLD_CLASS) for key in item if key.startswith(_OLD_CLASS)), None)
-    return str(item[_CLASS]) if _CLASS in item else old
+    old = [key.removeprefix(_OLD_CLASS) for key in item if key.startswith(_OLD_CLASS)]
+    return str(item[_CLASS]) if _CLASS in item else next(iter(old), None)
 
 
 def _decoded(item: Any, value: ir.Value | None) -> np.ndarray:
@@ -334,6 +347,4 @@ def _npy(text: Any) -> np.ndarray:
     except ValueError:
         data = text.encode("latin-1")
     loaded = np.load(io.BytesIO(data), allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    return next(iter(loaded.values()))
+    return loaded if isinstance(loaded, np.ndarray) else next(iter(loaded.values()))

@@ -205,11 +205,11 @@ def calibration_feeds(samples: Any, model: ir.Model, preprocessing: Mapping[str,
 def of_file(
     samples: Any, path: Path, preprocessing: Mapping[str, Any] | Path | str | None, skip_corrupt: bool = False
 ) -> Feeds | ImageFeeds:
-    """Samples that come with an ONNX file; see `given_samples`."""
+    """Samples that come with an ONNX file, see `given_samples`; one feed of several rows is several samples."""
     model = load_model(path)
     feeds = given_samples(samples, model, _entry(model), preprocessing, skip_corrupt)
     assert not isinstance(feeds, Filled), "made here alone"
-    return feeds
+    return feeds.by_rows(model) if isinstance(feeds, Feeds) else feeds
 
 
 def _entry(model: ir.Model) -> Mapping[str, Any]:
