@@ -19,7 +19,7 @@ from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.runtime.ort.session import Session
 
 RTOL = ATOL = (
@@ -40,7 +40,7 @@ def judge(source: str, target: str, sample: str | None, converted: str) -> None:
         verdict["checker"] = True
         verdict["io"] = _ends(source) == _ends(converted)
         model = load_model(converted)
-        infer_types(model)
+        InferTypes()(model)
         facts = model_facts(model)
         verdict["fp16"], verdict["float_nodes"] = facts["fp16_nodes"], facts["float_nodes"]
         original = _session(source)

@@ -27,7 +27,7 @@ from truehalf.errors import StageError
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.runtime.ort.session import Session
 
 _BYTES = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.BFLOAT16: 2, ir.DataType.DOUBLE: 8}
@@ -48,7 +48,7 @@ def measure(reference: Path, converted: Path, check: Path) -> dict[str, Any]:
     if reason is not None:
         return {"valid": False, "invalid": reason}
     model = load_model(converted)
-    infer_types(model)
+    InferTypes()(model)
     feeds = list(samples(check))
     return {"valid": True} | structure(model, feeds[0]) | _files(converted) | _errors(reference, converted, feeds)
 
@@ -168,7 +168,7 @@ def _errors(reference: Path, converted: Path, feeds: list[Arrays]) -> dict[str, 
 def _outputs(path: Path, feeds: list[Arrays], honest: bool) -> tuple[list[Arrays], list[np.ndarray]]:
     """Outputs of each run, and what the first TopK reads in it."""
     model = load_model(path)
-    infer_types(model)
+    InferTypes()(model)
     scores = next((node.inputs[0] for node in model.graph if node.op_type == "TopK"), None)
     outputs = [str(value.name) for value in model.graph.outputs]
     if scores is not None and scores not in model.graph.outputs:

@@ -30,8 +30,7 @@ from truehalf.conversion.partition import cost, eager, min_cut, problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Verdict
 from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import concrete_shapes
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE, concrete_shapes
 from truehalf.ir.selectors import Lists
 
 RESULTS = Path(__file__).resolve().parent / "results" / "placing.json"
@@ -101,7 +100,7 @@ def rows(models: Sequence[Path]) -> Iterator[dict[str, Any]]:
             yield row
     for path in models:
         model = load_model(path)
-        prepare(model)
+        PREPARE(model)
         yield {"graph": path.stem} | dict(timed(model))
 
 

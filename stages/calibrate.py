@@ -17,7 +17,7 @@ from truehalf.data.noise import WARNING
 from truehalf.data.samples import calibration_samples, verification_samples
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 
 ONE_SAMPLE = (
     "calibrated on the sample that is verified with, for there is one alone: that it passes proves nothing of others. "
@@ -29,7 +29,7 @@ def run(stage: Stage) -> dict[str, Any]:
     spec = read_json(stage.artifact("trace", "io_spec.json"))
     samples = calibration_samples(stage.config, stage.root, spec)
     model = load_model(stage.artifact("slim"))
-    prepare(model)
+    PREPARE(model)
     ranges = calibrate(model, SampleFeeds(samples, fixed_batch(model)))
     write_json(stage.out() / "ranges.json", ranges)
     warnings = [WARNING] if stage.config.data.source is DataSource.random else []

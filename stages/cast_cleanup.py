@@ -11,7 +11,7 @@ from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 
 
 def run(stage: Stage) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _pass_on(stage: Stage) -> dict[str, Any]:
     source = stage.artifact("fp16")
     stage.copy(source)
     model = load_model(source)
-    infer_types(model)
+    InferTypes()(model)
     return {
         "status": "skipped",
         "reason": f"precision={stage.config.precision.dtype.value}: the file is passed on as it is",

@@ -144,13 +144,13 @@ def calibrate(
     from truehalf.data.given import calibration_feeds
     from truehalf.ir.model_file import load_model
     from truehalf.ir.model_forms import as_file
-    from truehalf.ir.ready import prepare
+    from truehalf.ir.normalize import PREPARE
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         source = as_file(model, Path(folder))
         loaded = load_model(source)
         feeds = calibration_feeds(samples, loaded, preprocessing)
-        prepare(loaded)
+        PREPARE(loaded)
         return measured(loaded, feeds)
 
 

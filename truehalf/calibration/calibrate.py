@@ -33,8 +33,8 @@ from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, f
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
-from truehalf.ir.opset import to_opset
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
+from truehalf.ir.opset import ToOpset
 from truehalf.progress import track
 
 LADDER = (128, 512, 2048, 8192, 32768, 65504)
@@ -84,7 +84,7 @@ def calibrate(
         )
     if not isinstance(model, ir.Model):
         model = load_model(model)
-        prepare(model)
+        PREPARE(model)
     if model.graph.opset_imports.get("", _OPSET_MIN) < _OPSET_MIN:
         model = _raised(model)
     samples = _Samples(feeds, names)
@@ -117,15 +117,14 @@ def _custom_operators(model: ir.Model) -> list[str]:
 
 
 def _raised(model: ir.Model) -> ir.Model:
-    raised, notes = to_opset(model.clone(), _OPSET_MIN)
-    opset = raised.graph.opset_imports[""]
-    if opset < _OPSET_MIN:
+    raised = ToOpset(_OPSET_MIN)(model.clone())
+    if raised.model.graph.opset_imports[""] < _OPSET_MIN:
         raise StageError(
             "wrong-opset",
-            f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(notes)}. "
+            f"calibrate: ONNX Runtime runs opset {_OPSET_MIN} and later, got {'; '.join(raised.notes())}. "
             "Export the model anew at a later opset, or convert it without calibration",
         )
-    return raised
+    return raised.model
 
 
 @dataclass

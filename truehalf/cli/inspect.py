@@ -36,11 +36,11 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
     from truehalf.io_spec.in_file import SPEC_KEY
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
-    from truehalf.ir.normalize import infer_types
+    from truehalf.ir.normalize import InferTypes
 
     check_places({"--json": json_path}, {"model.onnx": model}, result=result)
     loaded, reasons = load_model(model), {} if result is None else _reasons(result)
-    infer_types(loaded)
+    InferTypes()(loaded)
     facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
     spec = json.loads(loaded.metadata_props.get(SPEC_KEY, "{}"))
     found = {

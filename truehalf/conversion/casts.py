@@ -29,50 +29,45 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.moves import Region, has_kernel, regions
-from truehalf.ir.normalize import Names, normalize
+from truehalf.ir.normalize import NORMALIZE, Names
 from truehalf.ir.ops import Trait, has
+from truehalf.ir.passes import Done, Pass
 
 
-@dataclass
-class CastReport:
-    """Casts (Cast and CastLike) of the whole model before and after; how often each rule was applied."""
+@dataclass(frozen=True)
+class CleanCasts(Pass):
+    """Applies the rules to a model, subgraphs included, and counts how often each was applied.
 
-    before: int
-    after: int
-    rules: dict[str, int]
+    Any model will do; it is sorted, named and typed first. A Cast whose input type is not known is left alone by the
+    rules that need it.
 
-
-def clean(model: ir.Model, strict: bool = False, fold_max_bytes: int | None = None) -> CastReport:
-    """Apply the rules to a model in place, subgraphs included.
-
-    Args:
-        model: any model; it is sorted, named and typed first. A Cast whose input type is not known is left alone
-            by the rules that need it.
+    Attributes:
         strict: only the rules that are exact.
         fold_max_bytes: a larger constant keeps its Cast; None: every constant is folded.
 
     Raises:
         StageError: when a graph has a cycle.
     """
-    normalize(model)
-    before = count_casts(model)
-    cleaning = _Cleaning(model, strict, fold_max_bytes)
-    cleaning.run()
-    return CastReport(before, count_casts(model), dict(sorted(cleaning.rules.items())))
+
+    strict: bool = False
+    fold_max_bytes: int | None = None
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        done.modified = NORMALIZE(model).modified
+        _Cleaning(model, self, done.counts).run()
 
 
 def count_casts(model: ir.Model) -> int:
     """All Cast and CastLike nodes of a model."""
-    return sum(_is_cast(node) or _is_cast_like(node) for node in all_nodes(model))
+    return sum(is_op(node, "Cast", "CastLike") for node in all_nodes(model))
 
 
 class _Cleaning:
-    def __init__(self, model: ir.Model, strict: bool, fold_max_bytes: int | None) -> None:
-        self.model, self.strict, self.fold_max_bytes = model, strict, fold_max_bytes
+    def __init__(self, model: ir.Model, options: CleanCasts, rules: Counter[str]) -> None:
+        self.model, self.options, self.rules = model, options, rules
         self.names = Names(model)
-        self.rules: Counter[str] = Counter()
         self.constants: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
 
     def run(self) -> None:
@@ -89,7 +84,7 @@ class _Cleaning:
     def _graph(self, graph: ir.Graph) -> None:
         first: dict[tuple[ir.Value, str], ir.Value] = {}
         for node in list(graph):
-            if _is_cast_like(node):
+            if is_op(node, "CastLike"):
                 self._name_type(graph, node)
         for cast in _casts(graph):
             if not _same_type(cast):
@@ -215,7 +210,7 @@ class _Cleaning:
 
     def _chain_rule(self, s: ir.DataType | None, m: ir.DataType | None, t: ir.DataType | None) -> str | None:
         rule = chain_rule(s, m, t)
-        if rule is None or (rule == "rounding" and self.strict):
+        if rule is None or (rule == "rounding" and self.options.strict):
             return None
         return rule if s == t or _has_cast_kernel(s, t) else None
 
@@ -232,7 +227,8 @@ class _Cleaning:
         tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
         if tensor is None or self.model.ir_version < 4:
             return False
-        return (self.fold_max_bytes is None or tensor.nbytes <= self.fold_max_bytes) and has_cast(tensor, dtype)
+        limit = self.options.fold_max_bytes
+        return (limit is None or tensor.nbytes <= limit) and has_cast(tensor, dtype)
 
     def _constant(self, source: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A constant in another type, beside the first one, made once however often it is asked for."""
@@ -289,11 +285,7 @@ def _casts(graph: ir.Graph) -> list[ir.Node]:
 
 
 def _is_cast(node: ir.Node) -> bool:
-    return node.op_type == "Cast" and node.domain == ""
-
-
-def _is_cast_like(node: ir.Node) -> bool:
-    return node.op_type == "CastLike" and node.domain == ""
+    return is_op(node, "Cast")
 
 
 def _same_type(cast: ir.Node) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import onnx
+import onnx_ir as ir
+
+from truehalf.conversion.casts import CleanCasts, count_casts
+from truehalf.errors import StageError
+from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, model_size_mb, read_proto, save_model, source_weights
 from truehalf.output_paths import check_outputs
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def clean_casts(
@@ -33,8 +37,6 @@ def clean_casts(
     Raises:
         StageError: when a file cannot be read or written, or the graph has a cycle (named; nothing is deleted).
     """
-    from truehalf.ir.normalize import drop_repeated_nodes
-
     proto = read_proto(model_path)
     repeated = drop_repeated_nodes(proto.graph)
     model = adopt_proto(proto, model_path)
@@ -49,15 +51,49 @@ def clean_casts(
 
 def clean_model(model: ir.Model, *, strict: bool = False, fold_max_bytes: int | None = None) -> dict[str, Any]:
     """As `clean_casts`, of a model in memory, in place."""
-    from truehalf.conversion.casts import clean
-    from truehalf.ir.facts import model_facts
-
-    report = clean(model, strict=strict, fold_max_bytes=fold_max_bytes)
+    before = count_casts(model)
+    rules = CleanCasts(strict, fold_max_bytes)(model).counts
     return {
-        "casts_before": report.before,
-        "casts_after": report.after,
-        "rules": report.rules,
+        "casts_before": before,
+        "casts_after": count_casts(model),
+        "rules": dict(sorted(rules.items())),
         "repeated_nodes_dropped": 0,
         "strict": strict,
         "model": model_facts(model),
     }
+
+
+def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
+    """Remove nodes that repeat another node of their graph word for word, output names included; count them by type.
+
+    ONNX Runtime's float16 converter (1.25 and later) writes such graphs. They are no ONNX: a name has one producer. So
+    there is no ir.Model of them, and this is no pass.
+
+    Raises:
+        StageError: when two different nodes write one name.
+    """
+    first: dict[str, onnx.NodeProto] = {}
+    kept: list[onnx.NodeProto] = []
+    dropped = Counter[str]()
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                dropped += drop_repeated_nodes(subgraph)
+        rivals = [first[name] for name in node.output if name in first]
+        if rivals and all(rival == node for rival in rivals):
+            dropped[node.op_type] += 1
+            continue
+        if rivals:
+            raise StageError(
+                "model-invalid",
+                f"nodes {rivals[0].name!r} ({rivals[0].op_type}) and {node.name!r} ({node.op_type}) both write "
+                f"{next(name for name in node.output if name in first)!r}: expected one producer for each name; "
+                "convert the original again",
+            )
+        first.update({name: node for name in node.output if name})
+        kept.append(node)
+    if len(kept) < len(graph.node):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return dropped

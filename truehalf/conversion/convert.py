@@ -17,7 +17,7 @@ from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
 from truehalf.conversion.report import conversion_report, coverage, float_outputs, read_ranges, row
-from truehalf.conversion.rewrite import ConversionReport, rewrite
+from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
@@ -26,9 +26,9 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import PRECISION_KEY
-from truehalf.ir.normalize import concrete_shapes, infer_types
-from truehalf.ir.opset import to_opset
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
+from truehalf.ir.opset import ToOpset
+from truehalf.ir.passes import Done, Pass
 from truehalf.progress import step
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
@@ -63,7 +63,7 @@ def convert_to_fp16(
     """Convert a model in place.
 
     Args:
-        model: as truehalf.ir.ready leaves it.
+        model: as truehalf.ir.normalize.PREPARE leaves it.
         ranges: content of ranges.json; None: no rule that needs ranges judges anything.
         precision: what decides, and how.
         input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
@@ -86,7 +86,8 @@ def convert_to_fp16(
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
     decisions = _needed_clamps(decisions, assignment)
-    conversion = rewrite(model, found, assignment, decisions.clamps)
+    rewrite = Rewrite(found, assignment, decisions.clamps)
+    conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
     return ConversionResult(decisions, fp16, share, placed, naive, conversion)
 
 
@@ -119,7 +120,7 @@ class Conversion:
     decisions: Sequence[Mapping[str, Any]]
     is_converted: bool
     _found: Mapping[str, Any] = field(repr=False)
-    _rewritten: ConversionReport = field(default_factory=ConversionReport, repr=False)
+    _rewritten: ConversionReport | None = field(default=None, repr=False)
 
     def report(self) -> dict[str, Any]:
         """What was done, for JSON.
@@ -133,7 +134,7 @@ class Conversion:
 
         Elements of large weights are counted when they are rounded: here, unless the model was written before.
         """
-        return dict(self._found) | (self._rewritten.as_dict() if self.is_converted else {})
+        return dict(self._found) | (self._rewritten.as_dict() if self._rewritten is not None else {})
 
 
 def convert_model(
@@ -165,11 +166,11 @@ def convert_model(
     check_names(model, precision, input_shapes)
     if reason := _no_work(model):
         typed = model.clone()
-        infer_types(typed)
+        InferTypes()(typed)
         found = {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
         return Conversion(model, [], False, found)
-    model, notes = to_opset(model, precision.opset)
-    prepare(model)
+    raised = ToOpset(precision.opset)(model)
+    PREPARE(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     if calibration is None:
         ranges = read_ranges(ranges)
@@ -181,7 +182,7 @@ def convert_model(
     measured = coverage(float_outputs(model), ranges)
     with step("convert"):
         result = convert_to_fp16(model, ranges, precision, input_shapes)
-    _restate_io(model)
+    RestateIo()(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
     )
@@ -192,7 +193,7 @@ def convert_model(
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*notes, *lines, *(ranges or {}).get("warnings", []), *result.decisions.warnings],
+        "warnings": [*raised.notes(), *lines, *(ranges or {}).get("warnings", []), *result.decisions.warnings],
         "model": facts,
     }
     return Conversion(model, rows, True, report, result.conversion)
@@ -204,7 +205,7 @@ def _no_work(model: ir.Model) -> str | None:
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
     if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):
         typed = model.clone()
-        prepare(typed)  # what a file says of its tensors' types may be less than all
+        PREPARE(typed)  # what a file says of its tensors' types may be less than all
         if "FLOAT" not in _types(typed):
             return "the file is FP16 already: it holds float16 tensors and no float32 one"
     return None
@@ -218,15 +219,18 @@ def _values(graph: ir.Graph) -> Iterable[ir.Value]:
     return [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
 
 
-def _restate_io(model: ir.Model) -> None:
-    """Make the I/O specification that travels with the model say float16 where the model now does."""
-    text = model.metadata_props.get(SPEC_KEY)
-    if text is None:
-        return
-    spec = json.loads(text)
-    types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
-    for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
-        dtype = types.get(entry["name"])
-        if dtype is not None:
-            entry["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
-    model.metadata_props[SPEC_KEY] = json.dumps(spec)
+class RestateIo(Pass):
+    """Makes the I/O specification that travels with a model say float16 where the model now does."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        text = model.metadata_props.get(SPEC_KEY)
+        if text is None:
+            return
+        spec = json.loads(text)
+        types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
+        for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
+            dtype = types.get(entry["name"])
+            if dtype is not None:
+                entry["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
+                done.counts["ends"] += 1
+        model.metadata_props[SPEC_KEY] = json.dumps(spec)

@@ -98,7 +98,7 @@ def ports(
     """Find owners and tensors.
 
     Args:
-        model: typed, sorted; float constants are initializers (truehalf.ir.ready).
+        model: typed, sorted; float constants are initializers (truehalf.ir.normalize.PREPARE).
         movable: nodes that are not pinned, control flow included; the others are FP32.
         keep_io_types: graph inputs and outputs that stay float32: all, none, or those named; an input that is `exact`
             stays so in any case.

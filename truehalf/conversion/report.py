@@ -193,10 +193,10 @@ def skipped_report(path: Path) -> dict[str, Any]:
     from truehalf.conversion.partition import Cost
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model
-    from truehalf.ir.normalize import infer_types
+    from truehalf.ir.normalize import InferTypes
 
     model = load_model(path)
-    infer_types(model)
+    InferTypes()(model)
     return {
         "status": "skipped",
         "reason": "precision=fp32: the file is passed on as it is",

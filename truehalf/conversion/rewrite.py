@@ -12,6 +12,7 @@ graph inputs and outputs do not change.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,77 +23,62 @@ import onnx_ir as ir
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from truehalf.conversion.rounding import Losses, half
 from truehalf.ir.normalize import Names
+from truehalf.ir.passes import Done, Pass
 
 _CAST_OPSET = 13  # for Casts in a model whose operators are all of other domains
 _SUFFIX = {FP32: "fp32", FP16: "fp16"}
+_COUNTED = ("casts_to_fp16", "casts_to_fp32", "tensors_fp16", "tensors_fp32", "tensors_both", "masks_clamped")
 
 
-@dataclass
-class WeightCounts:
-    """Float constants: tensors stored as float16, as float32, as both; what rounding elements to float16 lost."""
+@dataclass(frozen=True)
+class Rewrite(Pass):
+    """Converts a model that was prepared (truehalf.ir.normalize.PREPARE).
 
-    tensors_fp16: int = 0
-    tensors_fp32: int = 0
-    tensors_both: int = 0
-    masks_clamped: int = 0
-    elements: Losses = field(default_factory=Losses)
+    Counts casts_to_fp16, casts_to_fp32, masks_clamped, and float constants as they are stored: tensors_fp16,
+    tensors_fp32, tensors_both.
 
-
-@dataclass
-class ConversionReport:
-    """What a conversion did. The elements of large weights are counted when the model is saved, as they are written."""
-
-    casts_to_fp16: int = 0
-    casts_to_fp32: int = 0
-    weights: WeightCounts = field(default_factory=WeightCounts)
-
-    def as_dict(self) -> dict[str, Any]:
-        weights = self.weights
-        return {
-            "casts_to_fp16": self.casts_to_fp16,
-            "casts_to_fp32": self.casts_to_fp32,
-            "weights": {
-                "tensors_fp16": weights.tensors_fp16,
-                "tensors_fp32": weights.tensors_fp32,
-                "tensors_both": weights.tensors_both,
-                "masks_clamped": weights.masks_clamped,
-                **{f"elements_{name}": count for name, count in weights.elements.as_dict().items()},
-            },
-        }
-
-
-def rewrite(
-    model: ir.Model,
-    ports: Ports,
-    assignment: Mapping[Owner, ir.DataType],
-    clamps: Mapping[ir.Value, float] | None = None,
-) -> ConversionReport:
-    """Convert a model in place.
-
-    Args:
-        model: as truehalf.ir.ready leaves it.
+    Attributes:
         ports: its owners and tensors.
         assignment: FLOAT or FLOAT16 by owner; owners that are not in it stay FP32.
         clamps: mask constants (initializers), and what their elements below it become.
+        losses: what rounding elements to float16 loses; those of large weights when the model is saved, as they are
+            written.
     """
-    conversion = _Conversion(model, ports, assignment, clamps or {})
-    conversion.run()
-    return conversion.report
+
+    ports: Ports
+    assignment: Mapping[Owner, ir.DataType]
+    clamps: Mapping[ir.Value, float] = field(default_factory=dict)
+    losses: Losses = field(default_factory=Losses)
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        _Conversion(model, self, done.counts).run()
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What a Rewrite has done: its counts, and its losses, which are complete once the model is saved."""
+
+    counts: Mapping[str, int]
+    losses: Losses
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {name: self.counts.get(name, 0) for name in _COUNTED}
+        casts = {name: counts.pop(name) for name in _COUNTED[:2]}
+        elements = {f"elements_{name}": count for name, count in self.losses.as_dict().items()}
+        return casts | {"weights": counts | elements}
 
 
 class _Conversion:
-    def __init__(
-        self, model: ir.Model, ports: Ports, assignment: Mapping[Owner, ir.DataType], clamps: Mapping[ir.Value, float]
-    ) -> None:
-        self.model, self.ports, self.assignment, self.clamps = model, ports, assignment, clamps
+    def __init__(self, model: ir.Model, given: Rewrite, counts: Counter[str]) -> None:
+        self.model, self.given, self.counts = model, given, counts
+        self.ports, self.assignment = given.ports, given.assignment
         self.names = Names(model)
-        self.report = ConversionReport()
 
     def run(self) -> None:
         for node, slots in self.ports.slots.items():
             if slots.outputs and self.assignment.get(node) == FP16:
                 self._restate(node)
-        for value, floor in self.clamps.items():
+        for value, floor in self.given.clamps.items():
             self._clamp(value, floor)
         for tensor in self.ports.tensors:
             if tensor.constant:
@@ -135,9 +121,7 @@ class _Conversion:
                 if self._wanted(use) == other:
                     use.read(twin)
         stored = wanted | {named}
-        self.report.weights.tensors_both += len(stored) == 2
-        self.report.weights.tensors_fp16 += stored == {FP16}
-        self.report.weights.tensors_fp32 += stored == {FP32}
+        self.counts["tensors_both" if len(stored) == 2 else f"tensors_{_SUFFIX[named]}"] += 1
 
     def _twin(self, tensor: Tensor, exact: ir.TensorProtocol, dtype: ir.DataType) -> ir.Value:
         value = tensor.value
@@ -148,14 +132,14 @@ class _Conversion:
         return twin
 
     def _half(self, tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
-        return half(tensor, name=name, losses=self.report.weights.elements)
+        return half(tensor, name=name, losses=self.given.losses)
 
     def _clamp(self, value: ir.Value, floor: float) -> None:
         """Raise a mask constant to its floor, in FP32 too: its sum may be cast to float16 only behind an FP32 node."""
         assert value.const_value is not None
         exact = value.const_value.numpy()
         value.const_value = ir.tensor(np.maximum(exact, np.float32(floor)), name=value.name)
-        self.report.weights.masks_clamped += 1
+        self.counts["masks_clamped"] += 1
 
     # --- borders ------------------------------------------------------------------------------------------------------
 
@@ -190,8 +174,7 @@ class _Conversion:
             graph.insert_before(graph[0], cast)
         else:
             graph.append(cast)
-        self.report.casts_to_fp16 += dtype == FP16
-        self.report.casts_to_fp32 += dtype == FP32
+        self.counts[f"casts_to_{_SUFFIX[dtype]}"] += 1
         return result
 
 

@@ -30,6 +30,7 @@ import onnx_ir.passes.common as common_passes
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op
+from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 
@@ -49,8 +50,7 @@ def emulate(model: ir.Model) -> ir.Model:
         StageError: when the type of a value cannot be inferred, or a node depends on the bits of FP16.
     """
     emulated = model.clone()
-    if emulated.functions:
-        common_passes.InlinePass()(emulated)
+    InlineFunctions()(emulated)
     emulated = _with_types(emulated)
     graphs = list(emulated.graphs())
     nodes = [node for graph in graphs for node in graph]

@@ -42,7 +42,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
 from truehalf.emulation.half_nodes import HALF, HalfNodes, NotSplitError
 from truehalf.emulation.split_normalizations import (
@@ -55,8 +54,10 @@ from truehalf.emulation.split_normalizations import (
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, cumulative_sum, global_average_pool, reduce, softmax
 from truehalf.ir.facts import label_of
-from truehalf.ir.normalize import Names, infer_types
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import TABLE, Trait, adds_up, with_trait
+from truehalf.ir.passes import Passes
 
 NOT_SPLIT = "not_split"  # key of ir.Model.meta
 
@@ -93,9 +94,7 @@ def split_sums(model: ir.Model) -> ir.Model:
         into blocks everywhere, to the reason, in graph order; nodes without a name go by "<OpType> -> <first output>".
     """
     split = model.clone()
-    if split.functions:
-        common_passes.InlinePass()(split)
-    infer_types(split)
+    Passes(InlineFunctions(), InferTypes())(split)
     names = Names(split)
     opset = split.graph.opset_imports.get("", 0)
     left: dict[str, str] = {}

@@ -19,7 +19,7 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.ops import Trait, has
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def typed_model(path: Path | str) -> ir.Model:
     """A model whose value types are known as far as they can be inferred; files of other tools may state none."""
     model = load_model(Path(path))
     if model_facts(model)["untyped_nodes"]:
-        normalize(model)
+        NORMALIZE(model)
     return model
 
 

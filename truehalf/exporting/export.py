@@ -29,15 +29,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx_ir as ir
+
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import (
+    DropCastsToOwnType,
     DynamicAxes,
-    drop_casts_to_own_type,
-    name_axes,
-    name_by_scope,
-    split_without_sequences,
+    NameAxes,
+    NameByScope,
+    SplitWithoutSequences,
 )
 from truehalf.exporting.torchscript import export_torchscript
+from truehalf.ir.passes import Passes
 from truehalf.models.sizes import REMEDY, other_sides, step
 
 if TYPE_CHECKING:
@@ -90,7 +93,7 @@ def export(
             write(module, tuple(example_inputs), Path(path), opset, list(input_names), list(output_names), dynamic_axes)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
             if exporter == "dynamo":
-                drop_casts_to_own_type(Path(path))
+                ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
         except (StageError, OSError):
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
@@ -119,7 +122,6 @@ def _export_dynamo(
     output_names: list[str],
     dynamic_axes: DynamicAxes,
 ) -> None:
-    import onnx_ir as ir
     import torch
 
     if opset < _DYNAMO_OPSET_MIN:
@@ -147,9 +149,7 @@ def _export_dynamo(
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
     )
     assert written is not None
-    split_without_sequences(written.model)
-    name_by_scope(written.model)
-    name_axes(written.model, dynamic_axes)
+    Passes(SplitWithoutSequences(), NameByScope(), NameAxes(dynamic_axes))(written.model)
     ir.save(written.model, path)
 
 

@@ -16,8 +16,7 @@ from truehalf.exporting.trace import moved_into_place, places
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
-from truehalf.ir.normalize import infer_types
-from truehalf.ir.opset import list_weights_apart
+from truehalf.ir.normalize import InferTypes, WeightsApart
 from truehalf.linting.plugin_ops import ops_of_plugins
 from truehalf.linting.report import lint_of_trace
 from truehalf.output_files import write_text
@@ -63,8 +62,8 @@ def pass_on(
     lint_options = LintConfig()
     model = load_model(model_path)
     out_path, spec_path = places(out_path, {"model_path": model_path}, source_weights(model))
-    list_weights_apart(model)
-    infer_types(model)
+    WeightsApart()(model)
+    InferTypes()(model)
     check_names(model, spec)
     check_declared(spec)
     spec = attach(model, spec, {})

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError
-from truehalf.exporting.after_export import (
-    DynamicAxes,
-)
+from truehalf.exporting.after_export import DynamicAxes
 
 if TYPE_CHECKING:
     import torch

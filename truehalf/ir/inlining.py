@@ -1,33 +1,61 @@
-"""Functions of a file become the nodes that they stand for, so that a walk over nodes sees all of them.
-
-    call "head" of Block, which holds "slice"    ->    "head/slice"
-
-Innermost functions first, so that a node's name tells all the calls that lead to it. Functions that nothing calls are
-left out.
-"""
+"""Functions of a file become the nodes that they stand for, so that a walk over nodes sees all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from truehalf.ir.facts import all_nodes, name_of
+from truehalf.ir.passes import Done, Pass
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
 _OWN = "truehalf.name"  # that a node has in its function
 
 
-def inline_functions(model: ir.Model, kept: Collection[str] = ()) -> None:
-    """Inline the functions of a model, in place, those left out that are `kept`, as Op or domain::Op.
+class InlineFunctions(Pass):
+    """Inlines all functions, by onnx_ir's pass, of which each run has its own: it keeps what it was given."""
 
-    A function with a version of ONNX's operators of its own is read as if it had the model's (`other_versions`).
+    def edit(self, model: ir.Model, done: Done) -> None:
+        if model.functions:
+            done.modified = InlinePass()(model).modified
 
-    Raises:
-        PassError, RuntimeError, ValueError: what cannot be inlined; the model may then be half done.
+
+@dataclass(frozen=True)
+class InlineNamed(Pass):
+    """Inlines functions so that the name of a node tells all the calls that lead to it, innermost functions first.
+
+        call "head" of Block, which holds "slice"    ->    "head/slice"
+
+    Functions that nothing calls are left out. Refused, with the model as it was: functions that cannot be inlined.
+
+    Attributes:
+        kept: functions that stay, as Op or domain::Op.
+        any_version: whether a function with a version of ONNX's operators of its own is read as if it had the model's,
+            also where operators of it mean something else there.
     """
+
+    kept: Collection[str] = ()
+    any_version: bool = False
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        count = len(model.functions)
+        try:
+            if not self.any_version and (versions := _other_versions(model)):
+                raise ValueError("; ".join(versions))
+            if count:
+                _inline(model.clone(), self.kept)  # which may stop halfway
+                _inline(model, self.kept)
+        except (ir.passes.PassError, RuntimeError, ValueError) as error:  # a cycle, a graph that is handed over, ...
+            done.refuse(None, str(error.__cause__ or error))
+        else:
+            done.counts["functions"] += count - len(model.functions)
+
+
+def _inline(model: ir.Model, kept: Collection[str]) -> None:
     for function in model.functions.values():
         for domain, version in model.graph.opset_imports.items():
             if domain in function.opset_imports:
@@ -50,7 +78,7 @@ def inline_functions(model: ir.Model, kept: Collection[str] = ()) -> None:
         raise ValueError(f"{', '.join(left)}: functions that call each other")
 
 
-def other_versions(model: ir.Model) -> list[str]:
+def _other_versions(model: ir.Model) -> list[str]:
     """Operators that mean something else in a function than in the graph, because their versions differ."""
     found = set[str]()
     for function in model.functions.values():

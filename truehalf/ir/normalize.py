@@ -1,23 +1,36 @@
-"""What every pass may rely on: node names are there and unique, nodes are sorted, value types are known, and so are
-sizes at the shapes that a model will run with (`concrete_shapes`).
+"""The forms that other passes rely on, and sizes at the shapes that a model will run with (`concrete_shapes`).
+
+    NORMALIZE    nodes are sorted, names of nodes are there and unique, types of values are known
+    PREPARE      the form in which graphs are measured, judged and converted; constants are alike, too:
+                     function calls                     inlined
+                     Constant nodes of float32          initializers of the same name, in bodies too (sparse ones stay)
+                     weights listed among the inputs    no inputs (until IR version 3 all of them had to stand there)
 
 None of it changes what a model computes. Names that are there and unique stay; a sorted graph keeps its order.
+
+onnx_ir's passes are used where they give the same. TopologicalSortPass does not name a cycle, and sorts functions;
+NameFixPass renames values, too; ShapeInferencePass takes all weights with it, and the shapes of outputs for inferred;
+LiftConstantsToInitializersPass lifts the integers that shapes are inferred from.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, bodies, label_of, name_of
+from truehalf.ir.facts import all_nodes, bodies, is_op, label_of, name_of
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.passes import Done, Pass, Passes
 
 _Shapes = dict[ir.Value, tuple[int, ...]]
+_WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
 _SMALL = 1000  # bytes; constants that shapes are computed from are smaller
 
 
@@ -38,72 +51,118 @@ class Names:
         return name
 
 
-def normalize(model: ir.Model) -> None:
-    """Sort, name and type a model in place.
-
-    Raises:
-        StageError: when the graph has a cycle.
-    """
-    sort_nodes(model)
-    name_nodes(model)
-    infer_types(model)
-    for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
-        graph.opset_imports.update(model.graph.opset_imports)
-
-
-def sort_nodes(model: ir.Model) -> None:
-    """Sort the nodes of the graph and of its subgraphs; a sorted graph stays as it is.
+class SortNodes(Pass):
+    """Sorts the nodes of the graph and of its subgraphs; a sorted graph stays as it is.
 
     Raises:
         StageError: when there is a cycle, naming a node on it. Nothing is deleted.
     """
-    try:
-        model.graph.sort()
-    except ValueError as error:
-        raise StageError(
-            "graph-cycle",
-            f"the graph has a cycle through node {label_of(_node_on_cycle(model))!r}: expected every node to read only "
-            "what nodes before it write; the tool that wrote this file broke it, convert the original again",
-        ) from error
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        before = list(all_nodes(model))
+        try:
+            model.graph.sort()
+        except ValueError as error:
+            raise StageError(
+                "graph-cycle",
+                f"the graph has a cycle through node {label_of(_node_on_cycle(model))!r}: expected every node to read "
+                "only what nodes before it write; the tool that wrote this file broke it, convert the original again",
+            ) from error
+        done.counts["moved"] += sum(one is not other for one, other in zip(before, all_nodes(model), strict=True))
 
 
-def name_nodes(model: ir.Model) -> None:
-    """Give each node without a name the name `<OpType>_<first output>`, and each repeated name a number."""
-    names = Names(model)
-    seen: set[str] = set()
-    for node in all_nodes(model):
-        if not node.name:
-            node.name = names.fresh(name_of(node))
-        elif node.name in seen:
-            node.name = names.fresh(node.name)
-        seen.add(node.name)
+class NameNodes(Pass):
+    """Gives each node without a name the name `<OpType>_<first output>`, and each repeated name a number."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        names = Names(model)
+        seen: set[str] = set()
+        for node in all_nodes(model):
+            if not node.name or node.name in seen:
+                node.name = names.fresh(name_of(node))
+                done.counts["named"] += 1
+            seen.add(node.name)
 
 
-def infer_types(model: ir.Model, strict: bool = False) -> None:
-    """Fill in value types and shapes as far as onnx can infer them; weights are not copied.
+@dataclass(frozen=True)
+class InferTypes(Pass):
+    """Fills in value types and shapes as far as onnx can infer them; weights are not copied.
 
     Known types stay, and so do the shapes that the model states for its outputs.
 
-    Args:
-        model: changed in place.
+    Attributes:
         strict: what cannot be is an error, and the shapes of outputs are inferred, too.
 
     Raises:
         onnx.shape_inference.InferenceError: with `strict` alone.
     """
-    stated = {value for value in model.graph.outputs if value.shape is not None and not strict}
-    unknown = contextlib.nullcontext() if strict else contextlib.suppress(onnx.shape_inference.InferenceError)
-    with names_apart(model), unknown:
-        light = light_proto(model, integers=strict)
-        inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True))
-        for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
-            known = ir.convenience.create_value_mapping(typed)
-            for name, value in ir.convenience.create_value_mapping(graph).items():
-                if name in known:
-                    value.type = value.type or known[name].type
-                    shape = known[name].shape
-                    if value not in stated and (shape or (strict and shape is not None)):  # a scalar's is empty
-                        value.shape = shape
+
+    strict: bool = False
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        strict = self.strict
+        stated = {value for value in model.graph.outputs if value.shape is not None and not strict}
+        unknown = contextlib.nullcontext() if strict else contextlib.suppress(onnx.shape_inference.InferenceError)
+        with names_apart(model), unknown:
+            light = light_proto(model, integers=strict)
+            inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True))
+            for graph, typed in zip(model.graphs(), inferred.graphs(), strict=True):
+                known = ir.convenience.create_value_mapping(typed)
+                for name, value in ir.convenience.create_value_mapping(graph).items():
+                    if name in known:
+                        before = value.type, value.shape
+                        value.type = value.type or known[name].type
+                        shape = known[name].shape
+                        if value not in stated and (shape or (strict and shape is not None)):  # a scalar's is empty
+                            value.shape = shape
+                        done.counts["typed"] += before != (value.type, value.shape)
+
+
+class OpsetsOfBodies(Pass):
+    """Says in each body which opsets it is of: a file has no place for it, and its nodes are asked for their schema."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        for graph in model.graphs():
+            graph.opset_imports.update(model.graph.opset_imports)
+
+
+class WeightsApart(Pass):
+    """Until IR version 3 every weight was listed among the inputs as well; none is meant as an input."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
+            RemoveInitializersFromInputsPass()(model)
+            model.ir_version = _WEIGHTS_AMONG_INPUTS_UNTIL + 1
+            done.counts["ir_version"] += 1
+
+
+@dataclass(frozen=True)
+class LiftConstants(Pass):
+    """Makes Constant nodes initializers of the same name.
+
+    Attributes:
+        of: whether those of an element type are.
+    """
+
+    of: Callable[[ir.DataType], bool]
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        for graph in model.graphs():
+            for node in [node for node in graph if is_op(node, "Constant")]:
+                value = node.outputs[0]
+                tensor = ir.convenience.get_const_tensor(value)
+                if tensor is None or not self.of(tensor.dtype):  # None: sparse
+                    continue
+                shape = ir.Shape(tensor.shape.numpy())
+                lifted = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
+                value.replace_all_uses_with(lifted, replace_graph_outputs=True)
+                graph.remove(node, safe=True)
+                graph.register_initializer(lifted)
+                done.counts["lifted"] += 1
+
+
+NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfBodies())
+PREPARE = Passes(InlineFunctions(), WeightsApart(), LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
 
 
 def concrete_shapes(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None = None) -> _Shapes:
@@ -147,41 +206,6 @@ def _bind(tensor: onnx.TypeProto.Tensor, shape: Sequence[int] | None) -> None:
             dim.dim_value = shape[axis]
         elif not dim.HasField("dim_value"):
             dim.dim_value = 1
-
-
-def drop_repeated_nodes(graph: onnx.GraphProto) -> Counter[str]:
-    """Remove nodes that repeat another node of their graph word for word, output names included; count them by type.
-
-    ONNX Runtime's float16 converter (1.25 and later) writes such graphs. They are no ONNX: a name has one producer.
-
-    Raises:
-        StageError: when two different nodes write one name.
-    """
-    first: dict[str, onnx.NodeProto] = {}
-    kept: list[onnx.NodeProto] = []
-    dropped = Counter[str]()
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                dropped += drop_repeated_nodes(subgraph)
-        rivals = [first[name] for name in node.output if name in first]
-        if rivals and all(rival == node for rival in rivals):
-            dropped[node.op_type] += 1
-            continue
-        if rivals:
-            raise StageError(
-                "model-invalid",
-                f"nodes {rivals[0].name!r} ({rivals[0].op_type}) and {node.name!r} ({node.op_type}) both write "
-                f"{next(name for name in node.output if name in first)!r}: expected one producer for each name; "
-                "convert the original again",
-            )
-        first.update({name: node for name in node.output if name})
-        kept.append(node)
-    if len(kept) < len(graph.node):
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-        del graph.node[:]
-        graph.node.extend(copies)
-    return dropped
 
 
 @contextlib.contextmanager

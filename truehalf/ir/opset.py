@@ -5,28 +5,29 @@
     target > opset            ->  target
     target < opset            ->  as it is, with a note: operators cannot be taken back in general
 
-onnx.version_converter does the work on a model without its weights, which come back afterwards. What it cannot do is
-done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
-Constants of old become initializers.
+onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's has rules
+from opset 18 on alone, and calls onnx's for the rest. What it cannot do is done here: functions are inlined, operators
+of old for which it has no rule are restated (`_restate`), and integer Constants of old become initializers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from truehalf.errors import StageError, first_line
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.normalize import infer_types, light_proto, names_apart, rename
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.normalize import InferTypes, LiftConstants, WeightsApart, light_proto, names_apart, rename
 from truehalf.ir.ops import Trait, with_trait
+from truehalf.ir.passes import Done, Pass
 
 _FP16_FROM = 7
 _NUMBERED_CASTS = 6  # Cast names its type by number from here on
 _CONSTANTS_OF_ANY_TYPE = 9
-_WEIGHTS_AMONG_INPUTS_UNTIL = 3  # IR version
 
 # Until which opset an operator is restated here; meanwhile it stands in a domain that onnx leaves alone.
 _BROADCAST_BY_ATTRIBUTE = with_trait(Trait.LOGIC | Trait.COMPARES) - {"Not"}
@@ -35,59 +36,54 @@ _RESTATED_UNTIL = {"Cast": 5, "Pad": 1} | dict.fromkeys(_BROADCAST_BY_ATTRIBUTE 
 _HELD = "held"
 
 
-def to_opset(model: ir.Model, target: int | None = None) -> tuple[ir.Model, list[str]]:
-    """A model at an opset in which FP16 can be stated.
+@dataclass(frozen=True)
+class ToOpset(Pass):
+    """Brings a model to an opset in which FP16 can be stated; its weights are not read.
 
-    Args:
-        model: may be changed; its weights are not read. Below IR version 4, where all weights stand among the inputs,
-            too, it leaves with version 4 and without them there, whatever its opset.
+    Below IR version 4, where all weights stand among the inputs, too, a model leaves with version 4 and without them
+    there, whatever its opset. Names of inputs, outputs, nodes and tensors stay. What was done is one of the notes.
+
+    Attributes:
         target: opset of the operators of ONNX's own domain; None: raised only below 7.
-
-    Returns:
-        The model, and notes on what was done and what was not. Names of inputs, outputs, nodes and tensors stay.
 
     Raises:
         StageError: when the target is unknown to the installed onnx, or an operator cannot be converted.
     """
-    list_weights_apart(model)
-    source = model.graph.opset_imports.get("")
-    if source is None or (target is None and source >= _FP16_FROM) or source == target:
-        return model, []
-    target = target or _FP16_FROM
-    latest = onnx.defs.onnx_opset_version()
-    if target > latest:
-        raise StageError(
-            "wrong-opset", f"opset {target}: expected at most {latest}, the latest that the installed onnx knows"
-        )
-    if target < source:
-        return model, [f"opset {source} is kept: the target {target} lies below it, and models are only raised"]
-    try:
-        raised = _raised(model, source, min(target, _FP16_FROM)) if source < _FP16_FROM else model
-        raised = _raised(raised, _FP16_FROM, target) if target > _FP16_FROM else raised
-        return raised, [f"opset raised from {source} to {target}"]
-    except (RuntimeError, ValueError) as error:
-        if target == _FP16_FROM and source >= _NUMBERED_CASTS:
-            return model, [f"opset {source} is kept: {_reason(error)}"]
-        raise StageError(
-            "wrong-opset",
-            f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
-            "Export it anew at a later opset",
-        ) from error
+
+    target: int | None = None
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        WeightsApart()(model)
+        source, target = model.graph.opset_imports.get(""), self.target
+        if source is None or (target is None and source >= _FP16_FROM) or source == target:
+            return
+        target = target or _FP16_FROM
+        latest = onnx.defs.onnx_opset_version()
+        if target > latest:
+            raise StageError(
+                "wrong-opset", f"opset {target}: expected at most {latest}, the latest that the installed onnx knows"
+            )
+        if target < source:
+            done.refuse(None, f"opset {source} is kept: the target {target} lies below it, and models are only raised")
+            return
+        try:
+            for version in (_FP16_FROM, target) if source < _FP16_FROM < target else (target,):
+                _raise(model, version)
+            done.counts[f"opset raised from {source} to {target}"] += 1
+        except (RuntimeError, ValueError) as error:
+            if target != _FP16_FROM or source < _NUMBERED_CASTS:
+                raise StageError(
+                    "wrong-opset",
+                    f"the model cannot be raised from opset {source} to {target}: {_reason(error)}. "
+                    "Export it anew at a later opset",
+                ) from error
+            done.refuse(None, f"opset {source} is kept: {_reason(error)}")
 
 
-def list_weights_apart(model: ir.Model) -> None:
-    """Until IR version 3 every weight was listed among the inputs as well; none is meant as an input."""
-    if model.ir_version is not None and model.ir_version <= _WEIGHTS_AMONG_INPUTS_UNTIL:
-        for graph in model.graphs():
-            inputs = [value for value in graph.inputs if value.const_value is None]
-            graph.inputs.clear()
-            graph.inputs.extend(inputs)
-        model.ir_version = _WEIGHTS_AMONG_INPUTS_UNTIL + 1
-
-
-def _raised(model: ir.Model, source: int, target: int) -> ir.Model:
-    if model.functions:
-        InlinePass()(model)
+def _raise(model: ir.Model, target: int) -> None:
+    """Give a model the graph that onnx makes of it; it stays as it is where onnx fails."""
+    InlineFunctions()(model)
+    source = model.graph.opset_imports[""]
     held = [node for node in all_nodes(model) if node.domain == "" and source <= _RESTATED_UNTIL.get(node.op_type, 0)]
     _type_casts([node for node in held if node.op_type == "Cast"], model)
     for node in held:
@@ -109,17 +105,16 @@ def _raised(model: ir.Model, source: int, target: int) -> ir.Model:
         _restore_weights(model, raised)
         _restore_metadata(model, raised)
         rename(raised, {value: originals[value.name] for value in _values(raised) if value.name in originals})
+    model.graph = raised.graph
     if target < _CONSTANTS_OF_ANY_TYPE:
-        _lift_constants(raised)
-    raised.meta.update(model.meta)
-    return raised
+        LiftConstants(lambda dtype: not dtype.is_floating_point())(model)  # integers of the converter
 
 
 def _type_casts(casts: list[ir.Node], model: ir.Model) -> None:
     """Cast had no inference of types when it named them, and the rules for broadcasting want shapes."""
     waiting, before = casts, len(casts) + 1
     while waiting and len(waiting) < before:
-        infer_types(model)
+        InferTypes()(model)
         for cast in waiting:
             source, result = cast.inputs[0], cast.outputs[0]
             if source is not None and source.shape is not None:
@@ -175,21 +170,6 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.inputs
         yield from graph.initializers.values()
         yield from (value for node in graph for value in node.outputs)
-
-
-def _lift_constants(model: ir.Model) -> None:
-    """Integer constants of the converter as initializers: Constant holds floats only until opset 8."""
-    for graph in model.graphs():
-        for node in list(graph):
-            value = node.outputs[0] if node.op_type == "Constant" and node.domain == "" else None
-            tensor = ir.convenience.get_const_tensor(value) if value is not None else None
-            if value is None or tensor is None or tensor.dtype.is_floating_point() or value.is_graph_output():
-                continue
-            shape = ir.Shape(tensor.shape.numpy())
-            lifted = ir.Value(name=value.name, type=ir.TensorType(tensor.dtype), shape=shape, const_value=tensor)
-            value.replace_all_uses_with(lifted)
-            graph.remove(node, safe=True)
-            graph.register_initializer(lifted)
 
 
 def _reason(error: Exception) -> str:

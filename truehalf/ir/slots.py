@@ -1,22 +1,26 @@
-"""Which float32 tensors of a node become float16 when the node does.
+"""What the schema of an operator says of a node: whether it has what is required, and what of it becomes float16.
 
-Rule: read the operator's ONNX schema at the model's opset; a slot (an input or output position) follows the node when
-its own type constraint allows tensor(float16), and stays float32 where it does not (Resize's scales,
-LayerNormalization's mean). Slots of one type variable allow the same types, so they move together.
+Which float32 tensors become float16 when their node does: by the operator's ONNX schema at the model's opset, a slot
+(an input or output position) follows the node when its own type constraint allows tensor(float16), and stays float32
+where it does not (Resize's scales, LayerNormalization's mean). Slots of one type variable allow the same types, so they
+move together.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 
+from truehalf.errors import StageError
+from truehalf.ir.facts import all_nodes, name_of
 from truehalf.ir.ops import Trait, adds_up, has, row_of
 
 HALF = "tensor(float16)"
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 # Operators with one of these attributes make values of a stated type (RandomNormal, EyeLike, HannWindow, ...): runtimes
 # lack float16 kernels for them, and there is no conversion to be made of the attribute alone.
@@ -96,3 +100,51 @@ def _allows(node: ir.Node, parameters: Sequence[onnx.defs.OpSchema.FormalParamet
         return False
     parameter = parameters[min(position, len(parameters) - 1)]  # the last one repeats when it is variadic
     return HALF in parameter.types and parameter.is_homogeneous and parameter.name not in row_of(node).coordinates
+
+
+def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> None:
+    """Check that every node of ONNX's own operators has the inputs, outputs and attributes that its schema requires.
+
+    Args:
+        plugin_ops: operators, as Op or ::Op, that a plugin stands for: they have rules of their own.
+
+    Raises:
+        StageError: naming the first node that has not.
+    """
+    version = model.graph.opset_imports.get("", 0)
+    for node in all_nodes(model):
+        if node.domain != "" or node.op_type in plugin_ops or f"::{node.op_type}" in plugin_ops:
+            continue
+        schema = _schema(node.op_type, version, "")
+        if schema is not None and (lacks := _lacks(node, schema)) is not None:
+            raise StageError(
+                "model-invalid",
+                f"node {name_of(node)!r}: {node.op_type} {lacks} at opset {version}; "
+                "the file is no valid model: export it anew",
+            )
+
+
+def _lacks(node: ir.Node, schema: onnx.defs.OpSchema) -> str | None:
+    given, made = len(node.inputs), len(node.outputs)
+    inputs, outputs = _between(schema.min_input, schema.max_input), _between(schema.min_output, schema.max_output)
+    for index, formal in enumerate(schema.inputs):
+        missing = index >= given and index < schema.min_input
+        if missing or (index < given and node.inputs[index] is None and formal.option == _SINGLE):
+            there = sum(value is not None for value in node.inputs)
+            return f"has no input {formal.name!r}: expected {inputs}, got {there}"
+    if given > schema.max_input:
+        return f"has {given} inputs: expected {inputs}"
+    if made < schema.min_output:
+        return f"has no output {schema.outputs[made].name!r}: expected {outputs}, got {made}"
+    if made > schema.max_output:
+        return f"has {made} outputs: expected {outputs}"
+    for name, attribute in sorted(schema.attributes.items()):
+        if attribute.required and name not in node.attributes:
+            return f"has no attribute {name!r}: expected one"
+    return None
+
+
+def _between(least: int, most: int) -> str:
+    if least == most:
+        return str(least)
+    return f"{least} or more" if most > 1 << 30 else f"{least} to {most}"

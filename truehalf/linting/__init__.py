@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.ready import check_required_inputs
+from truehalf.ir.slots import check_required_inputs
 from truehalf.linting.base import Check, Place, Rule, Subject
 from truehalf.linting.finding import SEVERITIES, Finding
 from truehalf.linting.ignoring import parse_ignores, split_ignored

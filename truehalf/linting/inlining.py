@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from truehalf.ir.inlining import inline_functions
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.inlining import InlineNamed
+from truehalf.ir.normalize import InferTypes
 
 
 def inlined(model: ir.Model, plugin_ops: Collection[str]) -> tuple[ir.Model, str]:
@@ -20,10 +20,8 @@ def inlined(model: ir.Model, plugin_ops: Collection[str]) -> tuple[ir.Model, str
     """
     if not model.functions:
         return model, ""
-    try:
-        copy = model.clone()
-        inline_functions(copy, plugin_ops)
-    except (ir.passes.PassError, RuntimeError, ValueError) as error:  # a cycle, a graph that is handed over, ...
-        return model, str(error.__cause__ or error)
-    infer_types(copy)
+    copy = model.clone()
+    if refused := InlineNamed(plugin_ops, any_version=True)(copy).refused:
+        return model, refused[0]["reason"]
+    InferTypes()(copy)
     return copy, ""

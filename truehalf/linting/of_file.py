@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.normalize import infer_types, sort_nodes
+from truehalf.ir.normalize import InferTypes, SortNodes
 from truehalf.linting import Finding, lint
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ def lint_model(model: ir.Model, tensorrt: str | None, plugin_ops: Collection[str
     Raises:
         StageError: a graph with a cycle, an option that is none.
     """
-    sort_nodes(model)
+    SortNodes()(model)
     if any(value.type is None for node in all_nodes(model) for value in node.outputs if value.name):
-        infer_types(model)
+        InferTypes()(model)
     spec = model.metadata_props.get(SPEC_KEY)
     inputs = [tensor["name"] for tensor in json.loads(spec)["inputs"]] if spec else []
     return lint(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)

@@ -6,43 +6,41 @@ they replace, and leaves a place that it cannot replace by something equal as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.inlining import inline_functions, other_versions
-from truehalf.ir.normalize import infer_types, sort_nodes
-from truehalf.ir.ready import check_required_inputs
-from truehalf.repairs.passes.allowzero import allowzero
-from truehalf.repairs.passes.bool_index import bool_index
-from truehalf.repairs.passes.deduplicate_names import deduplicate_names
-from truehalf.repairs.passes.fold_constants import fold_constants
-from truehalf.repairs.passes.grid_sample_gather import grid_sample_gather
-from truehalf.repairs.passes.infer_value_info import infer_value_info, untyped_values
-from truehalf.repairs.passes.nonzero_topk import nonzero_topk
-from truehalf.repairs.passes.range_to_shape import range_to_shape
-from truehalf.repairs.passes.rope_constants import rope_constants
-from truehalf.repairs.passes.squeeze_if import squeeze_if
-from truehalf.repairs.passes.where_arithmetic import where_arithmetic
-from truehalf.repairs.rewrite import Done
+from truehalf.ir.inlining import InlineNamed
+from truehalf.ir.normalize import InferTypes, OpsetsOfBodies, SortNodes
+from truehalf.ir.passes import Pass
+from truehalf.ir.slots import check_required_inputs
+from truehalf.repairs.passes.allowzero import AllowZero
+from truehalf.repairs.passes.bool_index import BoolIndex
+from truehalf.repairs.passes.deduplicate_names import DeduplicateNames
+from truehalf.repairs.passes.fold_constants import FoldConstants
+from truehalf.repairs.passes.grid_sample_gather import GridSampleGather
+from truehalf.repairs.passes.infer_value_info import InferValueInfo, untyped_values
+from truehalf.repairs.passes.nonzero_topk import NonzeroTopk
+from truehalf.repairs.passes.range_to_shape import RangeToShape
+from truehalf.repairs.passes.rope_constants import RopeConstants
+from truehalf.repairs.passes.squeeze_if import SqueezeIf
+from truehalf.repairs.passes.where_arithmetic import WhereArithmetic
 
-__all__ = ["PASSES", "Done", "RepairReport", "repair"]
-
-PASSES: Mapping[str, Callable[[ir.Model], Done]] = {
-    "allowzero": allowzero,
-    "fold_constants": fold_constants,
-    "squeeze_if": squeeze_if,
-    "where_arithmetic": where_arithmetic,
-    "range_to_shape": range_to_shape,
-    "grid_sample_gather": grid_sample_gather,
-    "rope_constants": rope_constants,
-    "bool_index": bool_index,
-    "nonzero_topk": nonzero_topk,
-    "deduplicate_names": deduplicate_names,
-    "infer_value_info": infer_value_info,
+PASSES: Mapping[str, Pass] = {
+    "allowzero": AllowZero(),
+    "fold_constants": FoldConstants(),
+    "squeeze_if": SqueezeIf(),
+    "where_arithmetic": WhereArithmetic(),
+    "range_to_shape": RangeToShape(),
+    "grid_sample_gather": GridSampleGather(),
+    "rope_constants": RopeConstants(),
+    "bool_index": BoolIndex(),
+    "nonzero_topk": NonzeroTopk(),
+    "deduplicate_names": DeduplicateNames(),
+    "infer_value_info": InferValueInfo(),
 }
 
 
@@ -80,35 +78,21 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     report = RepairReport()
     if not passes:
         return report
-    report.refused.extend(_inlined(model))
-    sort_nodes(model)
+    for refusal in InlineNamed()(model).refused:
+        names = ", ".join(sorted(function.name for function in model.functions.values()))
+        reason = f"the functions {names} were not looked into, because they cannot be inlined: {refusal['reason']}"
+        report.refused.append({"pass": "functions", "node": "", "reason": reason})
+    SortNodes()(model)
     check_required_inputs(model)
-    for graph in model.graphs():  # a body has none of its own, and its nodes are asked for their schema, too
-        graph.opset_imports.update(model.graph.opset_imports)
+    OpsetsOfBodies()(model)
     untyped = untyped_values(model)
-    infer_types(model)
+    InferTypes()(model)
     for name in passes:
         done = PASSES[name](model)
+        report.counts[name] = done.counts.total()
         if name == "infer_value_info":  # the passes before it typed most
-            done.changed = len(untyped) - len(untyped_values(model, among=untyped))
-        report.counts[name] = done.changed
+            report.counts[name] = len(untyped) - len(untyped_values(model, among=untyped))
         report.refused.extend({"pass": name} | refusal for refusal in done.refused)
-        if done.changed:
-            infer_types(model)
+        if report.counts[name]:
+            InferTypes()(model)
     return report
-
-
-def _inlined(model: ir.Model) -> list[dict[str, str]]:
-    """Inline all functions, or leave all as they are and say why."""
-    if not model.functions:
-        return []
-    try:
-        if versions := other_versions(model):
-            raise ValueError("; ".join(versions))
-        inline_functions(model.clone())  # which may stop halfway
-        inline_functions(model)
-    except (ir.passes.PassError, RuntimeError, ValueError) as error:
-        names = ", ".join(sorted(function.name for function in model.functions.values()))
-        reason = f"the functions {names} were not looked into, because they cannot be inlined: "
-        return [{"pass": "functions", "node": "", "reason": f"{reason}{error.__cause__ or error}"}]
-    return []

@@ -8,55 +8,97 @@ scope, the part before the last slash, is that of the old node, and so are its m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import bodies, constant_of
+from truehalf.ir.facts import all_nodes, constant_of, is_op, read_by, with_bodies
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
+from truehalf.ir.passes import Done, Pass
 
 FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 INTEGERS = {ir.DataType.INT64, ir.DataType.INT32}
-
-
-@dataclass
-class Done:
-    """What a pass did.
-
-    Attributes:
-        changed: places that were rewritten.
-        refused: {node, reason} of each place that has the pattern and was left as it is.
-    """
-
-    changed: int = 0
-    refused: list[dict[str, str]] = field(default_factory=list)
-
-    def refuse(self, node: ir.Node, reason: str) -> None:
-        self.refused.append({"node": node.name or "", "reason": reason})
 
 
 class NotEqualError(Exception):
     """The rewritten graph would not be equal; says why."""
 
 
+class Repair(Pass):
+    """Rewrites nodes of some operators of a typed model, and leaves a place that is no equal of anything as it is.
+
+    Attributes:
+        op_types: operators that are looked at; all nodes of the first, then all of the next.
+        since: the opset from which on.
+    """
+
+    op_types: ClassVar[tuple[str, ...]]
+    since: ClassVar[int] = 0
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        writer = Writer(model, done)
+        for op_type in self.op_types if opset(model) >= self.since else ():
+            for node in [node for node in all_nodes(model) if is_op(node, op_type)]:
+                try:
+                    if node.graph is not None:  # else it went with another
+                        self.rewrite(node, writer)
+                except NotEqualError as reason:
+                    done.refuse(node, str(reason))
+
+    @abstractmethod
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        """Rewrite a node where it has the pattern.
+
+        Raises:
+            NotEqualError: it has, and is left as it is.
+        """
+
+
 class Writer:
-    """Makes nodes and constants for one pass; equal constants of one graph are one initializer.
+    """Makes nodes and constants for one run of a pass; equal constants of one graph are one initializer.
 
     Attributes:
         model: the model that it writes to.
         names: all of the model.
         inputs: of the graph itself, without those of bodies.
+        shared: what a pass has made for one node and uses for others.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, done: Done) -> None:
         self.model = model
         self.names = Names(model)
         self.inputs = frozenset(model.graph.inputs)
+        self.shared: dict[Any, Any] = {}
+        self._done = done
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
+
+    def changed(self, node: ir.Node) -> None:
+        """Count a node that was rewritten."""
+        self._done.counts[node.op_type] += 1
+
+    def replace(self, node: ir.Node, *results: ir.Value) -> None:
+        """Let `results` stand for the outputs of a node, and remove it with everything that only it read.
+
+        A result that a node before it made for something else keeps its name; a graph output then gets an Identity.
+        """
+        for old, new in zip(node.outputs, results, strict=True):
+            name, is_output = old.name, old.is_graph_output()
+            taken = new.producer() is None or bool(new.uses()) or new.is_graph_output()
+            if is_output and taken:
+                new = self.at(node).op("Identity", new)
+                taken = False
+            new.type = new.type or old.type
+            new.shape = old.shape if new.shape is None or is_output else new.shape
+            old.replace_all_uses_with(new, replace_graph_outputs=True)
+            if not taken:
+                old.name = self.names.fresh(f"{name}.before")
+                new.name = name
+        remove(node)
+        self.changed(node)
 
     def at(self, node: ir.Node) -> Build:
         return Build(self, node)
@@ -113,37 +155,18 @@ class Build:
         return self.node.name or f"{self.node.op_type}_{self.node.outputs[0].name}"
 
 
-def replace(node: ir.Node, results: Sequence[ir.Value], writer: Writer) -> None:
-    """Let `results` stand for the outputs of a node, and remove it with everything that only it read.
-
-    A result that a node before it made for something else keeps its name; a graph output then gets an Identity.
-    """
-    graph = graph_of(node)
-    for old, new in zip(node.outputs, results, strict=True):
-        name, is_output = old.name, old.is_graph_output()
-        taken = new.producer() is None or bool(new.uses()) or new.is_graph_output()
-        if is_output and taken:
-            new = Build(writer, node).op("Identity", new)
-            taken = False
-        new.type = new.type or old.type
-        new.shape = old.shape if new.shape is None or is_output else new.shape
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        if not taken:
-            old.name = writer.names.fresh(f"{name}.before")
-            new.name = name
-    remove(graph, node)
-
-
-def remove(graph: ir.Graph, node: ir.Node) -> None:
+def remove(node: ir.Node) -> None:
     """Take out a node that nothing reads, what its subgraphs read, and then what nothing reads any more."""
-    waiting = [(graph, node)]
+    waiting = [node]
     while waiting:
-        graph, node = waiting.pop()
-        read = _read_by([node])
-        for inner in _all_inside(node):
+        node = waiting.pop()
+        if node.graph is None:  # it wrote several of the values
+            continue
+        read = dict.fromkeys(read_by(node))
+        for inner in with_bodies(node):
             for index in range(len(inner.inputs)):
                 inner.replace_input_with(index, None)
-        graph.remove(node, safe=True)
+        node.graph.remove(node, safe=True)
         for value in read:
             if value.uses() or value.is_graph_output() or value.is_graph_input():
                 continue
@@ -151,24 +174,8 @@ def remove(graph: ir.Graph, node: ir.Node) -> None:
             if producer is None:
                 if value.is_initializer() and value.graph is not None:
                     value.graph.initializers.pop(value.name or "", None)
-            elif producer.graph is not None and not any(
-                out.uses() or out.is_graph_output() for out in producer.outputs
-            ):
-                waiting.append((graph_of(producer), producer))
-
-
-def _read_by(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    """What nodes and their bodies read, each once, in order."""
-    found: dict[ir.Value, None] = {}
-    for node in nodes:
-        found.update(dict.fromkeys(value for value in node.inputs if value is not None))
-        found.update(dict.fromkeys(_read_by(_all_inside(node))))
-    return list(found)
-
-
-def _all_inside(node: ir.Node) -> list[ir.Node]:
-    inside = [inner for body in bodies(node) for inner in body]
-    return [*inside, *(deeper for inner in inside for deeper in _all_inside(inner))]
+            elif not any(out.uses() or out.is_graph_output() for out in producer.outputs):
+                waiting.append(producer)
 
 
 # --- what a graph says ------------------------------------------------------------------------------------------------

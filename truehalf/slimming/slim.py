@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
@@ -27,7 +28,8 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, model_size_mb, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
+from truehalf.ir.passes import Done, Pass
 from truehalf.output_files import written_whole
 from truehalf.output_paths import check_outputs
 from truehalf.repairs import PASSES, RepairReport
@@ -38,7 +40,6 @@ from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
@@ -123,9 +124,9 @@ def slim_model(
 
     def attempt(skip: Sequence[str], passes: Sequence[str]) -> tuple[ir.Model, RepairReport, dict[str, Any]]:
         model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else before.clone()
-        _keep_ends(before, model, "onnxslim")
+        KeepEnds(before, "onnxslim")(model)
         report = repaired(model, passes)
-        _keep_ends(before, model, "repair")
+        KeepEnds(before, "repair")(model)
         if written is not None:
             save_model(model, written)  # which runs the checker
         return model, report, comparison.parity(model if written is None else written)
@@ -231,7 +232,7 @@ def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
     model = adopt_proto(proto, file.path)
     model.meta.update(file.model.meta)  # where its weights came from
     try:
-        infer_types(model, strict=True)
+        InferTypes(strict=True)(model)
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"value types of what onnxslim made cannot be inferred: {error}") from error
     return model
@@ -283,26 +284,38 @@ def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
         taken.add(name)
 
 
-def _keep_ends(before: ir.Model, after: ir.Model, who: str) -> None:
-    """Give inputs and outputs the shapes that they had, once it is known that they are what they were.
+@dataclass(frozen=True)
+class KeepEnds(Pass):
+    """Gives inputs and outputs the shapes that they had, once it is known that they are what they were.
 
     An axis of an output that had a name of its own may have become a number: torch names what it does not look into,
     and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
+
+    Attributes:
+        before: the model whose ends they were.
+        who: has changed it since.
 
     Raises:
         StageError: when inputs or outputs have other names, types or ranks, another number on an axis, or one where an
             input varies.
     """
-    own = {axis.value for value in before.graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
-    for kind, varying in (("inputs", own), ("outputs", own - {None})):
-        expected, got = getattr(before.graph, kind), getattr(after.graph, kind)
-        if len(expected) != len(got) or not all(
-            _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)
-        ):
-            listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
-            raise StageError("slim-fails", f"{who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
-        for one, other in zip(expected, got, strict=True):
-            other.shape = None if one.shape is None else one.shape.copy()
+
+    before: ir.Model
+    who: str
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        graph = self.before.graph
+        own = {axis.value for value in graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
+        for kind, varying in (("inputs", own), ("outputs", own - {None})):
+            expected, got = getattr(graph, kind), getattr(model.graph, kind)
+            if len(expected) != len(got) or not all(
+                _is_same(one, other, varying) for one, other in zip(expected, got, strict=True)
+            ):
+                listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
+                raise StageError("slim-fails", f"{self.who} changed the {kind}: expected {listed[0]}, got {listed[1]}")
+            for one, other in zip(expected, got, strict=True):
+                done.counts[kind] += other.shape != one.shape
+                other.shape = None if one.shape is None else one.shape.copy()
 
 
 def _is_same(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:

@@ -28,15 +28,15 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
         model: as loaded. Of an output whose type the file does not state, what a Cast makes is known.
     """
     import onnx_ir as ir
-    import onnx_ir.passes.common as common_passes
 
     from truehalf.conversion.shape_arithmetic import shape_arithmetic
+    from truehalf.ir.inlining import InlineFunctions
+    from truehalf.ir.normalize import OpsetsOfBodies
 
     if model.functions:
         model = model.clone()
-        common_passes.InlinePass()(model)
-    for graph in model.graphs():  # a body has none of its own
-        graph.opset_imports.update(model.graph.opset_imports)
+        InlineFunctions()(model)
+    OpsetsOfBodies()(model)
     half = ir.DataType.FLOAT16
     return [
         label_of(node)

@@ -7,12 +7,12 @@ import onnx_ir as ir
 
 from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.ranges import Counter, Scanner
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 
 
 def model_of(body: str, head: str = "(float[N,8] h0, float[8,8] w) => (float[N,8] y)") -> ir.Model:
     model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["": 17]> g {head} {{ {body} }}')
-    infer_types(model)
+    InferTypes()(model)
     return model
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.messages import expect
 from truehalf.calibration.hazards import Reduction, Term, reductions, sensitive
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 
 
 def model_of(text: str, opset: int = 17) -> ir.Model:
     model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["": {opset}]> g {text}')
-    infer_types(model)
+    InferTypes()(model)
     return model
 
 

@@ -10,7 +10,7 @@ from tests.truehalf.calibration.small_graphs import HUGE, parsed
 from truehalf.calibration.hazards import reductions
 from truehalf.calibration.nonfinite import nonfinite_tensors
 from truehalf.calibration.ranges import Counter, Counts, Scanner, Small, float_tensors, roots
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 
 
 def identity() -> ir.Model:
@@ -145,7 +145,7 @@ def test_a_run_goes_on_from_what_is_given() -> None:
         }""",
         11,
     )
-    infer_types(model)
+    InferTypes()(model)
     b, w = np.float32([[1, 2, 3, -4000]]), np.ones(4, np.float32)
     counter = Counter(model, {"y": (2.5,), "b": (1.5,)}, set(), inner=reductions(model), given=["b"])
     counts, inner = counter.measure({"b": b, "w": w})

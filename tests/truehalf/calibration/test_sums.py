@@ -9,7 +9,7 @@ import pytest
 from tests.truehalf.calibration.small_graphs import HUGE, parsed
 from truehalf.calibration.hazards import reductions
 from truehalf.calibration.ranges import Counter
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 
 GENERATOR = np.random.default_rng(3)
 IMAGE = (GENERATOR.standard_normal((2, 4, 6, 5)) * 30 + 7).astype(np.float32)
@@ -55,7 +55,7 @@ def test_inner_sums_are_those_of_numpy(node: str, opset: int, expected: float) -
         int64[1] last = {{-1}}> {{ z = {node}  m = ReduceMax<keepdims = 0>(z)  y = Identity(m) }}"""
     ir_version = 10
     model = ir.from_onnx_text(f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n{text}')
-    infer_types(model)
+    InferTypes()(model)
     (found,) = reductions(model)
     _, (value,) = Counter(model, {}, set(), inner=[found]).measure({"x": IMAGE, "axis": np.array(1)})
     assert value == pytest.approx(expected, rel=1e-5)

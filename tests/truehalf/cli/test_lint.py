@@ -169,7 +169,7 @@ def test_stopped(files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("truehalf.linting.of_file.sort_nodes", stop)
+    monkeypatch.setattr("truehalf.linting.of_file.SortNodes.edit", stop)
     assert truehalf(["lint", files["clean"]]) == 130
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("truehalf lint: ")

@@ -13,7 +13,7 @@ from tests.measuring.converted import only
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import ConversionResult, convert_to_fp16
 from truehalf.conversion.rewrite import ConversionReport
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -43,7 +43,7 @@ def convert_in_memory(
     proto: onnx.ModelProto, rules: Precision, **options: Any
 ) -> tuple[ConversionResult, onnx.ModelProto]:
     model = ir.from_proto(proto)
-    prepare(model)
+    PREPARE(model)
     shapes = options.pop("input_shapes", None)
     return convert_to_fp16(model, None, replace(rules, **{"placement": "eager"} | options), shapes), ir.to_proto(model)
 

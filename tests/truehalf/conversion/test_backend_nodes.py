@@ -13,9 +13,9 @@ import pytest
 
 from tests.measuring.converted import only
 from tests.onnx_backend import FLOAT, SAMPLE_AND_WHOLE, cases, io_types, is_valid
-from truehalf.conversion.casts import clean
+from truehalf.conversion.casts_of_file import clean_model
 from truehalf.conversion.convert import convert_to_fp16
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 
 # Their reference outputs hold finfo.max masks beyond FP16's range, made inside the operator.
 BEYOND_FP16 = {
@@ -27,9 +27,9 @@ BEYOND_FP16 = {
 def converted(proto: onnx.ModelProto, keep_io_types: bool) -> tuple[onnx.ModelProto, set[str | None]]:
     """And the inputs that stay float32, since they decide a shape or an index."""
     model = ir.from_proto(proto)
-    prepare(model)
+    PREPARE(model)
     result = convert_to_fp16(model, None, only(init_max=65504.0, placement="eager", keep_io_types=keep_io_types))
-    clean(model)
+    clean_model(model)
     return ir.to_proto(model), {value.name for value in result.decisions.exact if value.is_graph_input()}
 
 

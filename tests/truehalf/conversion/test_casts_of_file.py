@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from tests.messages import raises
-from truehalf.conversion.casts_of_file import clean_casts
+from truehalf.conversion.casts_of_file import clean_casts, drop_repeated_nodes
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 PAIR = HEAD + "(float[2] x) => (float[2] y) { a = Cast<to = 10>(x) b = Cast<to = 1>(a) y = Relu(b) }"
@@ -185,3 +185,19 @@ def test_functions_are_left_as_they_are(tmp_path: Path) -> None:
     assert (report["casts_before"], report["casts_after"]) == (1, 0)
     (function,) = onnx.load(tmp_path / "out.onnx").functions
     assert [node.op_type for node in function.node] == ["Cast", "Cast"]
+
+
+def nodes(*specs: tuple[str, str, str]) -> onnx.GraphProto:
+    made = [onnx.helper.make_node(op, [source], [target], name="n") for op, source, target in specs]
+    return onnx.helper.make_graph(made, "g", [], [])
+
+
+def test_repeated_nodes_are_dropped() -> None:
+    graph = nodes(("Relu", "x", "a"), ("Relu", "x", "a"), ("Neg", "a", "y"), ("Relu", "x", "a"))
+    assert drop_repeated_nodes(graph) == {"Relu": 2}
+    assert [node.op_type for node in graph.node] == ["Relu", "Neg"]
+
+
+def test_different_nodes_with_one_output_are_an_error() -> None:
+    with raises("model-invalid", "'n' (Relu)", "'n' (Neg)", "'a'"):
+        drop_repeated_nodes(nodes(("Relu", "x", "a"), ("Neg", "x", "a")))

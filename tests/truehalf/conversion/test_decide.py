@@ -14,7 +14,7 @@ from tests.measuring.converted import only
 from tests.messages import expect, raises
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Decision, Verdict
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -22,7 +22,7 @@ HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 def decisions(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, Decision]:
     model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
-    normalize(model)
+    NORMALIZE(model)
     measured = None if ranges is None else {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in ranges.items()}}
     return {node.name or "": verdict for node, verdict in decide(model, measured, only(**rules)).nodes.items()}
 
@@ -59,7 +59,7 @@ def test_data_max_none_is_off() -> None:
 
 def test_a_tensor_with_no_finite_value_has_no_range() -> None:
     model = ir.from_onnx_text(HEAD + CHAIN)
-    normalize(model)
+    NORMALIZE(model)
     ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
     assert {d.rule for d in decide(model, ranges, only(data_max=1.0)).nodes.values()} == {"none"}
 
@@ -97,7 +97,7 @@ def test_finfo_max_anchors_overflow_wherever_they_reach() -> None:
 def test_infinite_constants_are_exact_in_float16() -> None:
     text = "(float[2] x) => (float[2] y) { w = Constant<value_floats = [1.0, 2.0]>() [add] y = Add(x, w) }"
     model = ir.from_onnx_text(HEAD + text)
-    normalize(model)
+    NORMALIZE(model)
     model.graph[0].attributes["value_floats"] = ir.AttrFloat32s("value_floats", [-np.inf, 2.0])
     (decision,) = decide(model, None, only(init_max=100.0)).nodes.values()
     assert decision.verdict is Verdict.free
@@ -286,7 +286,7 @@ def test_a_custom_operator_of_unknown_types_stays_fp32() -> None:
 def test_an_include_list_that_clamps_a_weight_is_warned_of() -> None:
     text = "(float[2] x) => (float[2] y) <float[2] w = {1.0, 1e6}> { [add] a = Add(x, w) [mul] y = Mul(a, w) }"
     model = ir.from_onnx_text(HEAD + text)
-    normalize(model)
+    NORMALIZE(model)
     for init_max in (None, 65504.0):
         found = decide(model, None, only(init_max=init_max, include=Lists(op=("Add",))))
         assert [d.verdict for d in found.nodes.values()] == [Verdict.fp16, Verdict.fp32]
@@ -298,7 +298,7 @@ def test_an_include_list_that_clamps_a_weight_is_warned_of() -> None:
 
 def test_selectors_that_match_nothing_are_reported() -> None:
     model = ir.from_onnx_text(HEAD + LISTED)
-    normalize(model)
+    NORMALIZE(model)
     rules = only(block=Lists(op=("Sofmax", "Exp")), include=Lists(scope=("decoder",)))
     found = decide(model, None, rules)
     assert [str(selector) for selector in found.unmatched] == ["op_block_list: Sofmax", "scope_include_list: decoder"]
@@ -339,7 +339,7 @@ def test_many_nodes_are_judged_in_time_that_grows_with_them() -> None:
     def looks(nodes: int) -> int:
         body = " ".join(f"x{i + 1} = Relu(x{i})" for i in range(nodes))
         model = ir.from_onnx_text(HEAD + f"(float[2] x0) => (float[2] x{nodes}) {{ {body} }}")
-        normalize(model)
+        NORMALIZE(model)
         Counting.looks = 0
         ranges = {"tensors": Counting({f"x{i}": {"absmax": 1.0} for i in range(nodes)})}
         decide(model, ranges, only(data_max=512.0, init_max=65504.0, integers=True, masks=True, inner=True))

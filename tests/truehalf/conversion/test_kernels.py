@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from tests.tiers import examples
-from truehalf.conversion.casts import clean
+from truehalf.conversion.casts_of_file import clean_model
 from truehalf.conversion.element_types import KNOWN, chain_rule
 from truehalf.ir.moves import has_kernel
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.ops import MOVES
 
 T = ir.DataType
@@ -95,7 +95,7 @@ class Graph:
             self.weights,
         )
         model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
-        normalize(model)
+        NORMALIZE(model)
         return ir.to_proto(model)
 
 
@@ -125,7 +125,7 @@ def check(proto: onnx.ModelProto, strict: bool = True) -> None:
     if before is None:
         return
     model = ir.from_proto(proto)
-    clean(model, strict=strict)
+    clean_model(model, strict=strict)
     after = session(ir.to_proto(model))
     assert after is not None, onnx.printer.to_text(ir.to_proto(model))
     dtype = T(proto.graph.input[0].type.tensor_type.elem_type)

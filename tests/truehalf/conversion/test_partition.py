@@ -17,8 +17,7 @@ from truehalf.conversion import partition
 from truehalf.conversion.decide import decide
 from truehalf.conversion.partition import LAUNCH, Assignment, Link, Problem, cost, eager, min_cut
 from truehalf.conversion.ports import FP16, FP32, End, ports
-from truehalf.ir.normalize import concrete_shapes
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE, concrete_shapes
 
 NODES = [ir.node("Relu", [None], name=f"n{i}") for i in range(7)]
 
@@ -102,7 +101,7 @@ def test_arithmetic_counts_beside_traffic() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[64,64] x, float[64,64] w) => (float[64,64] y)
         { [m] y = MatMul(x, w) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    prepare(model)
+    PREPARE(model)
     decisions = decide(model, None, only())
     (owner,) = (found := ports(model, list(decisions.nodes))).owners
     assert partition.problem(found, decisions.nodes, concrete_shapes(model)).fp32 == {owner: 3 * 4096 * 2 + 26214}

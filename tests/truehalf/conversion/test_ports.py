@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Ports, Slot, ports
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 LOOP = """(float[2] x) => (float[2] y, float[n,2] z) <int64 n = {3}, bool go = {1}> { a = Relu(x)
@@ -27,7 +27,7 @@ def found(
     proto = onnx.parser.parse_model(HEAD + text)
     onnx.checker.check_model(proto, full_check=True)
     model = ir.from_proto(proto)
-    prepare(model)
+    PREPARE(model)
     nodes = [n for n in ir.traversal.RecursiveGraphIterator(model.graph) if movable is None or n.op_type in movable]
     result = ports(model, nodes, **options)  # type: ignore[arg-type]
     writes = {t.value.name or "": label(t.producer) for t in result.tensors}

@@ -65,7 +65,7 @@ def test_an_input_that_is_an_output() -> None:
 def test_an_input_that_only_pinned_nodes_read_needs_no_cast() -> None:
     result, report = converted("(float[2] x) => (float[2] y) { [pin] y = Relu(x) }")
     assert ops(result) == ["Relu"]
-    assert report.casts_to_fp16 == report.casts_to_fp32 == 0
+    assert report.as_dict()["casts_to_fp16"] == report.as_dict()["casts_to_fp32"] == 0
 
 
 def test_weights_are_stored_in_the_types_they_are_read_in() -> None:
@@ -76,7 +76,7 @@ def test_weights_are_stored_in_the_types_they_are_read_in() -> None:
     stored = {tensor.name: tensor.data_type for tensor in result.graph.initializer}
     assert stored == {"w": FLOAT, "w_fp16": FLOAT16, "b": FLOAT16, "k": FLOAT}
     _, report = converted(text)
-    assert (report.weights.tensors_fp16, report.weights.tensors_fp32, report.weights.tensors_both) == (1, 1, 1)
+    assert [report.counts[f"tensors_{kind}"] for kind in ("fp16", "fp32", "both")] == [1, 1, 1]
 
 
 def test_rounding_keeps_signs_and_counts_losses() -> None:
@@ -85,7 +85,7 @@ def test_rounding_keeps_signs_and_counts_losses() -> None:
     stored = onnx.numpy_helper.to_array(result.graph.initializer[0])
     np.testing.assert_array_equal(stored, np.array([-0.0, 0.0, 65504, -65504, 0.1, 0.0], np.float16))
     assert np.signbit(stored).tolist() == [True, False, False, True, False, False]
-    losses = report.weights.elements
+    losses = report.losses
     assert (losses.underflowed, losses.clamped, losses.rounded) == (2, 2, 6)
 
 
@@ -96,7 +96,7 @@ def test_infinite_and_nan_weights_are_no_overflow() -> None:
     )
     result, report = converted(proto)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(result.graph.initializer[0]), [np.inf, -np.inf, np.nan])
-    assert report.weights.elements.clamped == 0
+    assert report.losses.clamped == 0
 
 
 def test_a_weight_that_is_an_output() -> None:

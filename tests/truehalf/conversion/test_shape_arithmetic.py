@@ -19,7 +19,7 @@ from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.shape_arithmetic import SMALL, deciding_input
 from truehalf.emulation.emulate import emulate
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists
 
 # `x` is float[2050], `t` float[1] = 2051.4, `d` the 2050 of x's shape as float[1]; float16 makes 2048, 2050 or 2052 of
@@ -203,13 +203,13 @@ def test_what_an_unknown_operator_reads() -> None:
 
 def decided(text: str) -> dict[str, tuple[str, str]]:
     model = ir.from_onnx_text(text if text.startswith("<") else f'<ir_version: 10, opset_import: ["": 21]> g {text}')
-    prepare(model)
+    PREPARE(model)
     return {str(node.name): (each.rule, each.reason) for node, each in decide(model, None, only()).nodes.items()}
 
 
 def _decisions(text: str) -> dict[ir.Node, Any]:
     model = ir.from_onnx_text(text)
-    prepare(model)
+    PREPARE(model)
     return decide(model, None, only()).nodes
 
 
@@ -250,7 +250,7 @@ def test_the_report_says_what_is_decided() -> None:
 def test_no_list_overrides_it() -> None:
     model = ir.from_onnx_text("""<ir_version: 10, opset_import: ["": 21]> g (float[1] x) => (float[k] o)
         { [mul] a = Mul(x, x) [cast] i = Cast<to = 7>(a) [tile] o = Tile(x, i) }""")
-    prepare(model)
+    PREPARE(model)
     for rules in (only(include=Lists(op=("Mul",))), only(fp16_ops=("Mul",)), only(rules="autocast")):
         found = {node.name: each for node, each in decide(model, None, rules).nodes.items()}
         assert (found["mul"].verdict, found["mul"].rule) == (Verdict.fp32, "shape_arithmetic")
@@ -342,7 +342,7 @@ def test_an_output_that_is_a_size(name: str) -> None:
     text = f"""g (float[n] x, float[1] t) => ({kind}[k] o) <float[1] c = {{0.6666667}}> {{ {body} }}"""
     model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": 21]> {text}')
     model.graph.sort()
-    prepare(model)
+    PREPARE(model)
     found = {node.name: each.rule for node, each in decide(model, None, only()).nodes.items()}
     assert found["mul"] == rule
 

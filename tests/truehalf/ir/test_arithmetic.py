@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.ir.arithmetic import flops, reduction_depth
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 
 HEAD = '<ir_version: 10, opset_import: ["": {opset}]> g '
 
@@ -14,7 +14,7 @@ HEAD = '<ir_version: 10, opset_import: ["": {opset}]> g '
 def node_of(inputs: str, body: str, opset: int = 23) -> ir.Node:
     """The last node of a graph; it writes y."""
     model = ir.from_onnx_text(HEAD.format(opset=opset) + f"({inputs}) => () {{ {body} }}")
-    normalize(model)
+    NORMALIZE(model)
     return list(model.graph)[-1]
 
 

@@ -11,14 +11,13 @@ import onnx_ir as ir
 
 from tests.messages import raises
 from truehalf.ir.normalize import (
+    NORMALIZE,
+    InferTypes,
+    NameNodes,
     Names,
-    drop_repeated_nodes,
-    infer_types,
+    SortNodes,
     light_proto,
-    name_nodes,
     names_apart,
-    normalize,
-    sort_nodes,
 )
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -32,7 +31,7 @@ def test_nodes_without_a_name_get_one_and_repeated_names_a_number() -> None:
     model = ir.from_onnx_text(
         HEAD + "(float[2] x) => (float[2] y) { [n] a = Relu(x) b = Relu(a) [n] c = Relu(b) [n_1] y = Relu(c) }"
     )
-    name_nodes(model)
+    NameNodes()(model)
     assert names(model) == ["n", "Relu_b", "n_2", "n_1"]
 
 
@@ -42,7 +41,7 @@ def test_names_are_unique_across_subgraphs() -> None:
         "else_branch = e () => (float[2] ey) { [n] ey = Neg(x) }> }"
     )
     model = ir.from_onnx_text(HEAD + "(float[2] x, bool c) => (float[2] y) " + body)
-    name_nodes(model)
+    NameNodes()(model)
     assert len(set(names(model))) == 3
 
 
@@ -58,7 +57,7 @@ def test_a_sorted_graph_keeps_its_order() -> None:
     model = ir.from_onnx_text(
         HEAD + "(float[2] x) => (float[2] y) { [n2] a = Relu(x) [n1] b = Neg(x) [n0] y = Add(b, a) }"
     )
-    sort_nodes(model)
+    SortNodes()(model)
     assert names(model) == ["n2", "n1", "n0"]
 
 
@@ -71,7 +70,7 @@ def test_the_cycle_is_named_not_what_hangs_on_it() -> None:
     body = "{ [a] a = Add(x, c) [b] b = Relu(a) [c] c = Relu(b) [d] d = Relu(c) [e] y = Relu(d) }"
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) " + body)
     with raises("graph-cycle") as caught:
-        sort_nodes(model)
+        SortNodes()(model)
     assert quoted(caught.value) in (["a"], ["b"], ["c"])
 
 
@@ -82,13 +81,13 @@ def test_a_cycle_in_a_subgraph_is_named() -> None:
     )
     model = ir.from_onnx_text(HEAD + "(float[2] x, bool c) => (float[2] y) " + body)
     with raises("graph-cycle") as caught:
-        sort_nodes(model)
+        SortNodes()(model)
     assert quoted(caught.value) in (["p"], ["q"])
 
 
 def test_types_are_inferred_and_symbolic_dimensions_kept() -> None:
     model = ir.from_onnx_text(HEAD + '(float["n", 3] x) => (float["n", 3] y) { a = Relu(x) y = Relu(a) }')
-    infer_types(model)
+    InferTypes()(model)
     value = model.graph[0].outputs[0]
     assert value.dtype == ir.DataType.FLOAT
     assert str(value.shape) == "[n,3]"
@@ -99,33 +98,16 @@ def test_outputs_keep_the_shape_that_the_model_states() -> None:
         HEAD + '(float[2, 3] x) => (float["n", 3] y, float z) { a = Relu(x) y = Relu(a) z = Relu(y) }'
     )
     model.graph.outputs[1].shape = None
-    infer_types(model)
+    InferTypes()(model)
     assert [str(node.outputs[0].shape) for node in model.graph] == ["[2,3]", "[n,3]", "[2,3]"]
 
 
 def test_normalizing_twice_changes_nothing_more() -> None:
     model = ir.from_onnx_text(HEAD + "(float[2] x) => (float[2] y) { a = Relu(x) a2 = Relu(a) y = Relu(a2) }")
-    normalize(model)
+    NORMALIZE(model)
     once = ir.to_proto(model).SerializeToString(deterministic=True)
-    normalize(model)
+    NORMALIZE(model)
     assert ir.to_proto(model).SerializeToString(deterministic=True) == once
-
-
-def nodes(*specs: tuple[str, str, str]) -> onnx.GraphProto:
-    made = [onnx.helper.make_node(op, [source], [target], name="n") for op, source, target in specs]
-    return onnx.helper.make_graph(made, "g", [], [])
-
-
-def test_repeated_nodes_are_dropped() -> None:
-    graph = nodes(("Relu", "x", "a"), ("Relu", "x", "a"), ("Neg", "a", "y"), ("Relu", "x", "a"))
-    assert drop_repeated_nodes(graph) == {"Relu": 2}
-    assert [node.op_type for node in graph.node] == ["Relu", "Neg"]
-
-
-def test_different_nodes_with_one_output_are_an_error() -> None:
-    with raises("model-invalid", "Relu", "Neg") as caught:
-        drop_repeated_nodes(nodes(("Relu", "x", "a"), ("Neg", "x", "a")))
-    assert quoted(caught.value) == ["n", "n", "a"]
 
 
 def test_sequences_keep_their_type_and_weights_stay() -> None:
@@ -133,7 +115,7 @@ def test_sequences_keep_their_type_and_weights_stay() -> None:
     proto = onnx.parser.parse_model(HEAD + body)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(400, np.float32), "w"))
     model = ir.from_proto(proto)
-    infer_types(model)
+    InferTypes()(model)
     assert model.graph[0].outputs[0].type == ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
     assert model.graph.initializers["w"].const_value.numpy().sum() == 400
 
@@ -145,7 +127,7 @@ def test_shapes_follow_constants_in_external_data(tmp_path: Path) -> None:
     options = {"save_as_external_data": True, "location": "w", "size_threshold": 0}
     onnx.save(proto, tmp_path / "m.onnx", **options)
     model = ir.load(tmp_path / "m.onnx")
-    infer_types(model)
+    InferTypes()(model)
     assert str(model.graph[0].outputs[0].shape) == "[n,2,3]"
 
 
@@ -155,7 +137,7 @@ def test_a_long_way_to_a_cycle() -> None:
     body = "\n".join(reversed([*steps, "[a] p = Add(v300, q)", "[b] q = Neg(p)", "[after] y = Relu(q)"]))
     model = ir.from_onnx_text(HEAD + f"(float[2] v0) => (float[2] y) {{ {body} }}")
     with raises("graph-cycle") as caught:
-        sort_nodes(model)
+        SortNodes()(model)
     assert quoted(caught.value) in (["a"], ["b"])
     assert len(model.graph) == 303
 
@@ -176,7 +158,7 @@ def test_a_light_proto_mentions_weights_wherever_they_stand() -> None:
     assert [tensor.data_location for tensor in mentioned] == [onnx.TensorProto.EXTERNAL] * 2
     assert onnx.numpy_helper.to_array(branches[1].node[0].attribute[0].t).tolist() == [400]
     assert ir.to_proto(model).SerializeToString() == ir.to_proto(ir.from_proto(proto)).SerializeToString()
-    infer_types(model)
+    InferTypes()(model)
     assert [str(value.shape) for graph in model.graphs() for node in graph for value in node.outputs] == [
         "[400]", "[400]", "[400]", "[1]", "[400]",
     ]  # fmt: skip
@@ -189,7 +171,7 @@ SIBLINGS = """(float[2,3] x, float[5,7] v, bool c) => (float[K,L] y) { y = If(c)
 
 def test_sibling_bodies_that_share_names_get_their_own_shapes() -> None:
     model = ir.from_onnx_text(HEAD + SIBLINGS)
-    infer_types(model)
+    InferTypes()(model)
     shapes = [[str(value.shape) for node in graph for value in node.outputs] for graph in list(model.graphs())[1:]]
     assert [branch[:2] for branch in shapes] == [["[2]", "[2,3]"], ["[2]", "[5,7]"]]
 

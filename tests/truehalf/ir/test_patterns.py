@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import raises
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.patterns import Chain, Neighbours, Position, parse_pattern
 
 ATTENTION = """<ir_version: 8, opset_import: ["": 17]>
@@ -34,7 +34,7 @@ g (float[2,4,8] x, bool[4,4] c, float[8,8] w, float[8,8] v) => (float[2,4,8] out
 
 def named(text: str, source: str = ATTENTION) -> list[str]:
     model = ir.from_onnx_text(source)
-    normalize(model)
+    NORMALIZE(model)
     return [node.name or "" for node in Neighbours(model).select(parse_pattern(text))]
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import onnx_ir as ir
 
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.linting import Finding, lint
 
 
 def model_of(text: str, opset: int = 17, imports: str = "") -> ir.Model:
     model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": {opset}{imports}]> g {text}')
-    infer_types(model)
+    InferTypes()(model)
     return model
 
 

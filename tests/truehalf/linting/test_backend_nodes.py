@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.onnx_backend import SAMPLE_AND_WHOLE, sampled
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.linting import RULES, lint
 
 
@@ -26,7 +26,7 @@ def test_no_rule_breaks_on_any_operator(whole: bool) -> None:
         except (ValueError, TypeError, KeyError, AttributeError, RuntimeError):
             continue  # types that onnx_ir cannot read: no file of them gets here either
         with contextlib.suppress(Exception):  # some cases are not valid on purpose
-            infer_types(model)
+            InferTypes()(model)
         rules |= {finding.rule for finding in lint(model)}
         looked_at += 1
     assert looked_at > (1500 if whole else 750)

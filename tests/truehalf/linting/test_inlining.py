@@ -6,7 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from tests.messages import expect
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.linting import Finding, lint
 
 IMPORTS = '<ir_version: 10, opset_import: ["": 17, "f": 1]>'
@@ -21,7 +21,7 @@ INNER = """<domain: "f", opset_import: ["": 17]> Inner (a) => (b) {
 
 def of(graph: str, *functions: str, **options: object) -> list[Finding]:
     model = ir.from_proto(onnx.parser.parse_model(f"{IMPORTS} g {graph} {' '.join(functions)}"))
-    infer_types(model)
+    InferTypes()(model)
     return lint(model, **({"ignore": ["empty-node-name", "deployment-io"]} | options))  # type: ignore[arg-type]
 
 

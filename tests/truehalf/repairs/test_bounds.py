@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.truehalf.repairs.repairing import parsed, run
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.repairs.bounds import bounds
 
 HEAD = """net (float[2, 3] x, float[2, 3] z, bool[2, 3] c) => (float[2, 3] y)
@@ -21,7 +21,7 @@ HEAD = """net (float[2, 3] x, float[2, 3] z, bool[2, 3] c) => (float[2, 3] y)
 
 def bounds_of(body: str) -> tuple[float, float] | None:
     model = ir.from_proto(parsed(HEAD + body))
-    infer_types(model)
+    InferTypes()(model)
     return bounds(model.graph.outputs[0], model.graph.inputs)
 
 
@@ -118,7 +118,7 @@ def test_infinities_have_a_place_in_these_ranges() -> None:
 def test_inputs_of_a_body_are_not_known_to_be_finite() -> None:
     before = parsed(HEAD + "{ y = Sin (x) }")
     model = ir.from_proto(before)
-    infer_types(model)
+    InferTypes()(model)
     assert bounds(model.graph.outputs[0], [model.graph.inputs[1]]) is None
 
 
@@ -132,7 +132,7 @@ def test_clip_by_attributes() -> None:
     model = ir.from_proto(
         parsed("net (float[2] x) => (float[2] y) { s = Sigmoid (x)  y = Clip <min = 2.0, max = 3.0> (s) }", opset=10)
     )
-    infer_types(model)
+    InferTypes()(model)
     assert bounds(model.graph.outputs[0], model.graph.inputs) == (2, 2)
 
 

@@ -7,13 +7,14 @@ import onnx
 import onnx_ir as ir
 
 from tests.truehalf.repairs.repairing import parsed, run, uniform
-from truehalf.ir.normalize import infer_types
-from truehalf.repairs.rewrite import Writer, replace
+from truehalf.ir.normalize import InferTypes
+from truehalf.ir.passes import Done
+from truehalf.repairs.rewrite import Writer
 
 
 def opened(text: str) -> ir.Model:
     model = ir.from_proto(parsed(text))
-    infer_types(model)
+    InferTypes()(model)
     return model
 
 
@@ -29,10 +30,10 @@ def node_of(model: ir.Model, op_type: str) -> ir.Node:
 
 def test_the_new_value_takes_name_place_scope_and_metadata() -> None:
     model = opened("net (float[3] x) => (float[3] y) { a = Softplus (x)  y = Neg (a) }")
-    old, writer = node_of(model, "Softplus"), Writer(model)
+    old, writer = node_of(model, "Softplus"), Writer(model, Done(model, False))
     old.metadata_props["pkg.torch.onnx.name_scopes"] = "['', 'block', 'block.0', 'softplus']"
     build = writer.at(old)
-    replace(old, [build.op("Log", build.op("Add", build.op("Exp", old.inputs[0]), build.floats(1.0)))], writer)
+    writer.replace(old, build.op("Log", build.op("Add", build.op("Exp", old.inputs[0]), build.floats(1.0))))
     proto = written(model)
     assert [node.name.rpartition("/")[2] for node in proto.graph.node] == [
         "Softplus_a.Exp", "Softplus_a.Add", "Softplus_a.Log", "Neg_y",
@@ -45,7 +46,7 @@ def test_the_new_value_takes_name_place_scope_and_metadata() -> None:
 
 def test_a_graph_output_keeps_its_name_when_it_becomes_another_value() -> None:
     model = opened("net (float[3] x) => (float[3] y, float[3] z) { y = Dropout (x)  z = Neg (x) }")
-    replace(node_of(model, "Dropout"), [model.graph.inputs[0]], Writer(model))
+    Writer(model, Done(model, False)).replace(node_of(model, "Dropout"), model.graph.inputs[0])
     proto = written(model)
     assert [node.op_type for node in proto.graph.node] == ["Identity", "Neg"]
     assert [value.name for value in proto.graph.output] == ["y", "z"]
@@ -59,8 +60,8 @@ def test_what_nobody_reads_any_more_goes() -> None:
           y = If (c) <then_branch = yes () => (float[3] p) { p = Neg (b) },
                       else_branch = no () => (float[3] q) { q = Abs (x) }> }"""
     )
-    node, writer = node_of(model, "If"), Writer(model)
-    replace(node, [writer.at(node).op("Relu", model.graph.inputs[1])], writer)
+    node, writer = node_of(model, "If"), Writer(model, Done(model, False))
+    writer.replace(node, writer.at(node).op("Relu", model.graph.inputs[1]))
     proto = written(model)
     assert [node.op_type for node in proto.graph.node] == ["Relu"]
     assert list(proto.graph.initializer) == []
@@ -74,14 +75,14 @@ def test_what_a_body_still_reads_stays() -> None:
           z = If (c) <then_branch = yes () => (float[3] p) { p = Neg (a) },
                       else_branch = no () => (float[3] q) { q = Abs (x) }> }"""
     )
-    node, writer = node_of(model, "Neg"), Writer(model)
-    replace(node, [writer.at(node).op("Relu", model.graph.inputs[1])], writer)
+    node, writer = node_of(model, "Neg"), Writer(model, Done(model, False))
+    writer.replace(node, writer.at(node).op("Relu", model.graph.inputs[1]))
     assert [node.op_type for node in written(model).graph.node] == ["Exp", "Relu", "If"]
 
 
 def test_equal_constants_are_one() -> None:
     model = opened("net (float[3] x) => (float[3] y) { y = Neg (x) }")
-    build = Writer(model).at(node_of(model, "Neg"))
+    build = Writer(model, Done(model, False)).at(node_of(model, "Neg"))
     assert build.floats(1.0) is build.floats(1.0)
     assert build.floats(1.0) is not build.floats([1.0])
     assert build.ints(1) is not build.floats(1.0)

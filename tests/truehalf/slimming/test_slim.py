@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from tests.truehalf.models import detectors
 from truehalf.config.schema import SlimConfig
 from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model
-from truehalf.repairs import PASSES, Done
+from truehalf.ir.passes import Done
+from truehalf.repairs import PASSES
 from truehalf.slimming.slim import at_fault, slim
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
@@ -297,7 +299,7 @@ def test_no_repair_where_none_is_wanted(tmp_path: Path) -> None:
 def test_wrong_repair_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(model: Any) -> Done:
         next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(1)
+        return Done(model, True, Counter(["Add"]))
 
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
     source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero", "infer_value_info"]
@@ -322,7 +324,7 @@ def test_unknown_repair_is_refused(tmp_path: Path) -> None:
 def test_invalid_file_of_a_repair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(model: Any) -> Done:
         next(node for node in model.graph if node.op_type == "Add").op_type = "NoSuchOperator"
-        return Done(1)
+        return Done(model, True, Counter(["Add"]))
 
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
     with raises("model-invalid", "NoSuchOperator", "allowzero", "repair.passes='[]'"):
@@ -372,7 +374,7 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
 def test_wrong_repair_is_named_without_onnxslim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(model: Any) -> Done:
         next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(1)
+        return Done(model, True, Counter(["Add"]))
 
     monkeypatch.setattr(onnxslim, "slim", None)
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from truehalf.ir.normalize import concrete_shapes, infer_types
+from truehalf.ir.normalize import InferTypes, concrete_shapes
 from truehalf.verification.activation_memory import peak_bytes
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -15,7 +15,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
 def peak(text: str, batch: int = 1, **options: Any) -> int:
     model = ir.from_proto(onnx.parser.parse_model(f"{HEAD} {text}"))
-    infer_types(model)
+    InferTypes()(model)
     shapes = {str(value.name): [batch, *list(value.shape)[1:]] for value in model.graph.inputs}
     return peak_bytes(model, concrete_shapes(model, shapes), **options)
 

@@ -35,9 +35,10 @@ def described(
     """
     import onnx_ir as ir
 
-    from truehalf.ir.opset import to_opset
+    from truehalf.ir.opset import ToOpset
 
-    model, notes = to_opset(load_model(path), opset)
+    model = load_model(path)
+    notes = ToOpset(opset)(model).notes()
     norms = settle_norms(model)
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]

@@ -86,14 +86,13 @@ def open_model(config: Config, root: Path) -> Model:
             has not what model.* declares.
     """
     from truehalf.ir.model_file import load_model
-    from truehalf.ir.normalize import infer_types
-    from truehalf.ir.opset import list_weights_apart
+    from truehalf.ir.normalize import InferTypes, WeightsApart
 
     assert config.model.checkpoint is not None, "checked by faults"
     path = root / config.model.checkpoint
     model = load_model(path)
-    list_weights_apart(model)
-    infer_types(model)
+    WeightsApart()(model)
+    InferTypes()(model)
     _check_fp32(model, path)
     spec = _spec_inside(model, path)
     inputs = inputs_of(config, model, spec)

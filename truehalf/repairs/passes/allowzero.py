@@ -17,32 +17,25 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import Done, behind, opset
-
-_ALLOWZERO_FROM = 14
+from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, behind
 
 
-def allowzero(model: ir.Model) -> Done:
-    """Set allowzero on each Reshape that may make an empty tensor, in place."""
-    done = Done()
-    if opset(model) < _ALLOWZERO_FROM:
-        return done
-    for node in [node for node in all_nodes(model) if is_op(node, "Reshape")]:
-        sizes = node.inputs[1]
-        if (
-            node.attributes.get_int("allowzero", 0)
-            or constant_of(sizes) is not None
-            or not _may_be_empty(node.inputs[0])
-        ):
-            continue
-        if (why := _not_sizes(sizes) or _of_others(sizes, node.inputs[0])) is not None:
-            done.refuse(node, why)
-            continue
+class AllowZero(Repair):
+    """Sets allowzero on each Reshape that may make an empty tensor."""
+
+    op_types = ("Reshape",)
+    since = 14
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        x, sizes = node.inputs[:2]
+        if node.attributes.get_int("allowzero", 0) or constant_of(sizes) is not None or not _may_be_empty(x):
+            return
+        if (why := _not_sizes(sizes) or _of_others(sizes, x)) is not None:
+            raise NotEqualError(why)
         node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
-        done.changed += 1
-    return done
+        writer.changed(node)
 
 
 def _may_be_empty(value: ir.Value | None) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.facts import made_by
 from truehalf.repairs.masks_by_position import (
     covers,
     flattened_source,
@@ -29,7 +29,7 @@ from truehalf.repairs.masks_by_position import (
     summed_rows,
 )
 from truehalf.repairs.passes.where_arithmetic import chosen
-from truehalf.repairs.rewrite import Build, Done, Writer, dims_of, opset, replace
+from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, dims_of
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
 _READ = "the number of rows that it gives is the number of true elements; weigh with the mask, or take topk rows"
@@ -40,37 +40,33 @@ _SIZES = coded(
 )
 
 
-def bool_index(model: ir.Model) -> Done:
-    """Replace each boolean index of a typed model, in place."""
-    done, writer = Done(), Writer(model)
-    if opset(model) < 13:
-        return done
-    for node in [node for node in all_nodes(model) if is_op(node, "ScatterND")]:
-        mask = mask_behind(node.inputs[1])
-        if mask is None or node.attributes.get_string("reduction", "none") != "none":
-            continue
-        if (x := node.inputs[0]) is None or not covers(narrowed(mask, x), x):
-            done.refuse(node, _SIZES)
-            continue
-        if (result := _written(writer.at(node), node)) is None:
-            done.refuse(node, _WRITE)
-            continue
-        replace(node, [result], writer)
-        done.changed += 1
-    for node in [node for node in all_nodes(model) if is_op(node, "GatherND")]:
-        mask = mask_behind(node.inputs[1]) if node.graph is not None else None
-        if mask is None or node.attributes.get_int("batch_dims", 0) != 0:
-            continue
-        total = summed_rows(node)
-        result = masked_sum(writer.at(total), node, total, mask) if total is not None else None
-        if total is None or result is None:
-            x = node.inputs[0]
-            sized = total is None or x is None or covers(mask, x)
-            done.refuse(node, _READ if sized else _SIZES)
-            continue
-        replace(total, [result], writer)
-        done.changed += 1
-    return done
+class BoolIndex(Repair):
+    """Replaces each boolean index."""
+
+    op_types = ("ScatterND", "GatherND")
+    since = 13
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        x, mask = node.inputs[0], mask_behind(node.inputs[1])
+        if mask is None or not _is_plain(node):
+            return
+        if node.op_type == "ScatterND":
+            if x is None or not covers(narrowed(mask, x), x):
+                raise NotEqualError(_SIZES)
+            old, result, why = node, _written(writer.at(node), node), _WRITE
+        else:
+            old = summed_rows(node)
+            result = masked_sum(writer.at(old), node, old, mask) if old is not None else None
+            why = _READ if old is None or x is None or covers(mask, x) else _SIZES
+        if old is None or result is None:
+            raise NotEqualError(why)
+        writer.replace(old, result)
+
+
+def _is_plain(node: ir.Node) -> bool:
+    """Whether positions are of all axes, and each is written as it is."""
+    added = node.attributes.get_string("reduction", "none") != "none"
+    return not added and node.attributes.get_int("batch_dims", 0) == 0
 
 
 def _written(build: Build, node: ir.Node) -> ir.Value | None:
@@ -91,7 +87,7 @@ def _written(build: Build, node: ir.Node) -> ir.Value | None:
     gather = made_by(updates, "GatherND")
     other = mask_behind(gather.inputs[1]) if gather is not None else None
     y = gather.inputs[0] if gather is not None else None
-    if gather is None or other is None or y is None or gather.attributes.get_int("batch_dims", 0) != 0:
+    if gather is None or other is None or y is None or not _is_plain(gather):
         return None
     other = narrowed(other, y)
     if other.value is not mask.value or not covers(other, y):

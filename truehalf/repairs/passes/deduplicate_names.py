@@ -15,27 +15,21 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.normalize import Names, rename
-from truehalf.repairs.rewrite import Done
+from truehalf.ir.passes import Done, Pass
 
 
-def deduplicate_names(model: ir.Model) -> Done:
-    """Name the nodes and values of a model, in place."""
-    return Done(name_nodes_in_scope(model) + _rename_values(model))
+class DeduplicateNames(Pass):
+    """Names the nodes and values of a model. onnx_ir's NameFixPass knows no scopes, and lets sibling bodies share."""
 
-
-def name_nodes_in_scope(model: ir.Model) -> int:
-    """Name nodes that have none, and number repeated names; how many were changed."""
-    names, seen, changed = Names(model), set[str](), 0
-    for node in all_nodes(model):
-        if not node.name:
-            scope = _scope(node)
-            node.name = names.fresh(f"{scope}/{node.op_type}" if scope else node.op_type)
-            changed += 1
-        elif node.name in seen:
-            node.name = names.fresh(node.name)
-            changed += 1
-        seen.add(node.name)
-    return changed
+    def edit(self, model: ir.Model, done: Done) -> None:
+        names, seen = Names(model), set[str]()
+        for node in all_nodes(model):
+            if not node.name or node.name in seen:
+                scope = _scope(node)
+                node.name = names.fresh(node.name or (f"{scope}/{node.op_type}" if scope else node.op_type))
+                done.counts["nodes"] += 1
+            seen.add(node.name)
+        done.counts["values"] += _rename_values(model)
 
 
 def _scope(node: ir.Node) -> str:

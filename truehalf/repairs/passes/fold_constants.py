@@ -21,44 +21,44 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
+from truehalf.ir.passes import Done, Pass
 from truehalf.repairs.foldable import is_foldable
-from truehalf.repairs.rewrite import Done, Writer, axes_of, dims_of, graph_of, ints_of, replace
+from truehalf.repairs.rewrite import Writer, axes_of, dims_of, graph_of, ints_of
 
 SMALL = 1 << 16  # bytes
 _FEW = 64  # elements of a shape that is looked into
 _Elements = np.ndarray[Any, Any]  # of objects: int or None
 
 
-def fold_constants(model: ir.Model) -> Done:
-    """Fold a typed model, in place."""
-    return Done(fold(model, None, SMALL))
+class FoldConstants(Pass):
+    """Folds a typed model. onnxscript's FoldConstantsPass folds what ONNX Runtime computes in another way, too."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        fold(model, done, None, SMALL)
 
 
-def fold(model: ir.Model, wanted: Collection[ir.Node] | None, limit: int) -> int:
+def fold(model: ir.Model, done: Done, wanted: Collection[ir.Node] | None, limit: int) -> None:
     """Fold the wanted nodes (None: all) whose result is at most `limit` bytes, until nothing is left to fold.
 
-    Returns:
-        How many nodes were folded. An If counts one, whatever its branch holds.
+    An If counts one, whatever its branch holds.
     """
-    count, changed = 0, True
+    changed = True
     while changed:
-        changed, writer = False, Writer(model)
+        changed, writer = False, Writer(model, done)
         for node in [node for node in all_nodes(model) if wanted is None or node in wanted]:
             if node.graph is None or not node.outputs:
                 continue  # went with another
             if is_op(node, "If") and (condition := constant_of(node.inputs[0])) is not None:
                 inlined = _inline(node, bool(condition.ravel()[0]), writer)
                 wanted = None if wanted is None else {*wanted, *inlined}
-                count, changed = count + 1, True
+                changed = True
             elif (results := _results(node, limit)) is not None:
                 made = [writer.at(node).constant(array, ir.DataType.from_numpy(array.dtype)) for array in results]
-                replace(node, made, writer)
-                count += 1
+                writer.replace(node, *made)
         if changed:
-            infer_types(model)
-    return count
+            InferTypes()(model)
 
 
 def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
@@ -78,25 +78,19 @@ def _inline(node: ir.Node, taken: bool, writer: Writer) -> list[ir.Node]:
     for inner in inside:
         body.remove(inner)
         graph.insert_before(node, inner)
-    replace(node, results, writer)
+    writer.replace(node, *results)
     return inside
 
 
 def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
     """Names of all values of the model but those inside a node."""
-    own = {id(graph) for graph in _inside(node)}
+    own = {id(graph) for body in bodies(node) for graph in (body, *body.subgraphs())}
     found = set[str]()
     for graph in writer.model.graphs():
         if id(graph) not in own:
             values = (*graph.inputs, *graph.initializers.values(), *(value for each in graph for value in each.outputs))
             found.update(value.name for value in values if value.name)
     return found
-
-
-def _inside(node: ir.Node) -> list[ir.Graph]:
-    """The bodies of a node and of the nodes in them."""
-    found = bodies(node)
-    return [*found, *(deeper for body in found for inner in body for deeper in _inside(inner))]
 
 
 def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:

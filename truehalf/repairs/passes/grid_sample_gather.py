@@ -32,8 +32,8 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, constant_of, is_op
-from truehalf.repairs.rewrite import Build, Done, NotEqualError, Writer, dims_of, graph_of, replace
+from truehalf.ir.facts import constant_of
+from truehalf.repairs.rewrite import Build, NotEqualError, Repair, Writer, dims_of, graph_of
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
@@ -60,22 +60,17 @@ class _Table:
     corners: ir.Value
 
 
-def grid_sample_gather(model: ir.Model) -> Done:
-    """Replace each bilinear GridSample of a typed model, in place."""
-    done, writer = Done(), Writer(model)
-    tables: dict[tuple[ir.Value, int], _Table] = {}
-    for node in [node for node in all_nodes(model) if is_op(node, "GridSample")]:
-        try:
-            x, grid = _checked(node)
-        except NotEqualError as reason:
-            done.refuse(node, str(reason))
-            continue
+class GridSampleGather(Repair):
+    """Replaces each bilinear GridSample."""
+
+    op_types = ("GridSample",)
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        x, grid = _checked(node)
         build = writer.at(node)
         key = x, id(graph_of(node))
-        table = tables[key] = tables.get(key) or _table(build, x)
-        replace(node, [_sampled(build, x, grid, table)], writer)
-        done.changed += 1
-    return done
+        table = writer.shared[key] = writer.shared.get(key) or _table(build, x)
+        writer.replace(node, _sampled(build, x, grid, table))
 
 
 def _checked(node: ir.Node) -> tuple[ir.Value, ir.Value]:

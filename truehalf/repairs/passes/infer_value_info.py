@@ -11,19 +11,20 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.normalize import infer_types
-from truehalf.repairs.rewrite import Done
+from truehalf.ir.normalize import InferTypes
+from truehalf.ir.passes import Done, Pass
 
 
-def infer_value_info(model: ir.Model) -> Done:
-    """Infer types and shapes of a model, in place."""
-    untyped = untyped_values(model)
-    infer_types(model)
-    done = Done(len(untyped) - len(untyped_values(model, among=untyped)))
-    for node in all_nodes(model):
-        if node.domain == "" and any(value.name and value.type is None for value in node.outputs):
-            done.refuse(node, "onnx infers no type for what it gives")
-    return done
+class InferValueInfo(Pass):
+    """Infers types and shapes of a model."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        untyped = untyped_values(model)
+        InferTypes()(model)
+        done.counts["values"] += len(untyped) - len(untyped_values(model, among=untyped))
+        for node in all_nodes(model):
+            if node.domain == "" and any(value.name and value.type is None for value in node.outputs):
+                done.refuse(node, "onnx infers no type for what it gives")
 
 
 def untyped_values(model: ir.Model, among: Iterable[ir.Value] | None = None) -> list[ir.Value]:

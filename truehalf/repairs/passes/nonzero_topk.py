@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.masks_by_position import mask_behind, masked_sum, summed_rows
-from truehalf.repairs.rewrite import FLOATS, Build, Done, Writer, behind, dims_of, ints_of, opset, replace
+from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, behind, dims_of, ints_of
 
 _KEEP_COMPARISONS = Trait.LOGIC | Trait.LAYOUT | Trait.SAME
 _REASON = (
@@ -26,28 +26,24 @@ _REASON = (
 )
 
 
-def nonzero_topk(model: ir.Model) -> Done:
-    """Replace each NonZero of a typed model that is a TopK or a sum, in place."""
-    done, writer = Done(), Writer(model)
-    if opset(model) < 13:
-        return done
-    for node in [node for node in all_nodes(model) if is_op(node, "NonZero")]:
-        if node.graph is None:
-            continue
+class NonzeroTopk(Repair):
+    """Replaces each NonZero that is a TopK or a sum."""
+
+    op_types = ("NonZero",)
+    since = 13
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
         if (index := _scattered(node.inputs[0])) is not None:
-            replace(node, [_rising(writer.at(node), *index)], writer)
-            done.changed += 1
+            writer.replace(node, _rising(writer.at(node), *index))
         elif _compares_floats(node.inputs[0]) and not _only_counted(node):
-            changed = _sums(node, writer)
-            done.changed += changed
+            changed = _replace_sums(node, writer)
             if not changed or node.graph is not None:
-                done.refuse(node, _REASON)
-    return done
+                raise NotEqualError(_REASON)
 
 
-def _sums(node: ir.Node, writer: Writer) -> int:
-    """Replace the sums of rows that a NonZero chooses; how many there were."""
-    changed = 0
+def _replace_sums(node: ir.Node, writer: Writer) -> bool:
+    """Replace the sums of rows that a NonZero chooses; whether there were any."""
+    changed = False
     transposes = [reader for reader, _ in node.outputs[0].uses() if is_op(reader, "Transpose")]
     gathers = [reader for each in transposes for reader, _ in each.outputs[0].uses() if is_op(reader, "GatherND")]
     for gather in gathers:
@@ -55,8 +51,8 @@ def _sums(node: ir.Node, writer: Writer) -> int:
         if mask is None or total is None or gather.attributes.get_int("batch_dims", 0) != 0:
             continue
         if (result := masked_sum(writer.at(total), gather, total, mask)) is not None:
-            replace(total, [result], writer)
-            changed += 1
+            writer.replace(total, result)
+            changed = True
     return changed
 
 

@@ -14,30 +14,41 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, is_op, made_by
+from truehalf.ir.facts import made_by
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.repairs.rewrite import INTEGERS, Build, Done, Writer, axes_of, dims_of, from_data, graph_of, opset, remove
+from truehalf.repairs.rewrite import (
+    INTEGERS,
+    Build,
+    NotEqualError,
+    Repair,
+    Writer,
+    axes_of,
+    dims_of,
+    from_data,
+    opset,
+    remove,
+)
 
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
 
 
-def range_to_shape(model: ir.Model) -> Done:
-    """Restate the limit of each Range over a count in a typed model, in place."""
-    done, writer = Done(), Writer(model)
-    for node in [node for node in all_nodes(model) if is_op(node, "Range")]:
+class RangeToShape(Repair):
+    """Restates the limit of each Range over a count."""
+
+    op_types = ("Range",)
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
         if not any(from_data(value) for value in node.inputs):
-            continue
-        mask = _counted(node.inputs[1])
-        if mask is None or from_data(node.inputs[0]) or from_data(node.inputs[2]) or opset(model) < 13:
-            done.refuse(node, _NO_DATA)
-            continue
-        limit = node.inputs[1]
+            return
+        start, limit, step = node.inputs
+        mask = _counted(limit)
+        if mask is None or from_data(start) or from_data(step) or opset(writer.model) < 13:
+            raise NotEqualError(_NO_DATA)
         node.replace_input_with(1, _count(writer.at(node), mask, limit))
         producer = limit.producer() if limit is not None else None
         if producer is not None and not any(value.uses() or value.is_graph_output() for value in producer.outputs):
-            remove(graph_of(producer), producer)
-        done.changed += 1
-    return done
+            remove(producer)
+        writer.changed(node)
 
 
 def _count(build: Build, mask: ir.Value, limit: ir.Value | None) -> ir.Value:

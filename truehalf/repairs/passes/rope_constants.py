@@ -14,38 +14,38 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes, bodies, is_op
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, with_trait
+from truehalf.ir.passes import Done, Pass
 from truehalf.repairs.passes.fold_constants import fold
-from truehalf.repairs.rewrite import Done, Writer, ints_of, replace
+from truehalf.repairs.rewrite import Writer, ints_of
 
 LARGE = 1 << 24  # bytes: 4096 positions of 1024 float32
 MANY = 8
 _AFTER = with_trait(Trait.LAYOUT | Trait.SAME) | {"Concat", "Tile"} | {"Add", "Mul"}
 
 
-def rope_constants(model: ir.Model) -> Done:
-    """Fold the tables of a typed model and rewrite its Tiles, in place."""
-    waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
-    before = _before(waves)
-    done = Done(fold(model, [*before, *_after(waves)], LARGE))
-    if done.changed:
-        infer_types(model)
-    waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
-    near = {*_before(waves), *_after(waves)}
-    writer = Writer(model)
-    for node in [node for node in all_nodes(model) if node in near and is_op(node, "Tile")]:
-        repeats = ints_of(node.inputs[1])
-        repeated = [axis for axis, count in enumerate(repeats or []) if count != 1]
-        if repeats is None:
-            done.refuse(node, "its repeats are computed in a run; give them as numbers")
-        elif len(repeated) != 1 or not 1 < repeats[repeated[0]] <= MANY:
-            done.refuse(node, f"it repeats {repeats}: expected one axis, repeated 2 to {MANY} times")
-        else:
-            copies = [node.inputs[0]] * repeats[repeated[0]]
-            replace(node, [writer.at(node).op("Concat", *copies, axis=repeated[0])], writer)
-            done.changed += 1
-    return done
+class RopeConstants(Pass):
+    """Folds the tables of a typed model and rewrites its Tiles."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
+        fold(model, done, [*_before(waves), *_after(waves)], LARGE)
+        if done.counts:
+            InferTypes()(model)
+        waves = [node for node in all_nodes(model) if is_op(node, "Sin", "Cos")]
+        near = {*_before(waves), *_after(waves)}
+        writer = Writer(model, done)
+        for node in [node for node in all_nodes(model) if node in near and is_op(node, "Tile")]:
+            repeats = ints_of(node.inputs[1])
+            repeated = [axis for axis, count in enumerate(repeats or []) if count != 1]
+            if repeats is None:
+                done.refuse(node, "its repeats are computed in a run; give them as numbers")
+            elif len(repeated) != 1 or not 1 < repeats[repeated[0]] <= MANY:
+                done.refuse(node, f"it repeats {repeats}: expected one axis, repeated 2 to {MANY} times")
+            else:
+                copies = [node.inputs[0]] * repeats[repeated[0]]
+                writer.replace(node, writer.at(node).op("Concat", *copies, axis=repeated[0]))
 
 
 def _before(nodes: list[ir.Node]) -> list[ir.Node]:

@@ -16,43 +16,40 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, made_by
+from truehalf.ir.facts import constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import Done, Writer, axes_of, dims_of, ints_of, opset, replace
+from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, dims_of, ints_of, opset
 
 _KEEP_RANK = Trait.UNARY | Trait.NORMALIZES
 _SPATIAL = ("Conv", "ConvTranspose")
 _AXES_ARE_INPUT = 13
 
 
-def squeeze_if(model: ir.Model) -> Done:
-    """Replace each If from a squeeze in a typed model, in place."""
-    done, writer = Done(), Writer(model)
-    for node in [node for node in all_nodes(model) if is_op(node, "If")]:
-        found = _squeezed(node)
-        if found is None:
-            continue
+class SqueezeIf(Repair):
+    """Replaces each If from a squeeze."""
+
+    op_types = ("If",)
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        if (found := _squeezed(node)) is None:
+            return
         x, axis = found
         squeezed = _meant(node, x, axis)
         if squeezed is None:
-            done.refuse(
-                node,
+            raise NotEqualError(
                 f"nothing says whether axis {axis} of {x.name!r} is 1: its size is not known, and no operator behind "
-                "it fails on one of the two ranks; write x[:, 0], or x.reshape(...)",
+                "it fails on one of the two ranks; write x[:, 0], or x.reshape(...)"
             )
-            continue
         build = writer.at(node)
         if not squeezed:
             result = build.op("Identity", x)
-        elif opset(model) < _AXES_ARE_INPUT:
+        elif opset(writer.model) < _AXES_ARE_INPUT:
             result = build.op("Squeeze", x, axes=[axis])
         else:
             result = build.op("Squeeze", x, build.ints([axis], "axes"))
         for output in node.outputs:
             output.shape = None  # inferred anew: the branches had two
-        replace(node, [result], writer)
-        done.changed += 1
-    return done
+        writer.replace(node, result)
 
 
 def _squeezed(node: ir.Node) -> tuple[ir.Value, int] | None:

@@ -19,28 +19,23 @@ from collections.abc import Container
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import all_nodes, constant_of, is_op
+from truehalf.ir.facts import constant_of, is_op
 from truehalf.repairs.bounds import bounds
-from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, Done, NotEqualError, Writer, behind, from_data, replace
+from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, NotEqualError, Repair, Writer, behind, from_data
 
 _CHECKS = {"IsNaN", "IsInf"}
 
 
-def where_arithmetic(model: ir.Model) -> Done:
-    """Replace each Where of a typed model whose condition a run decides, in place."""
-    done, writer = Done(), Writer(model)
-    for node in [node for node in all_nodes(model) if is_op(node, "Where")]:
-        if not from_data(node.inputs[0]):
-            continue
-        try:
+class WhereArithmetic(Repair):
+    """Replaces each Where whose condition a run decides."""
+
+    op_types = ("Where",)
+
+    def rewrite(self, node: ir.Node, writer: Writer) -> None:
+        if from_data(node.inputs[0]):
             _check(writer.inputs, *node.inputs)
-        except NotEqualError as reason:
-            done.refuse(node, str(reason))
-            continue
-        condition, x, y = (value for value in node.inputs if value is not None)
-        replace(node, [_mixed(writer.at(node), condition, x, y)], writer)
-        done.changed += 1
-    return done
+            condition, x, y = (value for value in node.inputs if value is not None)
+            writer.replace(node, _mixed(writer.at(node), condition, x, y))
 
 
 def chosen(build: Build, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:

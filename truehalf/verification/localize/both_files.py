@@ -38,10 +38,10 @@ class BothFiles:
         pessimistic: bool,
     ) -> None:
         from truehalf.calibration.instrument import main_values
-        from truehalf.ir.normalize import infer_types
+        from truehalf.ir.normalize import InferTypes
 
         self.reference, self.candidate = reference, candidate.clone()
-        infer_types(self.candidate)
+        InferTypes()(self.candidate)
         self.aligned = align(reference, self.candidate)
         self.values = main_values(self.candidate)
         self._in_reference = {mine: ours for ours, mine in self.aligned.items()}

@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.float16 import MAX
 from truehalf.ir.facts import read_by, with_bodies
-from truehalf.ir.normalize import infer_types
-from truehalf.ir.opset import to_opset
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.normalize import InferTypes
+from truehalf.ir.opset import ToOpset
+from truehalf.ir.passes import Passes
 
 _FLOAT, _HALF, _BOOL = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BOOL
 _WHERE_FROM = 9  # opset
@@ -277,10 +278,7 @@ def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model
     copies = []
     for model in (reference, candidate):
         model = model.clone()
-        if model.functions:
-            common_passes.InlinePass()(model)
-        model, _ = to_opset(model, max(*opsets, _WHERE_FROM))
-        infer_types(model)
+        Passes(InlineFunctions(), ToOpset(max(*opsets, _WHERE_FROM)), InferTypes())(model)
         copies.append(model)
     return copies[0], copies[1]
 

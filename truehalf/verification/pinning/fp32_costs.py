@@ -12,8 +12,7 @@ from truehalf.conversion.partition import problem
 from truehalf.conversion.ports import ports
 from truehalf.conversion.rules.base import Decision, Verdict
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.normalize import concrete_shapes
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE, concrete_shapes
 
 _FREE = Decision(Verdict.free, "none", "")
 
@@ -26,7 +25,7 @@ def fp32_costs(model: ir.Model, input_shapes: Mapping[str, Sequence[int]] | None
         input_shapes: by graph input, the shape at which costs are compared.
     """
     ready = model.clone()
-    prepare(ready)
+    PREPARE(ready)
     found = ports(ready, list(all_nodes(ready)))
     free = dict.fromkeys(found.owners.values(), _FREE)
     costs = problem(found, free, concrete_shapes(ready, input_shapes)).fp32

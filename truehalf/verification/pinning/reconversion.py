@@ -42,9 +42,9 @@ class Reconversion:
 
     def source(self, fp32_path: Path) -> ir.Model:
         """The FP32 model at the opset that is converted."""
-        from truehalf.ir.opset import to_opset
+        from truehalf.ir.opset import ToOpset
 
-        return to_opset(load_model(fp32_path), self.precision.opset)[0]
+        return ToOpset(self.precision.opset)(load_model(fp32_path)).model
 
     def convert(self, fp32_path: Path, out_path: Path, nodes: Sequence[str], scopes: Sequence[str]) -> None:
         """Write what the two stages would, with these entries of node_block_list and scope_block_list besides.

@@ -35,9 +35,8 @@ from truehalf.conversion.rules.base import Evidence
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
-from truehalf.ir.normalize import Names
+from truehalf.ir.normalize import PREPARE, Names
 from truehalf.ir.ops import Trait, has
-from truehalf.ir.ready import prepare
 from truehalf.ir.selectors import scope_of
 
 _WHERE_OPSET = 9
@@ -87,7 +86,7 @@ def switchboard(
         StageError: when the graph has a cycle, its opset is below 9, or nothing in it can run in FP16.
     """
     ready = model.clone()
-    prepare(ready)
+    PREPARE(ready)
     opset = ready.graph.opset_imports.setdefault("", 17)
     if opset < _WHERE_OPSET:
         raise StageError(

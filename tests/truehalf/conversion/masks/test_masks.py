@@ -12,7 +12,7 @@ from tests.measuring.converted import only
 from tests.messages import expect
 from truehalf.conversion.decide import decide
 from truehalf.conversion.masks.masks import Masks, find_masks
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g (float[2,4] x, bool[2,4] c, int64[2,4] keep) => (float[2,4] y) '
@@ -21,7 +21,7 @@ CONSTANTS = "<float big = {-3.4028235e38}, float zero = {0.0}, float one = {1.0}
 
 def model_of(body: str, **constants: Any) -> ir.Model:
     model = ir.from_onnx_text(HEAD + CONSTANTS + "{ " + body + " }")
-    normalize(model)
+    NORMALIZE(model)
     for name, array in constants.items():
         model.graph.initializers[name].const_value = ir.tensor(np.array(array, np.float32), name=name)
     return model
@@ -165,7 +165,7 @@ def test_a_mask_that_is_a_graph_output_is_left() -> None:
 def test_a_weight_that_a_caller_may_override_is_left() -> None:
     text = HEAD.replace("int64[2,4] keep", "float big") + "<float big = {-1e9}> { t = Where(c, big, x) y = Softmax(t) }"
     model = ir.from_onnx_text(text)
-    normalize(model)
+    NORMALIZE(model)
     assert find_masks(model, None).clamps == {}
 
 

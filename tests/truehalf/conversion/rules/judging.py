@@ -11,7 +11,7 @@ import onnx_ir as ir
 from tests.measuring.converted import only
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import CustomRule, Decision
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -27,7 +27,7 @@ def judge(
 ) -> dict[str, Decision]:
     """`tensors`, `inner`: of ranges.json, which is given when one of them is; `weights` replace initializers."""
     model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
-    normalize(model)
+    NORMALIZE(model)
     for name, array in (weights or {}).items():
         model.graph.initializers[name].const_value = ir.tensor(array, name=name)
     ranges = None if tensors is None and inner is None else {"tensors": tensors or {}, "inner": inner or {}}

@@ -11,7 +11,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Verdict
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 
 TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
@@ -20,7 +20,7 @@ WHY = "last-bits-count"
 
 def decided(rules: Precision) -> dict[str | None, tuple[str, Verdict, str]]:
     model = ir.from_onnx_text(HEAD + TEXT)
-    normalize(model)
+    NORMALIZE(model)
     next(node for node in model.graph if node.name == "q").metadata_props[KEEP_FLOAT32] = WHY
     return {
         node.name: (found.rule, found.verdict, found.reason) for node, found in decide(model, None, rules).nodes.items()

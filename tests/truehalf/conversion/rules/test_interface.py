@@ -11,7 +11,7 @@ from tests.measuring.converted import only
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
 from truehalf.conversion.convert import convert_to_fp16
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 
 TEXT = (
     HEAD
@@ -44,14 +44,14 @@ def assert_warned(warnings: list[str], expected: list[Facts]) -> None:
 @pytest.mark.parametrize("rules", ["default", "autocast"])
 def test_what_becomes_float16_and_is_beyond_it(keep: bool | list[str], expected: list[Facts], rules: str) -> None:
     model = ir.from_onnx_text(TEXT)
-    prepare(model)
+    PREPARE(model)
     result = convert_to_fp16(model, {"tensors": TENSORS}, only(rules=rules, safety_factor=2.0, keep_io_types=keep))
     assert_warned(result.decisions.warnings, expected)
 
 
 def test_without_ranges_only_constants_are_known() -> None:
     model = ir.from_onnx_text(TEXT)
-    prepare(model)
+    PREPARE(model)
     assert_warned(convert_to_fp16(model, None, only(keep_io_types=False)).decisions.warnings, [W])
 
 
@@ -59,7 +59,7 @@ def test_an_input_that_decides_a_shape() -> None:
     text = HEAD + "(float[1] t, float[4] x) => (float[n] y) { a = Mul(t, t) i = Cast<to = 7>(a) y = Tile(x, i) }"
     for kept, warned in ((False, 1), (True, 0), (["x"], 1), (["t"], 0)):
         model = ir.from_onnx_text(text)
-        prepare(model)
+        PREPARE(model)
         warnings = convert_to_fp16(model, None, only(keep_io_types=kept)).decisions.warnings
         assert len(warnings) == warned
         for warning in warnings:

@@ -6,7 +6,7 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from truehalf.ir.normalize import infer_types
+from truehalf.ir.normalize import InferTypes
 from truehalf.verification.localize.both_files import BothFiles
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17]> '
@@ -27,7 +27,7 @@ HALF = """g (float[1,8] x, float[1,8] y) => (float[1,3] v, bool[1,8] b) <int64[1
 
 def read(text: str) -> ir.Model:
     model = ir.serde.deserialize_model(onnx.parser.parse_model(HEAD + text))
-    infer_types(model)
+    InferTypes()(model)
     return model
 
 

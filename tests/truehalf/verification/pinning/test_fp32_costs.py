@@ -4,7 +4,7 @@ import onnx.parser
 import onnx_ir as ir
 
 from truehalf.conversion.partition import BYTES_PER_FLOP
-from truehalf.ir.normalize import normalize
+from truehalf.ir.normalize import NORMALIZE
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,2] y)
@@ -14,7 +14,7 @@ TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,
 def test_bytes_and_arithmetic_count_and_a_view_costs_nothing() -> None:
     text = TEXT.replace("6, 7, 8}", "6, 7, 8}, int64[2] shape = {-1, 2}")
     model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
-    normalize(model)
+    NORMALIZE(model)
     names = {node.op_type: str(node.name) for node in model.graph}
     costs = fp32_costs(model, {"x": [10, 4]})
     assert costs[names["MatMul"]] == 2 * (40 + 8 + 20) + int(BYTES_PER_FLOP * 2 * 4 * 20)

@@ -15,7 +15,7 @@ from tests.truehalf.verification.small_board import Double, bad
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
 from truehalf.ir.model_file import load_model
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists, select, selectors
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
@@ -165,7 +165,7 @@ def test_the_overflow_experiment_is_healed_by_the_suggested_pins(tmp_path: Path)
 def nodes_of(source: Path, name: str, entry: str) -> set[str]:
     """What an entry of a block list pins."""
     model = load_model(source)
-    prepare(model)
+    PREPARE(model)
     kind = name.removesuffix("_block_list")
     block, _ = selectors(Lists(node=(entry,)) if kind == "node" else Lists(scope=(entry,)), Lists())
     return {str(node.name) for node in select(model, block).nodes}

@@ -28,7 +28,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_to_fp16
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
-from truehalf.ir.ready import prepare
+from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists
 from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.runtime.ort.session import Session
@@ -48,7 +48,7 @@ def parsed(text: str) -> onnx.ModelProto:
 def emulated(proto: onnx.ModelProto, feeds: Arrays, rules: Precision, **options: Any) -> tuple[Arrays, list[str]]:
     """Outputs of the converted model, and the nodes that it keeps in FP32."""
     model = ir.from_proto(proto)
-    prepare(model)
+    PREPARE(model)
     ranges = options.pop("ranges", None)
     result = convert_to_fp16(model, ranges, replace(rules, **{"placement": "eager"} | options))
     kept = [str(node.name) for node in result.decisions.nodes if node not in result.fp16]
@@ -165,7 +165,7 @@ def test_fp16_nodes_of_the_model_itself_round() -> None:
 def test_random_models(proto: onnx.ModelProto, chosen: set[int], keep: bool) -> None:
     """Pins are nodes of the main graph, each with all that is in its bodies."""
     model = ir.from_proto(proto)
-    prepare(model)
+    PREPARE(model)
     pins: list[str] = []
     for position, node in enumerate(model.graph):
         if position in chosen:
