@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import read_by
+from truehalf.ir.facts import read_by, values_of
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
@@ -183,9 +183,7 @@ class ReportingSession:
 
 def main_values(model: ir.Model) -> dict[str, ir.Value]:
     """The values of the main graph by name: inputs, initializers, what nodes write."""
-    graph = model.graph
-    values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
-    return {str(value.name): value for value in values if value.name}
+    return {value.name: value for value in values_of(model.graph) if value.name}
 
 
 def _prune(graph: ir.Graph) -> set[str]:

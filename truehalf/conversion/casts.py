@@ -41,7 +41,7 @@ class CleanCasts(Pass):
     """Applies the rules to a model, subgraphs included, and counts how often each was applied.
 
     Any model will do; it is sorted, named and typed first. A Cast whose input type is not known is left alone by the
-    rules that need it.
+    rules that need it. The rules are one pass: they meet at one Cast, and share the constants that they make.
 
     Attributes:
         strict: only the rules that are exact.

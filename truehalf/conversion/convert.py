@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from truehalf.conversion.rules.interface import interface_decides, interface_ove
 from truehalf.data.given import given_samples
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import model_facts
+from truehalf.ir.facts import model_facts, values_of
 from truehalf.ir.model_file import PRECISION_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
@@ -212,11 +212,7 @@ def _no_work(model: ir.Model) -> str | None:
 
 
 def _types(model: ir.Model) -> set[str]:
-    return {value.dtype.name for graph in model.graphs() for value in _values(graph) if value.dtype is not None}
-
-
-def _values(graph: ir.Graph) -> Iterable[ir.Value]:
-    return [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
+    return {value.dtype.name for graph in model.graphs() for value in values_of(graph) if value.dtype is not None}
 
 
 class RestateIo(Pass):

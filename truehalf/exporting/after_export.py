@@ -128,6 +128,7 @@ class NameAxes(Pass):
         for node in model.graph.all_nodes():
             for value in node.outputs:
                 if value.name not in ends:
+                    done.counts["cleared"] += (value.type, value.shape) != (None, None)
                     value.type = value.shape = None
         for name, axes in self.axes.items():
             shape = ends[name].shape
@@ -140,6 +141,6 @@ class NameAxes(Pass):
                         f"export: axis {axis} of {name!r} should vary ({symbol}), and the module's code fixes it at "
                         f"{sizes[axis]}; use tensor.shape in the module, or take the axis out of trace.dynamic_axes",
                     )
+                done.counts["axes"] += sizes[axis] != ir.SymbolicDim(symbol)
                 sizes[axis] = ir.SymbolicDim(symbol)
-                done.counts["axes"] += 1
             ends[name].shape = ir.Shape(sizes)

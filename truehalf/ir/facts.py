@@ -46,6 +46,14 @@ def read_by(node: ir.Node) -> list[ir.Value]:
     return read
 
 
+def values_of(graph: ir.Graph) -> Iterator[ir.Value]:
+    """The values of a graph, without those of its bodies; an input with a default comes twice."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
 def name_of(node: ir.Node) -> str:
     """The name of a node; of one without, the name that the conversion gives it (truehalf.ir.normalize.name_nodes)."""
     return node.name or "_".join([node.op_type, *[value.name for value in node.outputs[:1] if value.name]])
@@ -116,8 +124,7 @@ def holds_fp16(model: ir.Model) -> bool:
     half = ir.DataType.FLOAT16
     graphs = [*model.graphs(), *(graph for each in model.functions.values() for graph in _with_bodies(each.graph))]
     for graph in graphs:
-        values = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
-        if any(value.dtype == half or (value.const_value and value.const_value.dtype == half) for value in values):
+        if any(half in (value.dtype, value.const_value and value.const_value.dtype) for value in values_of(graph)):
             return True
         if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
             return True

@@ -8,9 +8,9 @@
 
 None of it changes what a model computes. Names that are there and unique stay; a sorted graph keeps its order.
 
-onnx_ir's passes are used where they give the same. TopologicalSortPass does not name a cycle, and sorts functions;
-NameFixPass renames values, too; ShapeInferencePass takes all weights with it, and the shapes of outputs for inferred;
-LiftConstantsToInitializersPass lifts the integers that shapes are inferred from.
+onnx_ir's passes are used where they give the same. TopologicalSortPass names no cycle, and sorts functions; NameFixPass
+renames values, too; ShapeInferencePass overwrites the shapes that outputs state, and mixes up bodies that share names;
+LiftConstantsToInitializersPass lifts the integers that shapes are computed from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, bodies, is_op, label_of, name_of
+from truehalf.ir.facts import all_nodes, bodies, is_op, label_of, name_of, values_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.passes import Done, Pass, Passes
 
@@ -214,27 +214,33 @@ def names_apart(model: ir.Model) -> Iterator[dict[str, str]]:
 
     Sibling bodies may share names. What finds values by name (onnx's propagation of shapes does, too) mixes them up.
     """
-    values = dict.fromkeys(value for graph in model.graphs() for value in _defined(graph) if value.name)
-    seen, repeated = set[str](), list[ir.Value]()
-    for value in values:
-        if value.name in seen:
-            repeated.append(value)
-        seen.add(value.name or "")
-    names = Names(model) if repeated else None
-    originals = {names.fresh(value.name or ""): value.name or "" for value in repeated} if names else {}
-    to_apart = dict(zip(repeated, originals, strict=True))
+    to_apart = apart(model)
+    originals = {name: value.name or "" for value, name in to_apart.items()}
     rename(model, to_apart)
     try:
         yield originals
     finally:
-        rename(model, {value: originals[apart] for value, apart in to_apart.items()})
+        rename(model, {value: originals[name] for value, name in to_apart.items()})
+
+
+def apart(model: ir.Model) -> dict[ir.Value, str]:
+    """Names for the values whose name another one has; inputs, outputs and what comes first keep theirs."""
+    seen, repeated = set[str](), list[ir.Value]()
+    inner = (value for graph in model.graphs() for value in values_of(graph))
+    for value in dict.fromkeys((*model.graph.inputs, *model.graph.outputs, *inner)):
+        if value.name in seen:
+            repeated.append(value)
+        elif value.name:
+            seen.add(value.name)
+    names = Names(model) if repeated else None
+    return {value: names.fresh(value.name or "") for value in repeated} if names else {}
 
 
 def rename(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
     """Give values new names; initializers keep their order."""
     for graph in model.graphs() if names else ():
         initializers = list(graph.initializers.values())
-        changed = [value for value in _defined(graph) if value in names]
+        changed = [value for value in values_of(graph) if value in names]
         for value in changed:
             value.name = names[value]
         if any(value.is_initializer() for value in changed):
@@ -291,16 +297,8 @@ def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 def _names(model: ir.Model) -> Iterator[str]:
     for graph in model.graphs():
-        yield from (value.name for value in _defined(graph) if value.name)
+        yield from (value.name for value in values_of(graph) if value.name)
         yield from (node.name for node in graph if node.name)
-
-
-def _defined(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The values of a graph, without those of its bodies; an input with a default comes twice."""
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph:
-        yield from node.outputs
 
 
 def _node_on_cycle(model: ir.Model) -> ir.Node:

@@ -5,9 +5,10 @@
     target > opset            ->  target
     target < opset            ->  as it is, with a note: operators cannot be taken back in general
 
-onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's has rules
-from opset 18 on alone, and calls onnx's for the rest. What it cannot do is done here: functions are inlined, operators
-of old for which it has no rule are restated (`_restate`), and integer Constants of old become initializers.
+onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's, which has
+rules of its own from opset 18 on, comes with torch alone and drops nodes that nothing reads. What onnx's cannot do is
+done here: functions are inlined, operators of old for which it has no rule are restated (`_restate`), and integer
+Constants of old become initializers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, values_of
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, LiftConstants, WeightsApart, light_proto, names_apart, rename
 from truehalf.ir.ops import Trait, with_trait
@@ -53,7 +54,7 @@ class ToOpset(Pass):
     target: int | None = None
 
     def edit(self, model: ir.Model, done: Done) -> None:
-        WeightsApart()(model)
+        done.modified = WeightsApart()(model).modified
         source, target = model.graph.opset_imports.get(""), self.target
         if source is None or (target is None and source >= _FP16_FROM) or source == target:
             return
@@ -67,6 +68,7 @@ class ToOpset(Pass):
             done.refuse(None, f"opset {source} is kept: the target {target} lies below it, and models are only raised")
             return
         try:
+            done.modified |= InlineFunctions()(model).modified
             for version in (_FP16_FROM, target) if source < _FP16_FROM < target else (target,):
                 _raise(model, version)
             done.counts[f"opset raised from {source} to {target}"] += 1
@@ -82,7 +84,6 @@ class ToOpset(Pass):
 
 def _raise(model: ir.Model, target: int) -> None:
     """Give a model the graph that onnx makes of it; it stays as it is where onnx fails."""
-    InlineFunctions()(model)
     source = model.graph.opset_imports[""]
     held = [node for node in all_nodes(model) if node.domain == "" and source <= _RESTATED_UNTIL.get(node.op_type, 0)]
     _type_casts([node for node in held if node.op_type == "Cast"], model)
@@ -166,10 +167,7 @@ def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in model.graphs():
-        yield from graph.inputs
-        yield from graph.initializers.values()
-        yield from (value for node in graph for value in node.outputs)
+    return (value for graph in model.graphs() for value in values_of(graph))
 
 
 def _reason(error: Exception) -> str:

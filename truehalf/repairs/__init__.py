@@ -1,7 +1,8 @@
 """Patterns that TensorRT rejects, computes wrongly or slowly, replaced by equal ones; one pass a file.
 
 Each pass keeps the names of inputs, outputs and of what else stays, gives new nodes names in the scope of the node that
-they replace, and leaves a place that it cannot replace by something equal as it is, with the reason.
+they replace, and leaves a place that it cannot replace by something equal as it is, with the reason. Patterns are found
+by walks and not by onnxscript's matcher: that comes with torch alone, and says nothing of a place that almost matches.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Repair(Pass):
 
     def edit(self, model: ir.Model, done: Done) -> None:
         writer = Writer(model, done)
-        for op_type in self.op_types if opset(model) >= self.since else ():
+        for op_type in self.op_types if writer.opset >= self.since else ():
             for node in [node for node in all_nodes(model) if is_op(node, op_type)]:
                 try:
                     if node.graph is not None:  # else it went with another
@@ -62,14 +62,14 @@ class Writer:
     """Makes nodes and constants for one run of a pass; equal constants of one graph are one initializer.
 
     Attributes:
-        model: the model that it writes to.
+        model, opset: what it writes to.
         names: all of the model.
         inputs: of the graph itself, without those of bodies.
         shared: what a pass has made for one node and uses for others.
     """
 
     def __init__(self, model: ir.Model, done: Done) -> None:
-        self.model = model
+        self.model, self.opset = model, model.graph.opset_imports.get("", 0)
         self.names = Names(model)
         self.inputs = frozenset(model.graph.inputs)
         self.shared: dict[Any, Any] = {}
@@ -97,7 +97,7 @@ class Writer:
             if not taken:
                 old.name = self.names.fresh(f"{name}.before")
                 new.name = name
-        remove(node)
+        drop(*node.outputs)
         self.changed(node)
 
     def at(self, node: ir.Node) -> Build:
@@ -155,27 +155,23 @@ class Build:
         return self.node.name or f"{self.node.op_type}_{self.node.outputs[0].name}"
 
 
-def remove(node: ir.Node) -> None:
-    """Take out a node that nothing reads, what its subgraphs read, and then what nothing reads any more."""
-    waiting = [node]
+def drop(*values: ir.Value | None) -> None:
+    """Take out what writes values that nothing reads, with its bodies, and then what nothing reads any more."""
+    waiting = list(values)
     while waiting:
-        node = waiting.pop()
-        if node.graph is None:  # it wrote several of the values
+        value = waiting.pop()
+        if value is None or value.uses() or value.is_graph_output() or value.is_graph_input():
             continue
-        read = dict.fromkeys(read_by(node))
-        for inner in with_bodies(node):
-            for index in range(len(inner.inputs)):
-                inner.replace_input_with(index, None)
-        node.graph.remove(node, safe=True)
-        for value in read:
-            if value.uses() or value.is_graph_output() or value.is_graph_input():
-                continue
-            producer = value.producer()
-            if producer is None:
-                if value.is_initializer() and value.graph is not None:
-                    value.graph.initializers.pop(value.name or "", None)
-            elif not any(out.uses() or out.is_graph_output() for out in producer.outputs):
-                waiting.append(producer)
+        node = value.producer()
+        if node is None:
+            if value.is_initializer() and value.graph is not None:
+                value.graph.initializers.pop(value.name or "", None)
+        elif node.graph is not None and not any(out.uses() or out.is_graph_output() for out in node.outputs):
+            waiting += dict.fromkeys(read_by(node))
+            for inner in with_bodies(node):
+                for index in range(len(inner.inputs)):
+                    inner.replace_input_with(index, None)
+            node.graph.remove(node, safe=True)
 
 
 # --- what a graph says ------------------------------------------------------------------------------------------------
@@ -185,10 +181,6 @@ def graph_of(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph), "nodes of functions are inlined before"
     return graph
-
-
-def opset(model: ir.Model) -> int:
-    return model.graph.opset_imports.get("", 0)
 
 
 def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:

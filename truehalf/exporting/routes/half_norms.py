@@ -13,16 +13,19 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.ir.ops import Trait, has
+from truehalf.ir.passes import Done, Pass
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
-def settle_norms(model: ir.Model) -> dict[str, int]:
-    """Fold and widen, in place; how often each was done. Types of values are known."""
-    norms = [node for node in model.graph.all_nodes() if has(node, Trait.NORMALIZES) and len(node.inputs) > 1]
-    folded = [node for node in norms if _fold(node)]
-    widened = [node for node in norms if node not in folded and _widen(node)]
-    return {"folded": len(folded), "widened": len(widened)}
+class SettleNorms(Pass):
+    """Folds and widens norms. Types of values are known."""
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        norms = [node for node in model.graph.all_nodes() if has(node, Trait.NORMALIZES) and len(node.inputs) > 1]
+        folded = [node for node in norms if _fold(node)]
+        widened = [node for node in norms if node not in folded and _widen(node)]
+        done.counts.update(folded=len(folded), widened=len(widened))
 
 
 def _fold(norm: ir.Node) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.precision import Method
 from truehalf.config.schema import SlimConfig
 from truehalf.errors import StageError
-from truehalf.exporting.routes.half_norms import settle_norms
+from truehalf.exporting.routes.half_norms import SettleNorms
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb, save_model
 from truehalf.slimming.slim import slim
@@ -39,7 +39,7 @@ def described(
 
     model = load_model(path)
     notes = ToOpset(opset)(model).notes()
-    norms = settle_norms(model)
+    norms = SettleNorms()(model).counts
     for kind, values in (("inputs", model.graph.inputs), ("outputs", model.graph.outputs)):
         expected = [f"{entry['name']} {types[entry['name']]}" for entry in spec[kind]]
         got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]

@@ -50,12 +50,12 @@ class BoolIndex(Repair):
         x, mask = node.inputs[0], mask_behind(node.inputs[1])
         if mask is None or not _is_plain(node):
             return
-        if node.op_type == "ScatterND":
+        old = node if node.op_type == "ScatterND" else summed_rows(node)
+        if old is node:
             if x is None or not covers(narrowed(mask, x), x):
                 raise NotEqualError(_SIZES)
-            old, result, why = node, _written(writer.at(node), node), _WRITE
+            result, why = _written(writer.at(node), node), _WRITE
         else:
-            old = summed_rows(node)
             result = masked_sum(writer.at(old), node, old, mask) if old is not None else None
             why = _READ if old is None or x is None or covers(mask, x) else _SIZES
         if old is None or result is None:

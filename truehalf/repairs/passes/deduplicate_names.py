@@ -9,12 +9,10 @@ Inputs and outputs of the graph keep their names; so does the first of several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.normalize import Names, rename
+from truehalf.ir.normalize import Names, apart, rename
 from truehalf.ir.passes import Done, Pass
 
 
@@ -29,7 +27,9 @@ class DeduplicateNames(Pass):
                 node.name = names.fresh(node.name or (f"{scope}/{node.op_type}" if scope else node.op_type))
                 done.counts["nodes"] += 1
             seen.add(node.name)
-        done.counts["values"] += _rename_values(model)
+        repeated = apart(model)
+        rename(model, repeated)
+        done.counts["values"] += len(repeated)
 
 
 def _scope(node: ir.Node) -> str:
@@ -38,26 +38,3 @@ def _scope(node: ir.Node) -> str:
     readers = [reader for output in node.outputs for reader in output.consumers()]
     near = [output.name for output in node.outputs] + [each.name for each in (*sources, *readers) if each is not None]
     return next((scope for name in near if (scope := (name or "").rpartition("/")[0])), "")
-
-
-def _rename_values(model: ir.Model) -> int:
-    seen, repeated = set[str](), list[ir.Value]()
-    kept = {value.name for value in (*model.graph.inputs, *model.graph.outputs)}
-    ends = {*model.graph.inputs, *model.graph.outputs}
-    values = dict.fromkeys(value for graph in model.graphs() for value in _values(graph) if value.name)
-    for value in values:
-        taken = value.name in seen or (value.name in kept and value not in ends)
-        if taken:
-            repeated.append(value)
-        seen.add(value.name or "")
-    if repeated:
-        names = Names(model)
-        rename(model, {value: names.fresh(value.name or "") for value in repeated})
-    return len(repeated)
-
-
-def _values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph:
-        yield from node.outputs

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op
+from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op, values_of
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
@@ -88,8 +88,7 @@ def _names_beside(node: ir.Node, writer: Writer) -> set[str]:
     found = set[str]()
     for graph in writer.model.graphs():
         if id(graph) not in own:
-            values = (*graph.inputs, *graph.initializers.values(), *(value for each in graph for value in each.outputs))
-            found.update(value.name for value in values if value.name)
+            found.update(value.name for value in values_of(graph) if value.name)
     return found
 
 

@@ -16,18 +16,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import made_by
 from truehalf.ir.ops import Trait, with_trait
-from truehalf.repairs.rewrite import (
-    INTEGERS,
-    Build,
-    NotEqualError,
-    Repair,
-    Writer,
-    axes_of,
-    dims_of,
-    from_data,
-    opset,
-    remove,
-)
+from truehalf.repairs.rewrite import INTEGERS, Build, NotEqualError, Repair, Writer, axes_of, dims_of, drop, from_data
 
 _NO_DATA = "its limits are computed from data; take the size of a tensor (x.shape[0]), or mask.nonzero().shape[0]"
 
@@ -42,12 +31,10 @@ class RangeToShape(Repair):
             return
         start, limit, step = node.inputs
         mask = _counted(limit)
-        if mask is None or from_data(start) or from_data(step) or opset(writer.model) < 13:
+        if mask is None or from_data(start) or from_data(step) or writer.opset < 13:
             raise NotEqualError(_NO_DATA)
         node.replace_input_with(1, _count(writer.at(node), mask, limit))
-        producer = limit.producer() if limit is not None else None
-        if producer is not None and not any(value.uses() or value.is_graph_output() for value in producer.outputs):
-            remove(producer)
+        drop(limit)
         writer.changed(node)
 
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from truehalf.ir.facts import constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, dims_of, ints_of, opset
+from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, axes_of, dims_of, ints_of
 
 _KEEP_RANK = Trait.UNARY | Trait.NORMALIZES
 _SPATIAL = ("Conv", "ConvTranspose")
@@ -43,7 +43,7 @@ class SqueezeIf(Repair):
         build = writer.at(node)
         if not squeezed:
             result = build.op("Identity", x)
-        elif opset(writer.model) < _AXES_ARE_INPUT:
+        elif writer.opset < _AXES_ARE_INPUT:
             result = build.op("Squeeze", x, axes=[axis])
         else:
             result = build.op("Squeeze", x, build.ints([axis], "axes"))

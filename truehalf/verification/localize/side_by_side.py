@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.calibration.instrument import main_values
 from truehalf.emulation.emulate import emulate
 from truehalf.errors import StageError
 from truehalf.float16 import MAX
@@ -71,7 +72,7 @@ def side_by_side(reference: ir.Model, candidate: ir.Model, aligned: Mapping[str,
             inferred, or the two cannot be brought to one opset.
     """
     reference, candidate = _alike(reference, candidate)
-    fp16_names = {str(value.name) for value in _values(candidate) if value.dtype == _HALF}
+    fp16_names = {name for name, value in main_values(candidate).items() if value.dtype == _HALF}
     emulated = emulate(candidate)
     own, alone = emulated, emulated.clone()
     prefixes = _free_prefix(reference, "own"), _free_prefix(reference, "alone")
@@ -108,7 +109,7 @@ def switched(side: SideBySide, groups: Iterable[Iterable[Pair]]) -> tuple[ir.Mod
         The model, whose outputs are the reference's, in its order, and the names of the switches, by group.
     """
     model = side.model.clone()
-    values = {str(value.name): value for value in _values(model)}
+    values = main_values(model)
     places = {inner: number for number, node in enumerate(model.graph) for inner in with_bodies(node)}
     names = []
     for number, group in enumerate(groups):
@@ -141,13 +142,13 @@ class _Merge:
 
     def __init__(self, reference: ir.Model, prefix: str) -> None:
         self.graph, self._prefix = reference.graph, prefix
-        self.values = {str(value.name): value for value in _values(reference)}
+        self.values = main_values(reference)
         self._rounded: dict[ir.Value, ir.Value] = {}
         self._sources: list[ir.Graph] = []
 
     def take(self, model: ir.Model, prefix: str) -> dict[str, ir.Value]:
         """Prefix the names of a copy of the candidate, feed it with the reference's inputs; its values by old name."""
-        found = {str(value.name): value for value in _values(model)}
+        found = main_values(model)
         model.graph.outputs.clear()
         inputs = [value for value in model.graph.inputs if not value.is_initializer()]
         for value in inputs:
@@ -284,14 +285,8 @@ def _alike(reference: ir.Model, candidate: ir.Model) -> tuple[ir.Model, ir.Model
 
 
 def _free_prefix(model: ir.Model, wanted: str) -> str:
-    names = [value.name or "" for value in _values(model)] + [node.name or "" for node in model.graph]
+    names = [*main_values(model), *(node.name or "" for node in model.graph)]
     prefix = wanted
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return prefix
-
-
-def _values(model: ir.Model) -> list[ir.Value]:
-    graph = model.graph
-    values = [*graph.inputs, *graph.initializers.values(), *(output for node in graph for output in node.outputs)]
-    return [value for value in values if value.name]
