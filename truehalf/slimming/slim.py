@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
@@ -40,6 +39,7 @@ from truehalf.verification.metrics.tensors import check_runs
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
 
 Arrays = Mapping[str, np.ndarray]
 _OPTIMIZATIONS = ("constant_folding", "dead_node_elimination", "subexpression_elimination", "weight_tying")
@@ -291,17 +291,13 @@ class KeepEnds(Pass):
     An axis of an output that had a name of its own may have become a number: torch names what it does not look into,
     and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
 
-    Attributes:
-        before: the model whose ends they were.
-        who: has changed it since.
-
     Raises:
         StageError: when inputs or outputs have other names, types or ranks, another number on an axis, or one where an
             input varies.
     """
 
     before: ir.Model
-    who: str
+    who: str  # has changed it since
 
     def edit(self, model: ir.Model, done: Done) -> None:
         graph = self.before.graph
