@@ -292,8 +292,7 @@ class KeepEnds(Pass):
     and onnxslim computes it. It is no other axis for that, and the file goes on saying what it said.
 
     Raises:
-        StageError: when inputs or outputs have other names, types or ranks, another number on an axis, or one where an
-            input varies.
+        StageError: inputs or outputs of other names, types or ranks, another number on an axis, one where it varies.
     """
 
     before: ir.Model
