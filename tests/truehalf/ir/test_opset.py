@@ -205,6 +205,12 @@ def test_weights_that_old_files_list_among_the_inputs() -> None:
     np.testing.assert_array_equal(run(result), 2 * X)
 
 
+def test_an_integer_constant_that_is_an_output_is_valid_where_constants_hold_floats_only() -> None:
+    body, outputs = "y = Relu(x) n = Constant<value = int64[1] {3}>()", "float[2,3] y, int64[1] n"
+    result, _ = raised(parsed(6, body, outputs=outputs))
+    assert [tensor.name for tensor in result.graph.initializer] == ["n"]
+
+
 def test_properties_stay() -> None:
     model = ir.from_proto(parsed(17, "y = Relu(x)"))
     places = [model, model.graph, model.graph[0], model.graph.inputs[0], model.graph[0].outputs[0]]

@@ -68,6 +68,15 @@ def test_what_nobody_reads_any_more_goes() -> None:
     assert [value.name for value in proto.graph.input] == ["c", "x"]
 
 
+def test_a_node_of_which_several_results_were_read_goes_once() -> None:
+    model = opened(
+        """net (float[4] x, float[2] z) => (float[2] y) { p, q = Split <axis = 0> (x)  s = Add (p, q)  y = Add (s, z) }"""
+    )
+    node, writer = next(node for node in model.graph if node.op_type == "Add"), Writer(model, Done(model, False))
+    writer.replace(node, writer.at(node).op("Relu", model.graph.inputs[1]))
+    assert [node.op_type for node in written(model).graph.node] == ["Relu", "Add"]
+
+
 def test_what_a_body_still_reads_stays() -> None:
     model = opened(
         """net (bool c, float[3] x) => (float[3] y, float[3] z)
