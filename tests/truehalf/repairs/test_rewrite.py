@@ -70,7 +70,7 @@ def test_what_nobody_reads_any_more_goes() -> None:
 
 def test_a_node_of_which_several_results_were_read_goes_once() -> None:
     model = opened(
-        """net (float[4] x, float[2] z) => (float[2] y) { p, q = Split <axis = 0> (x)  s = Add (p, q)  y = Add (s, z) }"""
+        """net (float[4] x, float[2] z) => (float[2] y) { p, q = Split<axis = 0>(x)  s = Add(p, q)  y = Add(s, z) }"""
     )
     node, writer = next(node for node in model.graph if node.op_type == "Add"), Writer(model, Done(model, False))
     writer.replace(node, writer.at(node).op("Relu", model.graph.inputs[1]))
