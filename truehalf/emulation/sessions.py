@@ -24,10 +24,13 @@ class EmulatedSession:
     Attributes:
         provider: the execution provider that runs the emulation, read back from ONNX Runtime.
         input_names, output_names: in the model's order.
+        cpu_nodes: None: all of them run there.
         evaluation: "emulated-fp16", or "emulated-fp16-pessimistic".
         not_split: of a pessimistic session, the FP16 nodes whose inner sums are not rounded, or not everywhere, each
             with the reason (truehalf.emulation.pessimistic); else empty.
     """
+
+    cpu_nodes: list[str] | None = None
 
     def __init__(self, model: Path | str | ir.Model, *, pessimistic: bool = False, **options: Any) -> None:
         """Load a model and emulate it.
@@ -50,6 +53,10 @@ class EmulatedSession:
         self.provider = self._session.provider
         self.input_names = self._session.input_names
         self.output_names = self._session.output_names
+
+    def close(self) -> None:
+        """Free the model; the session runs no more."""
+        self._session.close()
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name; floating-point ones are float32.

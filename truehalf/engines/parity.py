@@ -25,9 +25,10 @@ from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
 from truehalf.verification.chain.adversarial import judged
 from truehalf.verification.chain.judge import gates_of, reactions_of
-from truehalf.verification.chain.reference import Outputs, Reference, groups, joined
-from truehalf.verification.chain.stage_results import filled, headline, max_abs, measure
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import headline, max_abs, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, reasons_of, verdict_of
+from truehalf.verification.open_file import groups, joined
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -179,7 +180,8 @@ def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batc
     parts = []
     samples = reference.samples
     for group in track(batches(samples, batch), f"engine: batch {batch}", groups(samples, batch)):
-        outputs = run(feeds_of(model, point, filled(group, batch)), point.profile)
+        filled = [*group, *[group[-1]] * (batch - len(group))]
+        outputs = run(feeds_of(model, point, filled), point.profile)
         parts.append({name: np.asarray(value, np.float32)[: len(group)] for name, value in outputs.items()})
     return joined(parts)
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
+from truehalf.errors import StageError
 from truehalf.ir.model_file import adopt_proto, load_model, read_proto, save_model
 
 Model: TypeAlias = Path | str | onnx.ModelProto | ir.Model
@@ -37,6 +38,24 @@ class ModelFile:
     def model(self) -> ir.Model:
         """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
         return adopt_proto(self.proto, self.path)
+
+    @cached_property
+    def fixed_batch(self) -> int | None:
+        """The number of samples that the inputs are fixed to; None where their first axis is free.
+
+        Raises:
+            StageError: when inputs are fixed to different numbers.
+        """
+        axes = {str(value.name): value.shape[0] for value in self.model.graph.inputs if value.shape}
+        fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
+        if len(set(fixed.values())) > 1:
+            found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
+            raise StageError(
+                "wrong-shape",
+                f"{self.path}: the first axes of its inputs differ ({found}); expected one number of samples. Export "
+                "the model with the batch as the first axis of each input",
+            )
+        return next(iter(fixed.values()), None)
 
 
 def as_ir(model: Model) -> ir.Model:

@@ -14,10 +14,12 @@ from tests.corpus.pairs.shapes import X, model
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure_file
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
 from truehalf.verification.metrics.decoded import found_in
+from truehalf.verification.open_file import OpenFile, opened
 
 
 def test_the_nodes_are_named() -> None:
@@ -34,6 +36,10 @@ def saved(path: Path, body: str, dtype: type, k: float) -> Path:
     return path
 
 
+def of(path: Path) -> OpenFile:
+    return opened(ModelFile(path), "emulated-fp16")
+
+
 def reference_of(path: Path) -> Reference:
     from truehalf.runtime.ort.session import Session
 
@@ -48,11 +54,11 @@ def reference_of(path: Path) -> Reference:
 def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 2 / 3))
     options = validate(composed()).verify
-    stage = measure_file(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3), reference, 2, options)
+    stage = measure_file(of(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3)), reference, 2, options)
     expect(stage.facts["unrounded_shapes"], "wrong-shape", "'y'", "[2, 200]", "[2, 199]")
     assert stage.facts["shape_faults"] == [] and stage.facts["tensor_error"] == 0, "it is right where it is rounded"
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 0.5))
-    stage = measure_file(saved(tmp_path / "good.onnx", body, np.float16, 0.5), reference, 2, options)
+    stage = measure_file(of(saved(tmp_path / "good.onnx", body, np.float16, 0.5)), reference, 2, options)
     assert stage.facts["tensor_error"] == 0 and stage.facts["shapes_unknown"] is None
     assert stage.facts["unrounded_shapes"] is None
 
@@ -64,6 +70,6 @@ def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
     for path, body in zip(paths, texts, strict=True):
         head = '<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => (float[c, 300] y)'
         onnx.save(onnx.parser.parse_model(f"{head} {{ {body} }}"), path)
-    stage = measure_file(paths[1], reference_of(paths[0]), 2, validate(composed()).verify)
+    stage = measure_file(of(paths[1]), reference_of(paths[0]), 2, validate(composed()).verify)
     (fault,) = stage.facts["shape_faults"]
     expect(fault, "wrong-shape", "[2, 300]", "[4, 300]")

@@ -41,6 +41,7 @@ class Session:
         cpu_nodes: of a profiled session, after its first run, the nodes of that run which computed floats on the CPU
             provider (see cpu_float_nodes); None before, and of any other. A branch not taken is not seen.
         kernels: of a profiled session, after its first run, all that ran in it (see kernels_of); None before.
+        not_split: FP16 nodes whose inner sums are not rounded though that was asked for, each with the reason: none.
     """
 
     cpu_nodes: list[str] | None = None
@@ -100,6 +101,11 @@ class Session:
             )
         self.input_names = [value.name for value in self._session.get_inputs()]
         self.output_names = [value.name for value in self._session.get_outputs()]
+        self.not_split: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Free the model; the session runs no more."""
+        self._session = None
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name.

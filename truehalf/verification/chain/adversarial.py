@@ -6,23 +6,21 @@ or a broken sensor once.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
-from truehalf.verification.chain.stage_results import OpenFile, StageResult, max_abs, measure, run_file
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import StageResult, max_abs, measure
 from truehalf.verification.checks import same_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
+from truehalf.verification.open_file import OpenFile, UnevenShapes
 
 
-def measure_adversarial(
-    opened: OpenFile, path: Path, reference: Reference | str, options: VerifyConfig
-) -> dict[str, Any]:
-    """Hold the file at `path` against the FP32 model on the adversarial samples.
+def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> dict[str, Any]:
+    """Hold a file against the FP32 model on the adversarial samples.
 
     Args:
         reference: the frozen outputs on them, or the reason why there are none.
@@ -33,7 +31,7 @@ def measure_adversarial(
     if isinstance(reference, str):
         return {"state": NOT_VERIFIED, "reason": reference}
     try:
-        outputs = run_file(opened[0], path, reference.samples, options.batch)
+        outputs = file.run_all(reference.samples, options.batch)
     except StageError as error:
         said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
         return {"state": FAILED, "reason": said}

@@ -15,7 +15,6 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,22 +23,22 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.ir.model_file import load_model
 from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
-from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes
-from truehalf.verification.chain.stage_results import OpenFile, StageResult, fixed_batch, run_file
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import same_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import Matching, match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
+from truehalf.verification.open_file import OpenFile, UnevenShapes
 
 
 def measure_batches(
-    opened: OpenFile, path: Path, reference: Reference, stage: StageResult, sizes: Sequence[int], options: VerifyConfig
+    file: OpenFile, reference: Reference, stage: StageResult, sizes: Sequence[int], options: VerifyConfig
 ) -> dict[str, Any]:
-    """Run the file at `path` with each number of samples and compare it with its own outputs, those of `stage`.
+    """Run a file with each number of samples and compare it with its own outputs, those of `stage`.
 
     The samples are those with the most detections among the ones that `stage` has seen.
 
@@ -50,16 +49,14 @@ def measure_batches(
     """
     if stage.facts["shape_faults"]:
         return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
-    model = load_model(path)
-    fixed = fixed_batch(model, path)
     busiest = _busiest(reference, len(stage.found), options.score_threshold)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        if large := too_large(model, reference.samples[0], size, options.memory_gb):
+        if large := too_large(file.file.model, reference.samples[0], size, options.memory_gb):
             rows.append({"batch": size, "state": NOT_VERIFIED, "reason": large})
         else:
-            rows.append(_measure(opened, path, reference, stage, samples, size, fixed, options))
+            rows.append(_measure(file, reference, stage, samples, size, options))
     states = [row["state"] for row in rows]
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     by_reason: dict[str, list[int]] = {}
@@ -71,21 +68,20 @@ def measure_batches(
 
 
 def _measure(
-    opened: OpenFile,
-    path: Path,
+    file: OpenFile,
     reference: Reference,
     stage: StageResult,
     samples: Sequence[int],
     size: int,
-    fixed: int | None,
     options: VerifyConfig,
 ) -> dict[str, Any]:
+    fixed = file.file.fixed_batch
     if fixed not in (None, size):
         return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
     mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full runs alone
     rows = mixed + (mixed[:1] * size if size > 1 else [])
     try:
-        outputs = run_file(opened[0], path, [reference.samples[i] for i in rows], size)
+        outputs = file.run_all([reference.samples[i] for i in rows], size)
     except StageError as error:
         run = {"samples": _names(reference, rows[:size])}
         said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"

@@ -30,7 +30,7 @@ from truehalf.data.samples import stacked
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.io_spec.outputs import DETECTIONS, class_name, task_of
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.report.images import boxes_over_image
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
@@ -38,14 +38,11 @@ from truehalf.verification.chain.judge import gates_of, judge, precision_drop
 from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
-    FP32_CPU,
     StageResult,
     cpu_provider_claims,
-    fixed_batch,
     headline,
     max_abs,
     measure_file,
-    open_file,
     sample_facts,
 )
 from truehalf.verification.checks import ran_on_cpu
@@ -54,6 +51,7 @@ from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
+from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
@@ -120,30 +118,29 @@ def verify(
     total = len(reference.names)
     subset = min(SUBSET, total)
 
-    fp32 = load_model(files["slim"])
-    not_floats = [
-        str(value.name) for value in fp32.graph.outputs if value.dtype and not value.dtype.is_floating_point()
-    ]
+    last, fp32 = ModelFile(files[FINAL]), ModelFile(files["slim"])
+    outputs = fp32.model.graph.outputs
+    not_floats = [str(value.name) for value in outputs if value.dtype and not value.dtype.is_floating_point()]
 
-    def measured(path: Path, count: int, sizes: Sequence[int]) -> StageResult:
-        opened = open_file(path, options.evaluation.value)
-        stage = measure_file(path, reference, count, options, opened)
+    def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
+        file = opened(model, options.evaluation.value)
+        stage = measure_file(file, reference, count, options)
         facts = {
-            "adversarial": measure_adversarial(opened, path, made.adversarial, options),
-            "batches": measure_batches(opened, path, reference, stage, sizes, options),
-            "reached": {"reference": reached_outputs(fp32), "file": reached_outputs(load_model(path))},
+            "adversarial": measure_adversarial(file, made.adversarial, options),
+            "batches": measure_batches(file, reference, stage, sizes, options),
+            "reached": {"reference": reached_outputs(fp32.model), "file": reached_outputs(model.model)},
             "not_floats": not_floats,
         }
         return replace(stage, facts=stage.facts | facts)
 
     def verify_again(path: Path) -> list[Finding]:
-        return judge(reference, measured(path, total, made.batch_sizes), options)
+        return judge(reference, measured(ModelFile(path), total, made.batch_sizes), options)
 
     def gates_of_stage(part: Reference, stage: StageResult) -> list[Finding]:
         return gates_of(part, stage, options)
 
-    stages = {name: measured(path, subset, (1,)) for name, path in files.items() if name != FINAL}
-    final = stages[FINAL] = measured(files[FINAL], total, made.batch_sizes)
+    stages = {name: measured(ModelFile(path), subset, (1,)) for name, path in files.items() if name != FINAL}
+    final = stages[FINAL] = measured(last, total, made.batch_sizes)
     findings = judge(reference, final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
     unknown = not_verified(findings, final, total)
@@ -153,16 +150,14 @@ def verify(
         failing = _tried(
             _PLACE,
             unknown,
-            lambda: failing_of(files[FINAL], reference, final, findings, made.adversarial, options, gates_of_stage),
+            lambda: failing_of(last, reference, final, findings, made.adversarial, options, gates_of_stage),
         )
         if failing is not None:
-            place = _tried(
-                _PLACE, unknown, lambda: place_of(failing, files[FINAL], files["slim"], made.decisions, made.pinned)
-            )
+            place = _tried(_PLACE, unknown, lambda: place_of(failing, last, fp32, made.decisions, made.pinned))
             reasons += [place["sentence"]] if place else []
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
         if failing is not None and conversion is not None:
-            search = partial(suggested_pins, files["slim"], failing, options, conversion)
+            search = partial(suggested_pins, fp32, failing, options, conversion)
             suggestion = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
     verdict = {
         "verdict": verdict_of(findings),
@@ -173,10 +168,10 @@ def verify(
         "place": place,
         "suggestion": suggestion,
     }
-    profile = (
-        _tried(_PROFILE, unknown, lambda: profile_of(files, reference, final, made.pinned)) if options.profile else None
-    )
-    claims = cpu_provider_claims(files[FINAL], reference, final, subset, options)
+    profile = None
+    if options.profile:
+        profile = _tried(_PROFILE, unknown, lambda: profile_of(last, fp32, reference, final, made.pinned))
+    claims = cpu_provider_claims(last, reference, final, subset, options)
     details: dict[str, Any] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
         "cpu_provider_claims": claims,
@@ -231,7 +226,7 @@ def not_verified(findings: Sequence[Finding], final: StageResult, total: int) ->
 
 
 def profile_of(
-    files: Mapping[str, Path], reference: Reference, final: StageResult, pinned: Sequence[str] = ()
+    file: ModelFile, fp32: ModelFile, reference: Reference, final: StageResult, pinned: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
 
@@ -241,10 +236,9 @@ def profile_of(
     if final.facts["evaluation"] == FP32_CPU:
         return []
     sample = reference.samples[worst_samples(sample_facts(reference, final), 1)[0]]
-    batches = [fixed_batch(load_model(path), path) for path in (files[FINAL], files["slim"])]
-    feeds = stacked([sample] * next((batch for batch in batches if batch), 1))
+    feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
     pessimistic = final.facts["evaluation"] == Evaluation.emulated_fp16_pessimistic.value
-    rows = [asdict(row) for row in error_profile(files["slim"], files[FINAL], feeds, pessimistic=pessimistic)]
+    rows = [asdict(row) for row in error_profile(fp32.model, file.model, feeds, pessimistic=pessimistic)]
     for rank, row in enumerate(worst_nodes(rows), start=1):
         row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
     return rows

@@ -20,6 +20,7 @@ from truehalf.files import read_json, write_json
 from truehalf.progress import track
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
+from truehalf.verification.open_file import groups, joined
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +29,6 @@ UNTRAINED = coded(
     "weights-random", "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
 )
 Outputs = dict[str, np.ndarray]
-
-
-class UnevenShapes(StageError):
-    """An output whose shape varies from run to run."""
 
 
 @dataclass(frozen=True)
@@ -159,29 +156,6 @@ def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: Map
         truth.append(_truth(sample))
     outputs = read_arrays(folder / f"{name}.npz")
     return _reference(samples, names, digests, outputs, truth, spec)
-
-
-def groups(samples: Sequence[Sample], batch: int) -> int:
-    """Number of batches."""
-    return -(-len(samples) // batch)
-
-
-def joined(parts: Sequence[Outputs]) -> Outputs:
-    """Outputs of consecutive batches as one.
-
-    Raises:
-        UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
-    """
-    for name in parts[0]:
-        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
-        if len(shapes) > 1:
-            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
-            raise UnevenShapes(
-                "wrong-shape",
-                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
-                "up to a fixed number of rows (top-k, or padding) inside the model",
-            )
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _reference(

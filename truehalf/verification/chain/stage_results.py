@@ -1,46 +1,30 @@
 """One file of the chain, run and measured against the frozen reference.
 
-    the file holds FP16    emulated-fp16 (explicit rounding, truehalf.emulation.emulate); when asked, the same with the
-                           sums inside nodes rounded, too (emulated-fp16-pessimistic), or the CUDA provider
-    it does not            fp32-cpu: ONNX Runtime's CPU provider
-
-The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16; what it would have claimed is
-measured apart, for the difference.
+What ONNX Runtime's CPU provider, which computes FP16 nodes in FP32, would have claimed is measured apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.data.samples import Sample, batches, stacked
-from truehalf.emulation.sessions import EmulatedSession
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.ir.facts import holds_fp16
-from truehalf.ir.model_file import load_model
-from truehalf.progress import track
-from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.output_shapes import UNLIKE, comparable, decodable, shape_faults
-from truehalf.verification.chain.reference import Outputs, Reference, UnevenShapes, groups, joined
-from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
+from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
 from truehalf.verification.metrics.decoded import NOTHING, confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
 from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-FP32_CPU = "fp32-cpu"
-OpenFile = tuple[Session | EmulatedSession, str]  # as open_file returns it
+from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
 
 
 @dataclass(frozen=True)
@@ -60,92 +44,26 @@ class StageResult:
     matchings: list[Matching]
 
 
-def open_file(path: Path, evaluation: str) -> OpenFile:
-    """A session that computes what the file says, and the name of the evaluation: a file that holds FP16 is emulated or
-    runs on CUDA, as asked; any other runs on the CPU provider ("fp32-cpu").
+def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
+    """Run a file on the first `count` samples and measure it.
+
+    `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes and
+    not_split (truehalf.verification.open_file.Runner); unrounded_shapes, what is wrong with shapes that FP16 arithmetic
+    decides where it is not rounded, and shapes_unknown, why that was not looked at.
     """
-    if not holds_fp16(load_model(path)):
-        return Session(path), FP32_CPU
-    if evaluation == Evaluation.cuda.value:
-        return Session(path, CUDA), evaluation
-    pessimistic = evaluation == Evaluation.emulated_fp16_pessimistic.value
-    emulated = EmulatedSession(path, pessimistic=True) if pessimistic else EmulatedSession(path)
-    return emulated, emulated.evaluation
-
-
-def run_file(session: Session | EmulatedSession, path: Path, samples: Sequence[Sample], batch: int) -> Outputs:
-    """Outputs of the file at `path` on all samples, float32 [samples, ...] by name; a float16 input gets float16.
-
-    A file with a fixed batch gets groups of just that size instead of `batch`; the last one repeats its last sample.
-
-    Raises:
-        UnevenShapes: an output that cannot be put together, since its shape varies.
-    """
-    model = load_model(path)
-    fixed = fixed_batch(model, path)
-    size = fixed or batch
-    dtypes = {value.name: value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
-    parts = []
-    for group in track(batches(samples, size), f"verify: {path.parent.name}", groups(samples, size)):
-        fed = filled(group, fixed) if fixed else group
-        feeds = {name: value.astype(dtypes.get(name, value.dtype)) for name, value in stacked(fed).items()}
-        outputs = session.run(feeds)
-        kept = len(group) if len(fed) > len(group) else None  # what fills a group up goes again
-        parts.append({name: np.atleast_1d(np.asarray(value, np.float32))[:kept] for name, value in outputs.items()})
-    return joined(parts)
-
-
-def fixed_batch(model: ir.Model, path: Path) -> int | None:
-    """The number of samples that the inputs of the model at `path` are fixed to; None where their first axis is free.
-
-    Raises:
-        StageError: when inputs are fixed to different numbers.
-    """
-    axes = {str(value.name): value.shape[0] for value in model.graph.inputs if value.shape}
-    fixed = {name: axis for name, axis in axes.items() if isinstance(axis, int)}
-    if len(set(fixed.values())) > 1:
-        found = ", ".join(f"{name}: {size}" for name, size in fixed.items())
-        raise StageError(
-            "wrong-shape",
-            f"{path}: the first axes of its inputs differ ({found}); expected one number of samples. Export the model "
-            "with the batch as the first axis of each input",
-        )
-    return next(iter(fixed.values()), None)
-
-
-def filled(group: Sequence[Sample], size: int) -> list[Sample]:
-    """The group and its last sample again, until there are `size`."""
-    return [*group, *[group[-1]] * (size - len(group))]
-
-
-def measure_file(
-    path: Path, reference: Reference, count: int, options: VerifyConfig, opened: OpenFile | None = None
-) -> StageResult:
-    """Run a file on the first `count` samples, by the evaluation that its dtypes ask for, and measure it.
-
-    Args:
-        opened: the file, where it is open already.
-
-    `facts` holds, beside those of `measure`: evaluation; provider; batch, the samples of a run; cpu_nodes, the nodes
-    that computed floats on the CPU provider beside CUDA, None for other evaluations; not_split, the nodes whose inner
-    sums a pessimistic emulation does not round, each with the reason; unrounded_shapes, what is wrong with
-    shapes that FP16 arithmetic decides where it is not rounded, and shapes_unknown, why that was not looked at.
-    """
-    session, evaluation = opened or open_file(path, options.evaluation.value)
     varying: list[str] = []
     try:
-        outputs = run_file(session, path, reference.samples[:count], options.batch)
+        outputs = file.run_all(reference.samples[:count], options.batch)
     except UnevenShapes as error:
         outputs, varying = {}, [str(error)]
     stage = measure(reference, outputs, options, count)
-    emulated = isinstance(session, EmulatedSession)
-    unrounded, unknown = _unrounded_shapes(path, reference, count, options) if emulated else (None, None)
+    unrounded, unknown = _unrounded_shapes(file, reference, count, options)
     run = {
-        "evaluation": evaluation,
-        "provider": session.provider,
-        "batch": fixed_batch(load_model(path), path) or min(options.batch, count),
-        "cpu_nodes": session.cpu_nodes if isinstance(session, Session) else None,
-        "not_split": getattr(session, "not_split", {}),
+        "evaluation": file.evaluation,
+        "provider": file.runner.provider,
+        "batch": file.file.fixed_batch or min(options.batch, count),
+        "cpu_nodes": file.runner.cpu_nodes,
+        "not_split": file.runner.not_split,
         "unrounded_shapes": unrounded,
         "shapes_unknown": unknown,
     }
@@ -153,12 +71,12 @@ def measure_file(
 
 
 def _unrounded_shapes(
-    path: Path, reference: Reference, count: int, options: VerifyConfig
+    file: OpenFile, reference: Reference, count: int, options: VerifyConfig
 ) -> tuple[str | None, str | None]:
     """Hold the shapes of a file with FP16 shape arithmetic against the reference's: what is wrong, or why not."""
-    nodes = float16_shape_arithmetic(load_model(path))
+    nodes = file.shape_nodes
     try:
-        got = run_file(Session(path), path, reference.samples[:count], options.batch) if nodes else {}
+        got = file.unrounded().run_all(reference.samples[:count], options.batch) if nodes else {}
     except UnevenShapes as error:
         return str(error), None
     except StageError as error:
@@ -254,7 +172,7 @@ def _confident_errors(
 
 
 def cpu_provider_claims(
-    path: Path, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
+    file: ModelFile, reference: Reference, stage: StageResult, count: int, options: VerifyConfig
 ) -> dict[str, Any] | None:
     """What ONNX Runtime's CPU provider says of an FP16 file, beside `stage` of the same file, both on the first `count`
     samples; None for a file without FP16. For information alone: overflow in FP16 does not show there. So a file that
@@ -263,15 +181,15 @@ def cpu_provider_claims(
     if stage.facts["evaluation"] == FP32_CPU:
         return None
     try:
-        session = Session(path)
-        outputs = run_file(session, path, reference.samples[:count], options.batch)
+        unrounded = OpenFile(file, FP32_CPU)
+        outputs = unrounded.run_all(reference.samples[:count], options.batch)
     except StageError as error:
         return {"error": str(error)}
     claimed = measure(reference, outputs, options, count)
     honest = measure(reference, {name: value[:count] for name, value in stage.outputs.items()}, options, count)
     return {
         "samples": count,
-        "provider": session.provider,
+        "provider": unrounded.runner.provider,
         "claimed": headline(claimed.facts),
         stage.facts["evaluation"]: headline(honest.facts),
     }

@@ -199,7 +199,7 @@ def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> M
     """The I/O spec in force, checked against the outputs; empty where there is none."""
     import yaml
 
-    source = f"{SPEC_KEY} in the metadata of {files.paths['reference']}"
+    source = f"{SPEC_KEY} in the metadata of {files.reference_path}"
     content: Any = spec
     try:
         if spec is None:
@@ -245,12 +245,11 @@ def _located(
 ) -> tuple[Report, list[str]]:
     from truehalf.verification.localize.locate import find_suspects, first_bad_node
 
+    files.close()
     queries = query_outputs(spec) if spec.get("outputs") else None
     pessimistic = report.evaluation == Evaluation.emulated_fp16_pessimistic.value
     try:
-        suspects = find_suspects(
-            files.paths["reference"], files.paths["candidate"], feed, queries=queries, pessimistic=pessimistic
-        )
+        suspects = find_suspects(files.reference, files.candidate, feed, queries=queries, pessimistic=pessimistic)
     except StageError as error:
         return report, [coded("not-searched", f"where it goes wrong: {error}")]
     return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []

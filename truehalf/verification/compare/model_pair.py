@@ -1,13 +1,14 @@
 """Two ONNX files on the same inputs: their interfaces compared with each other, and both run.
 
 The reference runs on ONNX Runtime's CPU provider in FP32, or emulated where it holds FP16 itself; the candidate by the
-evaluation asked for (truehalf.verification.chain.stage_results.open_file), and where FP16 arithmetic decides its shapes
-on the CPU provider, too (truehalf.verification.float16_shapes). Where axis 0 counts samples, feeds are run in groups of
-`batch`, and a file with a fixed batch gets groups of its own size, the last one filled up with its last sample.
+evaluation asked for (truehalf.verification.open_file), and where FP16 arithmetic decides its shapes on the CPU
+provider, too (truehalf.verification.float16_shapes). Where axis 0 counts samples, feeds are run in groups of `batch`,
+and as a file with a fixed batch asks for them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +19,16 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
-from truehalf.runtime.ort.session import CUDA, Session
-from truehalf.verification.chain.stage_results import OpenFile, fixed_batch, open_file
-from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_fault, shapes_unknown
+from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
+from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated
 from truehalf.verification.reaction import digest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Arrays = dict[str, np.ndarray]
-REFERENCE, CANDIDATE, UNROUNDED = "reference", "candidate", "candidate, not rounded between nodes"
+REFERENCE, CANDIDATE = "reference", "candidate"
 
 
 @dataclass(frozen=True)
@@ -73,36 +72,37 @@ class ModelPair:
             StageError: when a file cannot be read, when the interfaces differ (every difference listed), or when ONNX
                 Runtime cannot load a file.
         """
-        self.paths = {REFERENCE: reference, CANDIDATE: candidate}
-        self.reference, self.candidate = load_model(reference), load_model(candidate)
+        self.reference_path, files = reference, (ModelFile(reference), ModelFile(candidate))
+        self.reference, self.candidate = files[0].model, files[1].model
         check_same_interface(self.reference, self.candidate)
-        self._open = {
-            REFERENCE: _opened(reference, Evaluation.emulated_fp16.value, REFERENCE),
-            CANDIDATE: _opened(candidate, evaluation, CANDIDATE),
-        }
-        self.reference_evaluation, self.evaluation = (self._open[which][1] for which in (REFERENCE, CANDIDATE))
-        self.provider: str = self._open[CANDIDATE][0].provider
-        self._dtypes = {
-            which: {str(value.name): value.dtype.numpy() for value in model.graph.inputs if value.dtype is not None}
-            for which, model in ((REFERENCE, self.reference), (CANDIDATE, self.candidate))
-        }
+        plain = Evaluation.emulated_fp16.value
+        self._open = (_opened(files[0], plain, REFERENCE), _opened(files[1], evaluation, CANDIDATE))
+        self.reference_evaluation, self.evaluation = (each.evaluation for each in self._open)
+        self.provider = self._open[1].runner.provider
         self.beyond_float16: dict[str, float] = {}
-        self._fixed: dict[str, int | None] = {REFERENCE: None, CANDIDATE: None}
         self.shape_fault: str | None = None
         self.shapes_unknown: str | None = None
-        self._shape_nodes = float16_shape_arithmetic(self.candidate)
-        if self._shape_nodes and self.evaluation != Evaluation.cuda.value:
-            self._open_unrounded()
+        self._unrounded: OpenFile | None = None
+        nodes = self._open[1].shape_nodes
+        try:
+            self._unrounded = self._open[1].unrounded() if nodes else None
+        except StageError as error:
+            self.shapes_unknown = shapes_unknown(nodes, error)
 
     @property
     def cpu_nodes(self) -> list[str]:
         """Nodes of a candidate on CUDA that computed floats on the CPU provider, after the first run."""
-        return list(getattr(self._open[CANDIDATE][0], "cpu_nodes", None) or [])
+        return self._open[1].runner.cpu_nodes or []
 
     @property
     def not_split(self) -> dict[str, str]:
         """FP16 nodes of a candidate whose inner sums a pessimistic emulation does not round, each with the reason."""
-        return dict(getattr(self._open[CANDIDATE][0], "not_split", None) or {})
+        return self._open[1].runner.not_split
+
+    def close(self) -> None:
+        """Free what runs them."""
+        for file in (*self._open, *filter(None, [self._unrounded])):
+            file.runner.close()
 
     def run(
         self, feeds: Any, names: Sequence[str], batch: int, by_samples: bool, image: tuple[str, str] | None = None
@@ -128,29 +128,19 @@ class ModelPair:
                 called = [f"{names[index]}[{i}]" for i in range(rows)] if rows > 1 else [names[index]]
             first += rows
             _refuse_nan(feed, called)
-            if rows:
-                self._fixed = {which: fixed_batch(self._model(which), path) for which, path in self.paths.items()}
             self._check_candidate(feed, rows)
             for name, largest in self.inputs_beyond_float16(feed).items():
                 self.beyond_float16[name] = max(largest, self.beyond_float16.get(name, 0.0))
             for start in range(0, max(rows, 1), batch if rows else 1):
                 part = part_of(feed, start, batch) if rows else feed
                 count = min(batch, rows - start) if rows else 0
-                reference, candidate = (self._run_one(which, part, count) for which in (REFERENCE, CANDIDATE))
+                sides = zip(self._open, (REFERENCE, CANDIDATE), strict=True)
+                reference, candidate = (_outputs(file, which, part, count) for file, which in sides)
                 group = called[start : start + count] if rows else called
-                if UNROUNDED in self._open and self.shape_fault is None:
-                    got = self._run_one(UNROUNDED, part, count)
-                    self.shape_fault = shape_fault(reference, got, self._shape_nodes, group[0])
+                if self._unrounded is not None and self.shape_fault is None:
+                    got = _outputs(self._unrounded, CANDIDATE, part, count)
+                    self.shape_fault = shape_fault(reference, got, self._open[1].shape_nodes, group[0])
                 yield Run(index, start, count, group, reference, candidate, _size(part, image), _digests(part))
-
-    def _open_unrounded(self) -> None:
-        try:
-            self._open[UNROUNDED] = Session(self.paths[CANDIDATE]), Evaluation.emulated_fp16.value
-        except StageError as error:
-            self.shapes_unknown = shapes_unknown(self._shape_nodes, error)
-
-    def _model(self, which: str) -> ir.Model:
-        return self.reference if which == REFERENCE else self.candidate
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, number `row` of the run alone, as often as a file with a
@@ -159,33 +149,18 @@ class ModelPair:
         feed = next(feed for index, feed in enumerate(feeds) if index == run.feed)
         if not run.rows:
             return feed
-        copies = self._fixed[CANDIDATE] or self._fixed[REFERENCE] or 1
+        copies = self._open[1].file.fixed_batch or self._open[0].file.fixed_batch or 1
         return repeated(part_of(feed, run.start + row, 1), copies)
 
     def inputs_beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each input that the candidate alone takes as float16, where it becomes an Inf."""
         found = {}
         for name, array in feed.items():
-            if array.dtype == np.float32 and self._dtypes[CANDIDATE].get(name) == np.float16:
+            if array.dtype == np.float32 and self._open[1].dtypes.get(name) == np.float16:
                 largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
-                if np.isinf(_as_type(np.array(largest, np.float32), np.dtype(np.float16))):
+                if np.isinf(as_type(np.array(largest, np.float32), np.dtype(np.float16))):
                     found[name] = largest
         return found
-
-    def _run_one(self, which: str, feed: Arrays, rows: int) -> Arrays:
-        session, which = self._open[which][0], CANDIDATE if which == UNROUNDED else which
-        typed = {name: _as_type(value, self._dtypes[which].get(name)) for name, value in feed.items()}
-        fixed = self._fixed[which] if rows else None
-        try:
-            if fixed is None or rows == fixed:
-                return session.run(typed)
-            parts = []
-            for start in range(0, rows, fixed):
-                group = part_of(typed, start, fixed)
-                parts.append(_trimmed(session.run(repeated(group, fixed)), fixed, samples_of(group)))
-        except StageError as error:
-            raise StageError(error.code, f"{self.paths[which]} (the {which}): {error}") from error
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
         """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""
@@ -260,15 +235,26 @@ def _differences(a: ir.Value, b: ir.Value) -> Iterator[str]:
         yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
 
 
-def _opened(path: Path, evaluation: str, which: str) -> OpenFile:
+def _opened(file: ModelFile, asked: str, which: str) -> OpenFile:
     """On CUDA where that is asked for, whatever the file holds: nothing falls back without a word."""
+    with _named(file, which):
+        return OpenFile(file, asked if asked == Evaluation.cuda.value else evaluation_of(file, asked))
+
+
+def _outputs(file: OpenFile, which: str, feed: Arrays, samples: int) -> Arrays:
+    with _named(file.file, which):
+        return file.run(feed, samples)
+
+
+@contextlib.contextmanager
+def _named(file: ModelFile, which: str) -> Iterator[None]:
+    """Errors that name the file."""
     try:
-        if evaluation == Evaluation.cuda.value:
-            return Session(path, CUDA), evaluation
-        return open_file(path, evaluation)
+        yield
     except StageError as error:
-        text = str(error)
-        raise StageError(error.code, text if str(path) in text else f"{path} (the {which}): {text}") from error
+        said = str(error)
+        said = said if str(file.path) in said else f"{file.path} (the {which}): {said}"
+        raise StageError(error.code, said) from error
 
 
 # --- feeds ------------------------------------------------------------------------------------------------------------
@@ -280,40 +266,9 @@ def samples_of(feed: Mapping[str, np.ndarray]) -> int:
     return lengths.pop() if len(lengths) == 1 else 0
 
 
-def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
-    """Samples `start` to `start + count - 1` of axis 0."""
-    return {name: array[start : start + count] for name, array in feed.items()}
-
-
 def _digests(feed: Arrays) -> list[str]:
     rows = samples_of(feed)
     return [digest(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest(feed)]
-
-
-def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
-    """The samples of a feed and its last one again, until there are `count`."""
-    return {
-        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
-    }
-
-
-def _as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """float32 as float16 where a file wants that, and back; all else as it is."""
-    if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(dtype)
-
-
-def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
-    wrong = {name: list(array.shape) for name, array in outputs.items() if array.ndim == 0 or array.shape[0] != fixed}
-    if wrong:
-        raise StageError(
-            "wrong-shape",
-            f"its batch is fixed to {fixed}, but axis 0 of these outputs does not count samples: {wrong}; give inputs "
-            f"of {fixed} samples each",
-        )
-    return {name: array[:rows] for name, array in outputs.items()}
 
 
 def _refuse_nan(feed: Mapping[str, np.ndarray], called: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
-from truehalf.verification.chain.stage_results import FP32_CPU
 from truehalf.verification.checks import SUMS_IN_FP32, ran_on_cpu, sums_not_rounded
 from truehalf.verification.compare.model_pair import ModelPair, Run
+from truehalf.verification.open_file import FP32_CPU
 
 if TYPE_CHECKING:
     from truehalf.verification.compare.compare import Report

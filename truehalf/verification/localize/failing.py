@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, measure, open_file, run_file, sample_facts
+from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
 from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.localize.locate import find_suspects, locate
 from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.open_file import FP32_CPU, opened
 
 Judge = Callable[[Reference, StageResult], list[Finding]]
 
@@ -44,7 +45,7 @@ class Failing:
 
 
 def failing_of(
-    path: Path,
+    file: ModelFile,
     reference: Reference,
     final: StageResult,
     findings: Sequence[Finding],
@@ -52,7 +53,7 @@ def failing_of(
     options: VerifyConfig,
     judge: Judge,
 ) -> Failing | None:
-    """What the final file at `path` fails on; None where nothing that was measured fails.
+    """What the final file fails on; None where nothing that was measured fails.
 
     Args:
         findings: on the file.
@@ -67,14 +68,14 @@ def failing_of(
         return Failing(reference, final, judge)
     failed = {finding.check for finding in failures}
     if "adversarial" in failed and isinstance(images, Reference):
-        return _images(path, images, final, options)
+        return _images(file, images, final, options)
     if "batch" in failed:
-        return _batch(path, reference, final, options, judge)
+        return _batch(file, reference, final, options, judge)
     return None
 
 
-def _images(path: Path, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
-    outputs = run_file(open_file(path, options.evaluation.value)[0], path, images.samples, options.batch)
+def _images(file: ModelFile, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
+    outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
     rows = sample_facts(images, measure(images, outputs, options))
     bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]] or [*range(len(rows))]
     part = images.subset(bad)
@@ -86,10 +87,10 @@ def _images(path: Path, images: Reference, final: StageResult, options: VerifyCo
     return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
 
 
-def _batch(path: Path, reference: Reference, final: StageResult, options: VerifyConfig, judge: Judge) -> Failing:
+def _batch(file: ModelFile, reference: Reference, final: StageResult, options: VerifyConfig, judge: Judge) -> Failing:
     row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
     part = reference.subset([reference.names.index(name) for name in row["samples"]])
-    outputs = run_file(open_file(path, options.evaluation.value)[0], path, part.samples, row["batch"])
+    outputs = opened(file, options.evaluation.value).run_all(part.samples, row["batch"])
     return Failing(part, _measured(part, outputs, final, options), judge, together=True)
 
 
@@ -100,26 +101,26 @@ def _measured(part: Reference, outputs: Outputs, final: StageResult, options: Ve
 
 def place_of(
     failing: Failing,
-    path: Path,
-    fp32_path: Path,
+    file: ModelFile,
+    fp32: ModelFile,
     decisions: Iterable[Mapping[str, Any]] | None,
     pinned: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """Where the file at `path` goes wrong, see truehalf.verification.localize.locate.locate; None for a file without
+    """Where a file goes wrong, see truehalf.verification.localize.locate.locate; None for a file without
     FP16.
 
     Raises:
         StageError: when the files cannot be held side by side.
     """
     if not failing.together:
-        return locate(path, fp32_path, failing.reference, failing.final, decisions, pinned=pinned)
+        return locate(file, fp32, failing.reference, failing.final, decisions, pinned=pinned)
     evaluation = failing.final.facts["evaluation"]
     if evaluation == FP32_CPU:
         return None
     samples = list(failing.reference.samples)
     suspects = find_suspects(
-        fp32_path,
-        path,
+        fp32.model,
+        file.model,
         stacked(samples),
         decisions=decisions,
         queries=query_outputs(failing.reference.spec),

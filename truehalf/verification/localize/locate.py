@@ -21,9 +21,9 @@ import numpy as np
 
 from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import FP32_CPU, StageResult, fixed_batch, sample_facts
+from truehalf.verification.chain.stage_results import StageResult, sample_facts
 from truehalf.verification.localize.both_files import BothFiles, loaded
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
@@ -31,6 +31,7 @@ from truehalf.verification.localize.suspects import Suspect, blamed, of_error, o
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.open_file import FP32_CPU
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -150,8 +151,8 @@ def error_profile(
 
 
 def locate(
-    path: Path,
-    fp32_path: Path,
+    file: ModelFile,
+    fp32: ModelFile,
     reference: Reference,
     final: StageResult,
     decisions: Iterable[Mapping[str, Any]] | None = None,
@@ -164,7 +165,7 @@ def locate(
     failed, and by the plain one where another machine ran the file. None for a file without FP16.
 
     Args:
-        final: `path`, measured.
+        final: `file`, measured.
         decisions, pinned: as find_suspects.
     """
     evaluation = final.facts["evaluation"]
@@ -172,9 +173,9 @@ def locate(
         return None
     rows = sample_facts(reference, final)
     samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
-    copies = fixed_batch(load_model(path), path) or fixed_batch(load_model(fp32_path), fp32_path) or 1
+    copies = file.fixed_batch or fp32.fixed_batch or 1
     batches = [stacked([sample] * copies) for sample in samples]
-    files = BothFiles(load_model(fp32_path), load_model(path), decisions, pinned, evaluation == PESSIMISTIC)
+    files = BothFiles(fp32.model, file.model, decisions, pinned, evaluation == PESSIMISTIC)
     suspects, found = _search(files, batches, _SUSPECTS, query_outputs(reference.spec))
     found.sort(key=lambda item: not item.reaches_output)
     looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"

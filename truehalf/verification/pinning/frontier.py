@@ -11,8 +11,9 @@ from typing import Any
 from truehalf.config.schema import Config
 from truehalf.data.samples import calibration_samples, stacked
 from truehalf.files import read_json
-from truehalf.verification.chain.stage_results import filled, fixed_batch
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.metrics.tensors import total_error
+from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.fp32_costs import fp32_costs
 from truehalf.verification.pinning.ranking import Part, ranked
 from truehalf.verification.pinning.reconversion import Reconversion
@@ -51,7 +52,7 @@ def ranked_parts(
         keep_io_types=precision.keep_io_types,
         init_conversion_max_bytes=precision.init_conversion_max_bytes,
     )
-    feeds = _feeds(config, root, spec, samples, fixed_batch(model, slim))
+    feeds = _feeds(config, root, spec, samples, ModelFile(slim).fixed_batch)
     reference = board.run(feeds, board.nodes)
     base = [str(row["node"]) for row in decisions if row["precision"] == "fp32" and row["rule"] != "placement"]
 
@@ -68,4 +69,4 @@ def _feeds(config: Config, root: Path, spec: Mapping[str, Any], samples: int, ba
     step = max(1, len(given) // samples)
     chosen = [given[i] for i in range(0, len(given), step)][:samples]
     size = batch or len(chosen)
-    return [stacked(filled(chosen[start : start + size], size)) for start in range(0, len(chosen), size)]
+    return [repeated(stacked(chosen[start : start + size]), size) for start in range(0, len(chosen), size)]

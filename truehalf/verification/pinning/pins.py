@@ -18,13 +18,14 @@ from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.samples import stacked
 from truehalf.errors import StageError
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Outputs
-from truehalf.verification.chain.stage_results import filled, fixed_batch, measure, sample_facts
+from truehalf.verification.chain.stage_results import measure, sample_facts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.worst import worst_samples
 from truehalf.verification.metrics.tensors import total_error
+from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.as_argument import pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.suggest import Suggestion, as_dict, suggest
@@ -34,7 +35,7 @@ SAMPLES = 4  # the worst, on which the search runs
 
 
 def suggested_pins(
-    fp32_path: Path,
+    fp32: ModelFile,
     failing: Failing,
     options: VerifyConfig,
     conversion: Reconversion,
@@ -44,7 +45,7 @@ def suggested_pins(
     """Search pins and confirm them.
 
     Args:
-        fp32_path: the file before the conversion.
+        fp32: the file before the conversion.
         failing: the samples of the final file that fail, and the rule.
         decisions: rows of its conversion, {node, precision, ...}.
         verify_again: what is found of a file, on all samples.
@@ -57,7 +58,7 @@ def suggested_pins(
     Raises:
         StageError: when the search cannot run.
     """
-    model = conversion.source(fp32_path)
+    model = conversion.source(fp32.path)
     board = Switchboard(
         model,
         ranges=conversion.ranges,
@@ -68,10 +69,10 @@ def suggested_pins(
     reference, judge = failing.reference, failing.judge
     facts_of_samples = sample_facts(reference, failing.final)
     worst = list(range(len(facts_of_samples))) if failing.together else worst_samples(facts_of_samples, SAMPLES)
-    size = fixed_batch(load_model(fp32_path), fp32_path) or len(worst)
+    size = fp32.fixed_batch or len(worst)
     rows = worst[: max(1, len(worst) // size) * size]
     part = reference.subset(rows)
-    feeds = [stacked(filled(list(part.samples[start : start + size]), size)) for start in range(0, len(rows), size)]
+    feeds = [repeated(stacked(part.samples[start : start + size]), size) for start in range(0, len(rows), size)]
 
     def kept(outputs: Outputs) -> Outputs:
         return {name: value[: len(rows)] for name, value in outputs.items()}
@@ -94,7 +95,7 @@ def suggested_pins(
     try:
         with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
             path = Path(folder) / "model.onnx"
-            conversion.convert(fp32_path, path, found.node_block_list, found.scope_block_list)
+            conversion.convert(fp32.path, path, found.node_block_list, found.scope_block_list)
             again = verify_again(path)
     except StageError as fault:
         said = f"{_found(found, where)} A file converted with them could not be verified: {fault}"

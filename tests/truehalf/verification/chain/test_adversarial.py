@@ -15,9 +15,11 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.decoded import detections_of
+from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
 SPEC: dict[str, Any] = {
@@ -53,7 +55,7 @@ def held(folder: Path, before: dict[str, np.ndarray], now: Any, unusable: str | 
             return dict(now)
 
     session: Any = Double()
-    return measure_adversarial((session, "fp32-cpu"), folder / "m" / "model.onnx", reference, OPTIONS)
+    return measure_adversarial(OpenFile(ModelFile(folder / "m" / "model.onnx"), FP32_CPU, session), reference, OPTIONS)
 
 
 def test_the_same_is_verified_also_where_there_is_nothing(tmp_path: Path) -> None:
@@ -99,6 +101,8 @@ def test_a_file_that_does_not_run_fails(tmp_path: Path) -> None:
 
 
 def test_without_a_reference_nothing_is_verified() -> None:
-    session: Any = None
-    facts = measure_adversarial((session, "fp32-cpu"), Path("none.onnx"), "FP32 is not finite there", OPTIONS)
+    session: Any = object()
+    facts = measure_adversarial(
+        OpenFile(ModelFile(Path("none.onnx")), FP32_CPU, session), "FP32 is not finite there", OPTIONS
+    )
     assert facts == {"state": "not verified", "reason": "FP32 is not finite there"}

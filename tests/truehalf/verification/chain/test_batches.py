@@ -16,10 +16,12 @@ from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.batches import measure_batches
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.metrics.decoded import detections_of
+from truehalf.verification.open_file import FP32_CPU, OpenFile
 
 OPTIONS = validate(composed()).verify
 SPEC: dict[str, Any] = {
@@ -74,7 +76,7 @@ def held(path: Path, run: Callable[[np.ndarray], Rows], *sizes: int, before: Row
     reference = Reference(samples, names, names, outputs, SPEC, detections_of(outputs, SPEC), None, None)
     stage: StageResult = measure(reference, before or outputs, OPTIONS)
     session: Any = Double(run)
-    return measure_batches((session, "fp32-cpu"), path, reference, stage, sizes, OPTIONS)
+    return measure_batches(OpenFile(ModelFile(path), FP32_CPU, session), reference, stage, sizes, OPTIONS)
 
 
 def test_a_file_that_finds_the_same_is_verified(path: Path) -> None:

@@ -27,9 +27,12 @@ from tests.truehalf.verification.small_detector import (
 )
 from truehalf.codes import codes_in
 from truehalf.errors import StageError
+from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
-from truehalf.verification.chain import chain, stage_results
+from truehalf.verification import open_file
+from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import freeze
+from truehalf.verification.chain.stage_results import measure_file
 
 
 def test_a_good_fp16_file_passes_under_emulation(tmp_path):
@@ -112,7 +115,7 @@ def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatc
                 raise error
             super().__init__(path, *args)
 
-    monkeypatch.setattr(stage_results, "Session", RefusesFinal)
+    monkeypatch.setattr(open_file, "Session", RefusesFinal)
     report = verified(tmp_path, final)
     assert report["cpu_provider_claims"] == {"error": str(error)}
     assert report["verdict"] == "passed" and report["samples"] == 12
@@ -122,7 +125,8 @@ def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatc
 def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
     samples = labelled()
     reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
-    stage = stage_results.measure_file(write(tmp_path / "model.onnx", FP16), reference, len(samples), OPTIONS)
+    file = open_file.opened(ModelFile(write(tmp_path / "model.onnx", FP16)), "emulated-fp16")
+    stage = measure_file(file, reference, len(samples), OPTIONS)
     stage = replace(stage, facts=stage.facts | {"batches": {"sizes": []}})
     assert not any("(Mul)" in item for item in chain.not_verified([], stage, 12))
     placed = replace(stage, facts=stage.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})

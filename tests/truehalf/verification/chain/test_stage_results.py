@@ -1,20 +1,16 @@
-"""What is measured of a file's outputs, on hand-made ones, and its batch."""
+"""What is measured of a file's outputs, on hand-made ones."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.parser
-import onnx_ir as ir
 
 from tests.configurations import composed
-from tests.messages import raises
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import fixed_batch, measure
+from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.metrics.decoded import detections_of
 
 
@@ -41,10 +37,3 @@ def test_which_queries_are_confident_follows_the_declared_activation() -> None:
 
     assert confident_error() == confident_error(activation="sigmoid") == 0.125
     assert confident_error(activation="softmax", no_object=True) == 0.0
-
-
-def test_inputs_fixed_to_different_batches_are_refused() -> None:
-    text = """<ir_version: 10, opset_import: ["" : 17]>
-    g (float[2, 3] a, float[N] b, float[4] c) => (float[2, 3] y) { y = Identity (a) }"""
-    with raises("wrong-shape", "model.onnx", "a: 2, c: 4"):
-        fixed_batch(ir.from_proto(onnx.parser.parse_model(text)), Path("model.onnx"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.configurations import composed
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
@@ -52,9 +54,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: d
     final = replace(final, facts=final.facts | {"evaluation": "emulated-fp16", "batches": {"sizes": sizes}})
     found = [Finding(name, FAILED, decides=False) for name in failed]
     found.append(Finding("detections", VERIFIED if gate else FAILED, facts={"gate": "g"}))
-    monkeypatch.setattr(failing, "open_file", lambda *_: (None, "emulated-fp16"))
-    monkeypatch.setattr(failing, "run_file", lambda *_: now)
-    return failing_of(Path("m.onnx"), frozen, final, found, pictures, OPTIONS, lambda *_: [OF_THE_STAGE])
+    monkeypatch.setattr(failing, "opened", lambda *_: SimpleNamespace(run_all=lambda *_: now))
+    return failing_of(ModelFile(Path("m.onnx")), frozen, final, found, pictures, OPTIONS, lambda *_: [OF_THE_STAGE])
 
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.data.samples import Sample
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate
@@ -269,8 +270,8 @@ def located(
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
     place = locate(
-        paths[1],
-        paths[0],
+        ModelFile(paths[1]),
+        ModelFile(paths[0]),
         frozen,
         StageResult({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)]),
     )

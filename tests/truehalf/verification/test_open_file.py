@@ -1,0 +1,47 @@
+"""Files that a verification runs: what runs them, and how samples are brought to what they ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.messages import raises
+from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, X, model
+from truehalf.data.samples import Sample
+from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
+
+SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]
+
+
+def test_only_a_file_that_holds_fp16_is_emulated(tmp_path: Path) -> None:
+    plain, half = (ModelFile(model(tmp_path / name, text)) for name, text in (("a", PLAIN), ("b", OVERFLOW)))
+    assert evaluation_of(plain, "cuda") == FP32_CPU and evaluation_of(half, "emulated-fp16") == "emulated-fp16"
+    feed = {"x": np.full((1, 3), 40, np.float32)}
+    assert np.isinf(opened(half, "emulated-fp16").run(feed)["y"]).all()
+    assert np.isfinite(OpenFile(half, FP32_CPU).run(feed)["y"]).all()
+
+
+@pytest.mark.parametrize("size", ["N", "1", "2", "3", "8"])
+def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, tmp_path: Path) -> None:
+    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16")
+    expected = np.maximum(X[:3], 0)
+    assert np.array_equal(file.run_all(SAMPLES, 2)["y"], expected)
+    assert np.array_equal(file.run({"x": X[:3]}, 3)["y"], expected)
+
+
+def test_rows_of_a_fixed_batch_that_are_no_samples_are_not_cut_off(tmp_path: Path) -> None:
+    """Of a group that was filled up, the first rows are those of its samples only where there is a row for each."""
+    text = "(float[4,3] x) => (float[8,3] y) { z = Relu (x) y = Concat <axis = 0> (z, z) }"
+    with pytest.raises(UnevenShapes) as error:
+        opened(ModelFile(model(tmp_path / "a.onnx", text)), "emulated-fp16").run_all(SAMPLES, 2)
+    assert error.value.code == "wrong-shape"
+
+
+def test_a_closed_file_runs_no_more(tmp_path: Path) -> None:
+    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN)), "emulated-fp16")
+    file.runner.close()
+    with raises("runtime-refuses"):
+        file.run({"x": X})

@@ -1,0 +1,209 @@
+"""ONNX files that a verification runs.
+
+    the file holds FP16    emulated-fp16 (explicit rounding, truehalf.emulation.emulate); when asked, the same with the
+                           sums inside nodes rounded, too (emulated-fp16-pessimistic), or the CUDA provider
+    it does not            fp32-cpu: ONNX Runtime's CPU provider
+
+The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16. A file with a fixed batch gets
+groups of just that size, the last one filled up with its last sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from truehalf.config.verification import Evaluation
+from truehalf.data.samples import Sample, batches, stacked
+from truehalf.emulation.sessions import EmulatedSession
+from truehalf.errors import StageError
+from truehalf.ir.facts import holds_fp16
+from truehalf.ir.model_forms import ModelFile
+from truehalf.progress import track
+from truehalf.runtime.ort.session import CUDA, Session
+from truehalf.verification.float16_shapes import float16_shape_arithmetic
+
+FP32_CPU = "fp32-cpu"
+Arrays = dict[str, np.ndarray]
+
+
+class UnevenShapes(StageError):
+    """An output whose shape varies from run to run, or whose axis 0 does not count the samples that went in."""
+
+
+class Runner(Protocol):
+    """What computes the outputs of a model.
+
+    Attributes:
+        provider: the execution provider, read back.
+        cpu_nodes: on CUDA, after the first run, the nodes that computed floats on the CPU provider; else None.
+        not_split: the FP16 nodes whose inner sums a pessimistic emulation does not round, each with the reason.
+    """
+
+    provider: str
+    cpu_nodes: list[str] | None
+    not_split: dict[str, str]
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> Arrays:
+        """Outputs by name."""
+
+    def close(self) -> None:
+        """Free what it holds; it does not run again."""
+
+
+def evaluation_of(file: ModelFile, asked: str) -> str:
+    """What runs a file: as asked where it holds FP16, else "fp32-cpu"."""
+    return asked if holds_fp16(file.model) else FP32_CPU
+
+
+def open_runner(file: ModelFile, evaluation: str) -> Runner:
+    """What runs a file by an evaluation, none of which is ever replaced by another.
+
+    Raises:
+        StageError: a file that cannot be loaded or emulated, or a provider that is not there.
+    """
+    if evaluation == FP32_CPU:
+        return Session(file.path)
+    if evaluation == Evaluation.cuda.value:
+        return Session(file.path, CUDA)
+    return EmulatedSession(file.model, pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value)
+
+
+class OpenFile:
+    """A file with what runs it, fed with FP32 samples, however many.
+
+    Attributes:
+        file: the file.
+        evaluation: "fp32-cpu" or one of truehalf.config.verification.Evaluation.
+        runner: see `open_runner`.
+    """
+
+    def __init__(self, file: ModelFile, evaluation: str, runner: Runner | None = None) -> None:
+        """Open a file.
+
+        Args:
+            runner: where it is open already.
+
+        Raises:
+            StageError: as open_runner.
+        """
+        self.file, self.evaluation = file, evaluation
+        self.runner = runner or open_runner(file, evaluation)
+
+    @cached_property
+    def dtypes(self) -> dict[str, np.dtype]:
+        """Of the inputs, as the file states them."""
+        inputs = self.file.model.graph.inputs
+        return {str(value.name): np.dtype(value.dtype.numpy()) for value in inputs if value.dtype is not None}
+
+    @cached_property
+    def shape_nodes(self) -> list[str]:
+        """See truehalf.verification.float16_shapes; none of a file that is not emulated."""
+        emulated = self.evaluation not in (FP32_CPU, Evaluation.cuda.value)
+        return float16_shape_arithmetic(self.file.model) if emulated else []
+
+    def unrounded(self) -> OpenFile:
+        """The file on the CPU provider, which does not round between nodes.
+
+        Raises:
+            StageError: as open_runner.
+        """
+        return OpenFile(self.file, FP32_CPU)
+
+    def run(self, feed: Mapping[str, np.ndarray], samples: int = 0) -> Arrays:
+        """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round.
+
+        Args:
+            samples: how many axis 0 of all inputs holds, which are then fed as the file asks for them; 0: the feed as
+                it stands.
+
+        Raises:
+            UnevenShapes: of a fixed batch, an output whose axis 0 does not count samples.
+            StageError: when the run fails.
+        """
+        typed = {name: as_type(value, self.dtypes.get(name)) for name, value in feed.items()}
+        fixed = self.file.fixed_batch if samples else None
+        if fixed in (None, samples):
+            return self.runner.run(typed)
+        assert fixed is not None
+        parts = []
+        for start in range(0, samples, fixed):
+            group = part_of(typed, start, fixed)
+            outputs = self.runner.run(repeated(group, fixed))
+            parts.append(_trimmed(outputs, fixed, min(fixed, samples - start)))
+        return joined(parts)
+
+    def run_all(self, samples: Sequence[Sample], batch: int) -> Arrays:
+        """Outputs on all samples, float32 [samples, ...] by name, in runs of `batch`, or of what the file asks for.
+
+        Raises:
+            UnevenShapes: an output that cannot be put together, since its shape varies.
+        """
+        size = self.file.fixed_batch or batch
+        parts = []
+        for group in track(batches(samples, size), f"verify: {self.file.path.parent.name}", groups(samples, size)):
+            outputs = self.run(stacked(group), len(group))
+            parts.append({name: np.atleast_1d(np.asarray(value, np.float32)) for name, value in outputs.items()})
+        return joined(parts)
+
+
+def opened(file: ModelFile, asked: str) -> OpenFile:
+    """A file with what runs it where an evaluation is asked for."""
+    return OpenFile(file, evaluation_of(file, asked))
+
+
+def groups(samples: Sequence[Sample], batch: int) -> int:
+    """Number of batches."""
+    return -(-len(samples) // batch)
+
+
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """Outputs of consecutive batches as one.
+
+    Raises:
+        UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
+    """
+    for name in parts[0]:
+        shapes = dict.fromkeys(part[name].shape[1:] for part in parts)
+        if len(shapes) > 1:
+            got = " and ".join(str(list(shape)) for shape in list(shapes)[:2])
+            raise UnevenShapes(
+                "wrong-shape",
+                f"output {name!r}: expected one shape for every sample, got {got}: it depends on what goes in. Fill it "
+                "up to a fixed number of rows (top-k, or padding) inside the model",
+            )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def part_of(feed: Mapping[str, np.ndarray], start: int, count: int) -> Arrays:
+    """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
+    return {name: array[start : start + count] for name, array in feed.items()}
+
+
+def repeated(feed: Mapping[str, np.ndarray], count: int) -> Arrays:
+    """The samples of a feed and its last one again, until there are `count`."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], count - len(array), axis=0)]) for name, array in feed.items()
+    }
+
+
+def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """float32 as float16 where a file wants that, and back; all else as it is."""
+    if dtype is None or array.dtype == dtype or {array.dtype.name, np.dtype(dtype).name} != {"float32", "float16"}:
+        return array
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)
+
+
+def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
+    wrong = {name: list(array.shape) for name, array in outputs.items() if array.ndim == 0 or array.shape[0] != fixed}
+    if wrong:
+        raise UnevenShapes(
+            "wrong-shape",
+            f"its batch is fixed to {fixed}, but axis 0 of these outputs does not count samples: {wrong}; give inputs "
+            f"of {fixed} samples each",
+        )
+    return {name: array[:rows] for name, array in outputs.items()}
