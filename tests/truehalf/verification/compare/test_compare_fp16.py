@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
@@ -11,14 +12,15 @@ from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, hel
 from truehalf.codes import codes_in
 from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
+from truehalf.ir.facts import holds_fp16
 from truehalf.verification.compare.compare import compare
 
 
 def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 
-    def find_suspects(reference: Path, candidate: Path, feeds: dict, **_: Any) -> list[str]:
-        asked.update(files=(reference.name, candidate.name), x=feeds["x"])
+    def find_suspects(reference: ir.Model, candidate: ir.Model, feeds: dict, **_: Any) -> list[str]:
+        asked.update(fp16=(holds_fp16(reference), holds_fp16(candidate)), x=feeds["x"])
         return ["suspect"]
 
     monkeypatch.setattr("truehalf.verification.localize.locate.find_suspects", find_suspects, raising=False)
@@ -29,7 +31,7 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
     report = held(tmp_path, SAME, OVERFLOW, feeds, locate=True)
     assert report.verdict == "failed" and report.evaluation == "emulated-fp16" and report.worst_sample == "feed[1]"
     assert report.outputs["y"].inf == report.outputs["y"].nonfinite_new == 3
-    assert asked["files"] == ("fp32.onnx", "other.onnx") and asked["x"].tolist() == [[60000] * 3]
+    assert asked["fp16"] == (False, True) and asked["x"].tolist() == [[60000] * 3]
     assert report.suspects == ["suspect"] and report.first_bad_node == "of ['suspect']"
     asked.clear()
     assert held(tmp_path, SAME, OVERFLOW, feeds[0], locate=True).passed and not asked
