@@ -49,6 +49,22 @@ def task_of(spec: Mapping[str, Any] | None) -> str:
     return CLASSIFICATION if "classes" in kinds else TENSORS
 
 
+def detecting(spec: Mapping[str, Any]) -> list[str]:
+    """Names of the outputs that make up detections; none where the task is another."""
+    return [str(each["name"]) for each in by_kind(spec).values()] if task_of(spec) == DETECTIONS else []
+
+
+def plain_outputs(spec: Mapping[str, Any], names: Iterable[str] | None = None) -> list[str]:
+    """Names of the outputs that make up no detections.
+
+    Args:
+        names: of all outputs; None: those that the spec lists.
+    """
+    taken = detecting(spec)
+    listed = names if names is not None else (str(output["name"]) for output in spec["outputs"])
+    return [name for name in listed if name not in taken]
+
+
 def check_spec(
     spec: Mapping[str, Any], names: Sequence[str], inputs: Mapping[str, Sequence[int | None]] | None = None
 ) -> None:

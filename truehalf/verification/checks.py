@@ -23,12 +23,12 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, GatesConfig
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check
 from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import Matching, summarize
-from truehalf.verification.metrics.plain_outputs import plain_outputs, same_plain
+from truehalf.verification.metrics.plain_outputs import same_plain
 from truehalf.verification.reaction import Reactions
 
 SUMS_IN_FP32 = (

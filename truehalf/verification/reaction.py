@@ -30,7 +30,7 @@ from truehalf.ir.ops import Trait, has, moved_inputs
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.verification.compare.model_pair import Run
+    from truehalf.verification.runs import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
@@ -199,16 +199,19 @@ def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
     return all(np.array_equal(first, each, equal_nan=nan) for each in arrays[1:])
 
 
-def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Collection[str]) -> list[Observed]:
-    """The outputs of two files; by sample where axis 0 of inputs counts them and an axis of the outputs does (the first
-    of that length, or axis 0 of a multiple of it), else by run.
+def observed(
+    runs: Sequence[Run], reached: tuple[Reached, Reached] | None, together: Collection[str], arbitrary: bool = False
+) -> list[Observed]:
+    """The outputs of two files that both have; by sample where axis 0 of inputs counts them and an axis of the outputs
+    does (the first of that length, or axis 0 of a multiple of it), else by run.
 
     Args:
-        reached: of `reached_outputs`, of the reference and the candidate.
-        together: outputs that make up detections or classes.
+        reached: of `reached_outputs`, of the reference and the candidate; None: no graph is asked.
+        together: outputs that make up detections, and those that are no floats though they came as such.
+        arbitrary: whether the weights are random, and `together` holds what they choose.
     """
     found = []
-    for name, first in runs[0].reference.items():
+    for name, first in runs[0].candidate.items():
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
         rows = [len(run.inputs) for run in runs]
         parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
@@ -220,8 +223,9 @@ def observed(runs: Sequence[Run], reached: tuple[Reached, Reached], together: Co
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
             samples = [" ".join(run.inputs) for run in runs]
         always = np.asarray(first).dtype.kind == "f" and name not in together
-        reaches = (reached[0].get(name, ()), reached[1].get(name, ()))
-        found.append(Observed(name, reference, candidate, samples, always, reaches))
+        reaches = (reached[0].get(name, ()), reached[1].get(name, ())) if reached else (_KNOWN, _KNOWN)
+        chosen = arbitrary and name in together
+        found.append(Observed(name, reference, candidate, samples, always, reaches, chosen))
     return found
 
 

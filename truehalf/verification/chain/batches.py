@@ -22,7 +22,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
 from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference
@@ -33,6 +33,7 @@ from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import Matching, match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
+from truehalf.verification.runs import Run
 
 
 def measure_batches(
@@ -107,7 +108,7 @@ def _measure(
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return facts | same | {"state": NOT_VERIFIED, "reason": reason}
     if same["state"] == FAILED:
-        errors = errors_by_sample(before, outputs, reference.spec, len(rows))
+        errors = errors_by_sample([Run((), len(rows), before, outputs)], plain_outputs(reference.spec))
         of_detections = [bool(one.missed or len(one.extra)) for one in matchings]
         differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in same else of_detections
         same["samples"] = _first_run(reference, rows, size, differs)

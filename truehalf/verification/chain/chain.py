@@ -49,7 +49,7 @@ from truehalf.verification.checks import ran_on_cpu
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, reasons_of, verdict_of
 from truehalf.verification.localize.failing import failing_of, place_of
 from truehalf.verification.localize.locate import error_profile
-from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from truehalf.config.verification import VerifyConfig
-from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting, plain_outputs, task_of
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import UNLIKE
 from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
@@ -25,9 +25,9 @@ from truehalf.verification.localize.worst import (
     rescored_detections,
     worst_tensors,
 )
-from truehalf.verification.metrics.plain_outputs import hidden_plain, plain_outputs
+from truehalf.verification.metrics.plain_outputs import hidden_plain
 from truehalf.verification.metrics.precision import AP50_MIN
-from truehalf.verification.reaction import Observed, Reactions, reactions
+from truehalf.verification.reaction import Reactions, observed, reactions
 
 
 def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> list[Finding]:
@@ -49,17 +49,9 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
         facts: {reached: of reached_outputs, by "reference" and "file"; not_floats: names of outputs}; None: no graph is
             asked, and all outputs are floats.
     """
-    together = [output["name"] for output in reference.spec["outputs"] if output.get("kind")]
-    together = together if task_of(reference.spec) == DETECTIONS else []
-    together += facts["not_floats"] if facts else []
-    sides = [facts["reached"][which] for which in ("reference", "file")] if facts else []
-    seen = []
-    for name, value in outputs.items():
-        rows = ([*reference.outputs[name][: len(value)]], [*value], reference.sha256[: len(value)])
-        arbitrary = name in together and reference.unusable == UNTRAINED
-        one = Observed(name, *rows, name not in together, arbitrary=arbitrary)
-        seen.append(replace(one, reached=(sides[0].get(name, ()), sides[1].get(name, ()))) if facts else one)
-    return reactions(seen)
+    together = detecting(reference.spec) + (facts["not_floats"] if facts else [])
+    reached = (facts["reached"]["reference"], facts["reached"]["file"]) if facts else None
+    return reactions(observed([reference.run(outputs)], reached, together, reference.unusable == UNTRAINED))
 
 
 def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) -> list[Finding]:

@@ -12,8 +12,7 @@ from typing import Any
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, by_kind, check_values, task_of
-from truehalf.verification.chain.reference import Outputs
+from truehalf.io_spec.outputs import DETECTIONS, Outputs, by_kind, check_values, task_of
 
 UNLIKE = coded("not-comparable", "outputs that have not the reference's shape cannot be compared with it")
 

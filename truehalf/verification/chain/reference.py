@@ -21,6 +21,7 @@ from truehalf.progress import track
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.open_file import groups, joined
+from truehalf.verification.runs import Run
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +67,17 @@ class Reference:
             truth=None if self.truth is None else [self.truth[i] for i in rows],
             unusable=self.unusable,
         )
+
+    def run(self, outputs: Outputs, samples: int | None = None) -> Run:
+        """Outputs of a file on the first samples, beside those of the FP32 model.
+
+        Args:
+            outputs: [samples, ...] by name.
+            samples: how many; None: as many as `outputs` holds.
+        """
+        count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
+        expected = {name: value[:count] for name, value in self.outputs.items()}
+        return Run(self.names[:count], count, expected, outputs, self.sha256[:count])
 
     @property
     def index(self) -> list[dict[str, str]]:

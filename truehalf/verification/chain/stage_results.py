@@ -18,10 +18,11 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.output_shapes import UNLIKE, comparable, decodable, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
+from truehalf.verification.localize.worst_sample import facts_by_sample
 from truehalf.verification.metrics.decoded import NOTHING, confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
+from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
@@ -218,20 +219,5 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
 
 def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Metrics per sample of a stage, in the order of the samples."""
-    errors = errors_by_sample(reference.outputs, stage.outputs, reference.spec, len(stage.matchings))
-    return [
-        {
-            "sample": name,
-            "reference": matching.reference,
-            "matched": matching.reference - matching.missed,
-            "missed": matching.missed,
-            "label_flips": len(matching.relabelled),
-            "extra": len(matching.extra),
-            "box_error_px_max": float(matching.box_error_px.max(initial=0.0)),
-            "score_error_max": float(np.abs(matching.score_error).max(initial=0.0)),
-            "rank_error_max": float(matching.rank_error.max(initial=0.0)),
-            "tensor_error": float(errors[i]),
-            "nonfinite": sum(int((~np.isfinite(value[i : i + 1])).sum()) for value in stage.outputs.values()),
-        }
-        for i, (name, matching) in enumerate(zip(reference.names, stage.matchings, strict=False))
-    ]
+    run = reference.run(stage.outputs, len(stage.matchings))
+    return facts_by_sample([run], stage.matchings, reference.spec)

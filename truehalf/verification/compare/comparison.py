@@ -12,15 +12,14 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of, detecting
 from truehalf.verification import gates
 from truehalf.verification.chain.output_shapes import decodable
 from truehalf.verification.chain.reference import UNTRAINED
 from truehalf.verification.checks import reaction_findings
-from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of
-from truehalf.verification.localize.worst_sample import worst_sample
+from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
 from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
@@ -33,6 +32,7 @@ from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
 from truehalf.verification.metrics.score_errors import share_beyond
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
 from truehalf.verification.reaction import Reached, observed, reactions
+from truehalf.verification.runs import Run
 
 QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most
 # Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few images up to a quarter.
@@ -68,7 +68,7 @@ class Comparison:
         self._runs, self._spec, self._task, self._tolerance = runs, spec, task, options.gates.tensor_error_max
         self._thresholds, self._limits = (options.score_threshold, options.iou_threshold), asdict(options.gates)
         self._untrained = None if spec.get("trained", True) else UNTRAINED
-        self._of_task: list[str] = []
+        self._of_task = detecting(spec)
         self._found: list[tuple[Detections, Detections]] = []
         self._matchings: list[Matching] = []
         self._decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)  # else a shape is wrong
@@ -78,7 +78,6 @@ class Comparison:
         for run in runs:
             check_values(run.reference, spec)
         if task == DETECTIONS:
-            self._of_task = [output["name"] for output in spec["outputs"] if output.get("kind") is not None]
             for run in runs if self._decodable else ():
                 pair = [detections_of(values, spec, run.size) for values in (run.reference, run.candidate)]
                 self._found += zip(*pair, strict=True)
@@ -306,7 +305,7 @@ class Comparison:
         Args:
             reached: of truehalf.verification.reaction.reached_outputs, of the reference and of the candidate.
         """
-        found = reactions(observed(self._runs, reached, self._of_task))
+        found = reactions(observed(self._runs, reached, self._of_task, self._untrained is not None))
         for passed, reasons in ((False, found.failures), (None, found.unknown)):
             for name, reason in reasons.items():
                 if judged.outputs[name].passed:
@@ -315,7 +314,11 @@ class Comparison:
 
     def worst_sample(self) -> tuple[Run, int] | None:
         """The run and its sample that differ most; None when nothing differs. After `judged`."""
-        return worst_sample(self._runs, self._matchings, self._beyond)
+        rows = facts_by_sample(self._runs, self._matchings, self._spec)
+        places = [(run, row) for run in self._runs for row in range(max(run.rows, 1))]
+        (worst,) = worst_samples(rows, 1, self._beyond)
+        differs = any(badness(rows[worst])) or any(self._beyond)
+        return places[worst] if differs else None
 
 
 def _beyond_limit(errors: OutputErrors) -> bool:

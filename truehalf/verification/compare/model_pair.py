@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,33 +23,12 @@ from truehalf.progress import track
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
 from truehalf.verification.open_file import Arrays, OpenFile, as_type, evaluation_of, part_of, repeated
 from truehalf.verification.reaction import digest
+from truehalf.verification.runs import Run
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 REFERENCE, CANDIDATE = "reference", "candidate"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of both files.
-
-    Attributes:
-        feed, start, rows: which feed; and of its samples, where axis 0 counts them, the first and how many (else 0, 0).
-        names: of these samples, or of the feed alone.
-        reference, candidate: outputs by name.
-        size: height and width of the image that went in, in pixels; None where there is none.
-        inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
-    """
-
-    feed: int
-    start: int
-    rows: int
-    names: list[str]
-    reference: Arrays
-    candidate: Arrays
-    size: tuple[int, int] | None
-    inputs: Sequence[str] = ()
 
 
 class ModelPair:
@@ -140,7 +118,7 @@ class ModelPair:
                 if self._unrounded is not None and self.shape_fault is None:
                     got = _outputs(self._unrounded, CANDIDATE, part, count)
                     self.shape_fault = shape_fault(reference, got, self._open[1].shape_nodes, group[0])
-                yield Run(index, start, count, group, reference, candidate, _size(part, image), _digests(part))
+                yield Run(group, count, reference, candidate, _digests(part), _size(part, image), index, start)
 
     def one_sample(self, feeds: Iterable[Arrays], run: Run, row: int) -> Arrays:
         """The feed of a run; where axis 0 counts samples, number `row` of the run alone, as often as a file with a

@@ -12,8 +12,9 @@ from truehalf.config.precision import FP16_MAX
 from truehalf.config.verification import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.verification.checks import SUMS_IN_FP32, ran_on_cpu, sums_not_rounded
-from truehalf.verification.compare.model_pair import ModelPair, Run
+from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
+from truehalf.verification.runs import Run
 
 if TYPE_CHECKING:
     from truehalf.verification.compare.compare import Report

@@ -28,7 +28,7 @@ from truehalf.verification.localize.both_files import BothFiles, loaded
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
 from truehalf.verification.localize.suspects import Suspect, blamed, of_error, of_nonfinite, or_inf, summary
-from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import FP32_CPU

@@ -1,31 +1,17 @@
-"""What to look at first: the samples that differ most, and the outputs that a failed gate names, worst first."""
+"""The outputs that a failed gate names, worst first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from truehalf.io_spec.outputs import class_name
+from truehalf.io_spec.outputs import class_name, plain_outputs
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.metrics.detections import Detections, Matching
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, plain_outputs
-
-
-def worst_samples(rows: Sequence[Mapping[str, Any]], count: int) -> list[int]:
-    """Positions of the samples that differ most, by rows of truehalf.verification.chain.stage_results.sample_facts;
-    samples in which neither the reference nor the file finds anything come last.
-    """
-
-    def badness(i: int) -> tuple[float, ...]:
-        row = rows[i]
-        wrong = row["missed"] + row["extra"]
-        errors = tuple(row[name] for name in ("box_error_px_max", "score_error_max", "rank_error_max", "tensor_error"))
-        return (row["nonfinite"], wrong, *errors, row["reference"] > 0)
-
-    return sorted(range(len(rows)), key=badness, reverse=True)[:count]
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
 
 
 def missed_detections(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
@@ -113,8 +99,7 @@ def worst_tensors(reference: Reference, stage: StageResult) -> list[dict[str, An
     """Samples by the largest tensor error, see truehalf.verification.metrics.plain_outputs."""
     items = []
     for name in plain_outputs(reference.spec):
-        alone = {**reference.spec, "outputs": [{"name": name}]}
-        errors = errors_by_sample(reference.outputs, stage.outputs, alone, len(stage.matchings))
+        errors = errors_by_sample([reference.run(stage.outputs, len(stage.matchings))], [name])
         for sample, error in zip(reference.names, errors, strict=False):
             said = f"differs by {error:.2g} of the output's largest value"
             said = said if name in stage.facts["tensors"] else "has another shape"

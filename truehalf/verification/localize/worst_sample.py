@@ -1,60 +1,78 @@
-"""The sample on which two files differ most: new NaN and Inf first, then detections lost and found, then the error."""
+"""What differs on each sample, and which differ most: NaN and Inf first, then lost and new detections, then errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from truehalf.verification.compare.model_pair import Run
+from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.metrics.detections import Matching
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
+from truehalf.verification.runs import Run
+
+_SPREADS = ("box_error_px_max", "score_error_max", "low_score_error_max", "rank_error_max")
 
 
-def worst_sample(runs: Sequence[Run], matchings: Sequence[Matching], beyond: Sequence[int]) -> tuple[Run, int] | None:
-    """The run and, where axis 0 counts samples, its sample that differ most; None when nothing differs.
+def facts_by_sample(
+    runs: Sequence[Run], matchings: Sequence[Matching], spec: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """A row for each sample, in their order; for a run whose axis 0 counts none, one.
 
     Args:
         runs: at least one.
-        matchings: by sample; empty where there are no detections.
+        matchings: by sample; empty where nothing was compared.
+        spec: says which outputs have a tensor error (truehalf.verification.metrics.plain_outputs).
+    """
+    errors = errors_by_sample(runs, plain_outputs(spec, runs[0].reference))
+    places = [(run, row, name) for run in runs for row, name in enumerate(run.names[: max(run.rows, 1)])]
+    rows = []
+    for i, (run, row, name) in enumerate(places):
+        one = matchings[i] if run.rows and i < len(matchings) else None
+        spreads = (one.box_error_px, one.score_error, one.low_score_error, one.rank_error) if one else ()
+        largest = [float(np.abs(each).max(initial=0.0)) for each in spreads] or [0.0] * len(_SPREADS)
+        rows.append(
+            {
+                "sample": name,
+                "reference": one.reference if one else 0,
+                "matched": one.reference - one.missed if one else 0,
+                "missed": one.missed if one else 0,
+                "label_flips": len(one.relabelled) if one else 0,
+                "extra": len(one.extra) if one else 0,
+                **dict(zip(_SPREADS, largest, strict=True)),
+                "tensor_error": float(errors[i]),
+                "nonfinite": sum(_nonfinite(run, row, output) for output in run.candidate),
+            }
+        )
+    return rows
+
+
+def worst_samples(rows: Sequence[Mapping[str, Any]], count: int, beyond: Sequence[int] = ()) -> list[int]:
+    """Positions of the samples that differ most, by rows of `facts_by_sample`; samples in which neither the reference
+    nor the file finds anything come last.
+
+    Args:
         beyond: by sample, how many of its queries are beyond the tensor rule; empty where there are none.
     """
-    worst: tuple[int, int, float, int] = (0, 0, 0.0, 0)
-    where, number = None, 0
-    for run in runs:
-        for row in range(max(run.rows, 1)):
-            one = matchings[number] if run.rows and number < len(matchings) else None
-            lost = one.missed + len(one.extra) if one else 0
-            queries = beyond[number] if run.rows and number < len(beyond) else 0
-            badness = (_nonfinite_new(run, row), lost, _error(run, row, one), queries)
-            if badness > worst:
-                worst, where = badness, (run, row if run.rows else 0)
-            number += 1
-    return where
+
+    def key(i: int) -> tuple[float, ...]:
+        return (*badness(rows[i]), beyond[i] if beyond else 0, rows[i]["reference"] > 0)
+
+    return sorted(range(len(rows)), key=key, reverse=True)[:count]
 
 
-def _rows(run: Run, row: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The floating-point outputs of one sample, or of the run."""
-    for name, a in run.reference.items():
-        b = run.candidate[name]
-        if a.dtype.kind == "f" and a.shape == b.shape:
-            by_row = run.rows and a.ndim and len(a) == run.rows
-            yield (a[row], b[row]) if by_row else (a, b)
+def badness(row: Mapping[str, Any]) -> tuple[float, ...]:
+    """Of a row, what makes a sample worse than another, the heaviest first; nothing but 0 where nothing differs."""
+    return (row["nonfinite"], row["missed"] + row["extra"], max(row[name] for name in _SPREADS), row["tensor_error"])
 
 
-def _nonfinite_new(run: Run, row: int) -> int:
-    return sum(int((np.isfinite(a) & ~np.isfinite(b)).sum()) for a, b in _rows(run, row))
-
-
-def _error(run: Run, row: int, matching: Matching | None) -> float:
-    """The largest error of a sample; of detections that of its boxes and scores, for rows move among equals."""
-    if matching is not None:
-        scores = (np.abs(matching.score_error), matching.low_score_error, matching.rank_error)
-        spread = [matching.box_error_px, *scores]
-        return float(max(each.max(initial=0.0) for each in spread))
-    worst = 0.0
-    for a, b in _rows(run, row):
-        both = np.isfinite(a) & np.isfinite(b)
-        largest = float(np.abs(a[both]).max(initial=0.0))
-        error = float(np.abs(a[both].astype(np.float64) - b[both]).max(initial=0.0))
-        worst = max(worst, error / largest if largest else float(error > 0))
-    return worst
+def _nonfinite(run: Run, row: int, output: str) -> int:
+    """NaN and Inf of a sample; where the reference has a value for each, those that it has not."""
+    values, expected = np.asarray(run.candidate[output]), np.asarray(run.reference[output])
+    if values.dtype.kind != "f":
+        return 0
+    alike = values.shape == expected.shape
+    if run.rows and values.ndim and (len(values) == run.rows or not alike):
+        values, expected = values[row : row + 1], expected[row : row + 1]
+    return int((~np.isfinite(values) & (np.isfinite(expected) if alike else True)).sum())

@@ -12,23 +12,18 @@ All outputs of a model that is no detector are looked at so; of a detector those
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from truehalf.config.verification import GatesConfig
-from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, task_of
+from truehalf.io_spec.outputs import CLASSIFICATION, plain_outputs, task_of
 from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
-
-
-def plain_outputs(spec: Mapping[str, Any]) -> list[str]:
-    """Names of the outputs that are judged so."""
-    detector = task_of(spec) == DETECTIONS
-    return [output["name"] for output in spec["outputs"] if not (detector and output.get("kind"))]
+from truehalf.verification.runs import Run
 
 
 def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +36,8 @@ def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) 
         tensor_errors by output, tensor_error: the largest (None without such outputs); classification:
         truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
     """
-    errors = {name: float(_errors(expected[name], outputs.get(name)).max(initial=0.0)) for name in plain_outputs(spec)}
+    run = Run((), len(next(iter(expected.values()), ())), expected, outputs)
+    errors = {name: float(errors_by_sample([run], [name]).max()) for name in plain_outputs(spec)}
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
@@ -49,10 +45,19 @@ def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) 
     }
 
 
-def errors_by_sample(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], count: int) -> np.ndarray:
-    """float64 [count]: the largest tensor error of each of the first samples."""
-    rows = [_errors(expected[name][:count], outputs.get(name)) for name in plain_outputs(spec)]
-    return np.asarray(np.maximum.reduce([np.zeros(count), *rows]))
+def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
+    """float64: the largest tensor error of each sample of all runs, and of each run whose axis 0 counts none.
+
+    Args:
+        names: of the outputs that are looked at.
+    """
+    places = [max(run.rows, 1) for run in runs]
+    worst = np.zeros(sum(places))
+    for name in names:
+        scale = max(_largest(np.asarray(run.reference[name])) for run in runs)
+        apart = np.concatenate([_apart(run, name, count) for run, count in zip(runs, places, strict=True)])
+        worst = np.maximum(worst, np.where(apart == 0, 0.0, apart / scale if scale else np.inf))
+    return worst
 
 
 def hidden_plain(
@@ -87,16 +92,29 @@ def same_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], lim
     return {"state": state, "reason": hidden or said, "tensor_error": error}
 
 
-def _errors(expected: np.ndarray, outputs: np.ndarray | None) -> np.ndarray:
-    """float64 [samples]: max |o - r| of each, as a share of the reference's largest value on all of them."""
-    if outputs is None or outputs.shape != expected.shape:
-        return np.full(len(expected), np.inf)
-    a, b = (each.astype(np.float64).reshape(len(each), -1) for each in (expected, outputs))
-    with np.errstate(invalid="ignore"):
-        apart = np.where(a == b, 0.0, np.abs(a - b))
-    largest = np.where(np.isnan(apart), np.inf, apart).max(axis=1, initial=0.0)
-    scale = np.abs(a).max(initial=0.0)
-    return np.asarray(np.where(largest == 0, 0.0, largest / scale if scale else np.inf))
+def _largest(values: np.ndarray) -> float:
+    """The largest finite |r|; 1 of what has no size."""
+    if values.dtype.kind != "f":
+        return 1.0
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+
+
+def _apart(run: Run, name: str, count: int) -> np.ndarray:
+    """float64 [count]: the largest |o - r| of each sample, or of the run; infinite where it has another shape. A NaN of
+    the reference is compared with nothing; integers, bools and strings are equal or infinitely far apart.
+    """
+    if name not in run.candidate or run.candidate[name].shape != run.reference[name].shape:
+        return np.full(count, np.inf)
+    a, b = (np.asarray(side[name]) for side in (run.reference, run.candidate))
+    if a.dtype.kind != "f":
+        apart = np.where(a == b, 0.0, np.inf)
+    else:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            apart = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
+        apart = np.where(np.isnan(apart), np.inf, apart)
+    by_sample = apart.ndim and len(apart) == count
+    return np.asarray(apart.reshape(count if by_sample else 1, -1).max(axis=1, initial=0.0) + np.zeros(count))
 
 
 def _classification(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.runs import Run
 
 MOST_ROWS = 2000  # of which all pairs are held in memory
 _Pair = tuple[np.ndarray, np.ndarray, float]  # reference, candidate and limit

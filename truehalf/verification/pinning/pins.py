@@ -23,7 +23,7 @@ from truehalf.verification.chain.reference import Outputs
 from truehalf.verification.chain.stage_results import measure, sample_facts
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.failing import Failing
-from truehalf.verification.localize.worst import worst_samples
+from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.tensors import total_error
 from truehalf.verification.open_file import repeated
 from truehalf.verification.pinning.as_argument import pins_argument

@@ -104,3 +104,17 @@ def test_a_candidate_with_other_images_fails(rows: int, tmp_path: Path) -> None:
     report = compare(tmp_path / "fp32.onnx", tmp_path / "other.onnx", {"x": numbers(12)}, spec=spec_of(expected))
     assert report.verdict == "failed"
     expect(report.reasons[0], "wrong-shape", [12, 40], [rows, 40])
+
+
+def test_boxes_that_random_weights_choose_are_no_failure(tmp_path: Path) -> None:
+    """Beside logits that react, boxes that stand still may be those of other queries; the chain says the same."""
+    expected = as_queries(scene())
+    still = expected | {"boxes": np.repeat(expected["boxes"][:1], 12, axis=0)}
+    for name, outputs in (("fp32", expected), ("other", still)):
+        onnx.save(replayed(outputs), tmp_path / f"{name}.onnx")
+    paths, spec = (tmp_path / "fp32.onnx", tmp_path / "other.onnx"), spec_of(expected)
+    report = compare(*paths, {"x": numbers(12)}, spec=spec | {"trained": False}, locate=False)
+    assert report.verdict == "not verified"
+    (reaction,) = [each for each in report.findings if each.check == "reaction"]
+    expect(reaction.reason, "input-ignored", "'boxes'")
+    assert compare(*paths, {"x": numbers(12)}, spec=spec, locate=False).verdict == "failed", "trained weights"

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from tests.messages import expect
-from truehalf.verification.compare.model_pair import Run
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, outside_range
+from truehalf.verification.runs import Run
 
 
 def runs(**reference: Any) -> list[Run]:
     arrays = {name: np.array(value) for name, value in reference.items()}
-    return [Run(0, 0, 0, ["feed"], arrays, arrays, None)] * 2
+    return [Run(["feed"], 0, arrays, arrays)] * 2
 
 
 def test_outputs_of_which_nothing_was_compared() -> None:

@@ -2,46 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tests.truehalf.verification.detected import REFERENCE, edited
-from truehalf.verification.compare.model_pair import Run
-from truehalf.verification.localize.worst_sample import worst_sample
-from truehalf.verification.metrics.detections import match
+from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
+from truehalf.verification.metrics.detections import Matching, match
+from truehalf.verification.runs import Run
 
 ZERO = np.zeros((3, 4), np.float32)
 
 
-def run_of(candidate: np.ndarray, rows: int = 3, feed: int = 0) -> Run:
-    names = [f"s{i}" for i in range(rows or 1)]
-    return Run(feed, 0, rows, names, {"y": ZERO + 1}, {"y": candidate}, None)
+def run_of(candidate: np.ndarray, rows: int = 3, feed: int = 0, reference: np.ndarray = ZERO + 1) -> Run:
+    names = [f"s{feed + i}" for i in range(rows or 1)]
+    return Run(names, rows, {"y": reference}, {"y": candidate}, feed=feed)
+
+
+def worst(runs: list[Run], matchings: Sequence[Matching] = (), beyond: Sequence[int] = ()) -> str:
+    rows = facts_by_sample(runs, matchings, {})
+    (found,) = worst_samples(rows, 1, beyond)
+    return str(rows[found]["sample"])
 
 
 def test_nothing_differs() -> None:
-    assert worst_sample([run_of(ZERO + 1)], [], []) is None
+    assert not any(any(badness(row)) for row in facts_by_sample([run_of(ZERO + 1)], [], {}))
 
 
 def test_what_is_not_finite_comes_before_a_large_error() -> None:
     candidate = ZERO + 1
     candidate[0, 0], candidate[2, 1] = 50, np.nan
-    found = worst_sample([run_of(candidate)], [], [])
-    assert found is not None and found[1] == 2
+    assert worst([run_of(candidate)]) == "s2"
+
+
+def test_what_is_not_finite_in_the_reference_either_is_no_fault() -> None:
+    both = ZERO + 1
+    both[0, 0] = np.inf
+    candidate = both.copy()
+    candidate[1, 0] += 0.1
+    assert worst([run_of(candidate, reference=both)]) == "s1"
 
 
 def test_of_runs_that_count_no_samples_the_run() -> None:
     runs = [run_of(ZERO + 1 + error, rows=0, feed=feed) for feed, error in enumerate((0.1, 0.3, 0.2))]
-    found = worst_sample(runs, [], [])
-    assert found == (runs[1], 0)
+    assert worst(runs) == "s1"
+
+
+def test_errors_are_measured_by_the_scale_of_all_samples() -> None:
+    """As the tensor rule does: half of a small value is no more than a hundredth of the output's largest."""
+    reference = np.array([[0.01, 0.01], [1.0, 1.0]], np.float32)
+    candidate = reference * np.array([[1.5, 1.0], [1.02, 1.0]], np.float32)
+    assert worst([run_of(candidate, rows=2, reference=reference)]) == "s1"
+
+
+def test_an_integer_that_is_another_is_worse_than_any_error() -> None:
+    numbers, others = np.array([[1000], [2], [3]]), np.array([[1000], [3], [3]])
+    assert worst([Run(["a", "b", "c"], 3, {"y": ZERO + 1, "n": numbers}, {"y": ZERO + 9, "n": others})]) == "b"
 
 
 def test_lost_detections_come_before_errors_and_those_before_queries() -> None:
     lost, moved = match(REFERENCE, edited(1, label=4)), match(REFERENCE, edited(0, shift=0.5))
-    same = match(REFERENCE, REFERENCE)
-    run = run_of(ZERO + 1)
+    same, little = match(REFERENCE, REFERENCE), match(REFERENCE, edited(0, shift=2e-4))
     for matchings, beyond, expected in (
-        ([moved, lost, same], [0, 0, 9], 1),
-        ([same, same, moved], [9, 0, 0], 2),
-        ([same, same, same], [0, 9, 1], 1),
+        ([moved, lost, same], [0, 0, 9], "s1"),
+        ([same, same, moved], [9, 0, 0], "s2"),
+        ([same, same, same], [0, 9, 1], "s1"),
+        ([little, match(REFERENCE, edited(0, score=0.65)), same], [0, 0, 0], "s1"),
     ):
-        found = worst_sample([run], matchings, beyond)
-        assert found is not None and found[1] == expected
+        assert worst([run_of(ZERO + 1)], matchings, beyond) == expected

@@ -14,9 +14,11 @@ import torch
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS, worst
 from truehalf.data.samples import Sample
+from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, plain_outputs, same_plain
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, same_plain
+from truehalf.verification.runs import Run
 
 CLASSES = {"outputs": [{"name": "y", "kind": "classes"}]}
 TENSORS = {"outputs": [{"name": "y"}, {"name": "z"}]}
@@ -89,7 +91,7 @@ def test_errors_are_shares_of_the_outputs_largest_value() -> None:
     after = {"y": np.array([[8.0, -10.0], [1.5, 2.0]]), "z": np.array([[0.0], [0.0]])}
     facts = measure_plain(before, after, TENSORS)
     assert facts["tensor_errors"] == {"y": pytest.approx(0.05), "z": 0.0} and facts["classification"] is None
-    assert errors_by_sample(before, after, TENSORS, 2).tolist() == [0.0, pytest.approx(0.05)]
+    assert errors_by_sample([Run(["a", "b"], 2, before, after)], ["y", "z"]).tolist() == [0.0, pytest.approx(0.05)]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

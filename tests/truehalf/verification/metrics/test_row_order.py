@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from truehalf.verification.compare.model_pair import Arrays, Run
 from truehalf.verification.metrics.output_errors import output_errors
 from truehalf.verification.metrics.row_order import MOST_ROWS, in_another_order
+from truehalf.verification.open_file import Arrays
+from truehalf.verification.runs import Run
 
 RNG = np.random.default_rng(0)
 BOXES = RNG.uniform(0, 1, (2, 50, 4)).astype(np.float32)
@@ -15,7 +16,7 @@ ORDER = RNG.permutation(50)
 
 
 def moved(reference: Arrays, candidate: Arrays) -> list[str]:
-    run = Run(0, 0, 0, ["feed"], reference, candidate, None)
+    run = Run(["feed"], 0, reference, candidate)
     errors = {name: output_errors(name, [(a, candidate[name])], 0.01, ["feed"]) for name, a in reference.items()}
     return in_another_order(errors, [run])
 

@@ -1,0 +1,33 @@
+"""One run of a reference and of the file that is held against it; of a chain all samples are one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What went in, and what both files made of it.
+
+    Attributes:
+        names: of the samples, or of the feed alone.
+        rows: how many samples axis 0 counts; 0 where it counts none.
+        reference, candidate: outputs by name; of the candidate those that could be put together.
+        inputs: a digest of each sample's inputs, or, where their axes 0 differ, of all inputs.
+        size: height and width of the image that went in, in pixels; None where there is none, or the I/O spec says it.
+        feed, start: which feed of several it was, and the first of its samples.
+    """
+
+    names: Sequence[str]
+    rows: int
+    reference: Arrays
+    candidate: Arrays
+    inputs: Sequence[str] = ()
+    size: tuple[int, int] | None = None
+    feed: int = 0
+    start: int = 0
