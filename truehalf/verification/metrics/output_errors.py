@@ -10,7 +10,7 @@ Inf            equals an Inf of its sign, as in a mask; everything else is infin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,41 +43,24 @@ class OutputErrors:
 
     dtype: str
     elements: int
-    max_abs: float | None
-    p99_abs: float | None
-    mean_abs: float | None
-    max_rel: float | None
-    cosine: float | None
-    sqnr_db: float | None
-    ulp: dict[str, int] | None
-    nan: int
-    inf: int
-    nan_reference: int
-    inf_reference: int
-    nonfinite_new: int
-    limit: float | None
-    paired: bool
-    queries_beyond: float | None
-    confident_max_abs: float | None
-    passed: bool | None
-    reason: str
-
-
-_NO_NUMBERS: dict[str, Any] = dict.fromkeys(
-    (
-        "max_abs",
-        "p99_abs",
-        "mean_abs",
-        "max_rel",
-        "cosine",
-        "sqnr_db",
-        "ulp",
-        "limit",
-        "queries_beyond",
-        "confident_max_abs",
-    )
-)
-_NO_COUNTS: dict[str, Any] = dict.fromkeys(("nan", "inf", "nan_reference", "inf_reference", "nonfinite_new"), 0)
+    max_abs: float | None = None
+    p99_abs: float | None = None
+    mean_abs: float | None = None
+    max_rel: float | None = None
+    cosine: float | None = None
+    sqnr_db: float | None = None
+    ulp: dict[str, int] | None = None
+    nan: int = 0
+    inf: int = 0
+    nan_reference: int = 0
+    inf_reference: int = 0
+    nonfinite_new: int = 0
+    limit: float | None = None
+    paired: bool = False
+    queries_beyond: float | None = None
+    confident_max_abs: float | None = None
+    passed: bool | None = None
+    reason: str = ""
 
 
 def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[str]) -> OutputErrors:
@@ -89,37 +72,30 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
         tolerance: see the tensor rule.
         places: what the runs are called.
     """
-    dtype, elements = str(pairs[0][0].dtype), sum(reference.size for reference, _ in pairs)
-    plain: dict[str, Any] = {"dtype": dtype, "elements": elements, "paired": False}
+    nothing = OutputErrors(str(pairs[0][0].dtype), sum(reference.size for reference, _ in pairs))
     for (reference, other), place in zip(pairs, places, strict=True):
         if reference.shape != other.shape:
             said = f"output {name!r}: expected shape {list(reference.shape)}, got {list(other.shape)} on {place}"
-            reason = coded("wrong-shape", said)
-            return OutputErrors(**plain, **_NO_NUMBERS, **_counts(pairs), passed=False, reason=reason)
-    if not elements:
-        reason = coded("nothing-compared", f"output {name!r} is empty in every run: nothing was compared")
-        return OutputErrors(**plain, **_NO_NUMBERS, **_NO_COUNTS, passed=None, reason=reason)
+            return replace(nothing, **_counts(pairs), passed=False, reason=coded("wrong-shape", said))
+    if not nothing.elements:
+        said = f"output {name!r} is empty in every run: nothing was compared"
+        return replace(nothing, reason=coded("nothing-compared", said))
     a, b = (np.concatenate([pair[side].ravel() for pair in pairs]) for side in (0, 1))
     if a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":  # strings
         different = int((a != b).sum())
-        reason = f"output {name!r}: {different} of {a.size} values differ" if different else ""
-        return OutputErrors(**plain, **_NO_NUMBERS, **_NO_COUNTS, passed=not different, reason=reason)
+        said = f"output {name!r}: {different} of {a.size} values differ" if different else ""
+        return replace(nothing, passed=not different, reason=said)
     measured = tensor_errors(a, b)
     floating = a.dtype.kind == "f"
     limit, passed, reason = _judged_floats(a, b, measured, tolerance) if floating else _judged_integers(a, b)
-    numbers: dict[str, Any] = {key: measured[key] for key in ("max_abs", "p99_abs", "mean_abs", "max_rel")}
-    numbers |= {key: measured[key] if floating else None for key in ("cosine", "sqnr_db", "ulp")}
-    return OutputErrors(
-        **plain,
-        **numbers,
+    of_floats = ("cosine", "sqnr_db", "ulp") if floating else ()
+    kept = ("max_abs", "p99_abs", "mean_abs", "max_rel", *of_floats, "nan_reference", "inf_reference", "nonfinite_new")
+    return replace(
+        nothing,
+        **{key: measured[key] for key in kept},
         nan=measured["nan_other"],
         inf=measured["inf_other"],
-        nan_reference=measured["nan_reference"],
-        inf_reference=measured["inf_reference"],
-        nonfinite_new=measured["nonfinite_new"],
         limit=limit,
-        queries_beyond=None,
-        confident_max_abs=None,
         passed=passed,
         reason=f"output {name!r}: {reason}" if reason else "",
     )
@@ -128,7 +104,7 @@ def output_errors(name: str, pairs: Pairs, tolerance: float, places: Sequence[st
 def _counts(pairs: Pairs) -> dict[str, Any]:
     """NaN and Inf where shapes differ; new are those that the reference has not as many of."""
     if any(each.dtype.kind != "f" for pair in pairs for each in pair):
-        return _NO_COUNTS
+        return {}
     nan, inf = (
         [sum(int(test(pair[side]).sum()) for pair in pairs) for side in (0, 1)] for test in (np.isnan, np.isinf)
     )
