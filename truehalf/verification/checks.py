@@ -24,12 +24,13 @@ from typing import Any
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, GatesConfig
 from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import Reference
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check
 from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import Matching, summarize
 from truehalf.verification.metrics.plain_outputs import same_plain
 from truehalf.verification.reaction import Reactions
+from truehalf.verification.runs import Run
 
 SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
@@ -69,9 +70,7 @@ def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]
     ]
 
 
-def same_outputs(
-    reference: Reference, expected: Outputs, outputs: Outputs, matchings: Sequence[Matching], limits: GatesConfig
-) -> dict[str, Any]:
+def same_outputs(reference: Reference, run: Run, matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
     """Whether a run outputs what is expected, within the gates: {state, reason} of the first kind of output that is not
     the same, else of the last; beside them the facts of truehalf.verification.metrics.plain_outputs.same_plain or of
     `same_detections`.
@@ -82,7 +81,7 @@ def same_outputs(
     """
     plain: dict[str, Any] = {"state": VERIFIED}
     if plain_outputs(reference.spec):
-        plain = same_plain(expected, outputs, reference.spec, limits)
+        plain = same_plain(run, reference.spec, limits)
         if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
             return plain
     if reference.unusable:

@@ -52,7 +52,7 @@ def judged(reference: Reference, stage: StageResult, options: VerifyConfig) -> d
         bad = [name for i, name in enumerate(reference.names) if not _finite(stage.outputs, i)]
         reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
         return {"state": FAILED, "reason": reason}
-    return same_outputs(reference, reference.outputs, stage.outputs, stage.matchings, options.gates)
+    return same_outputs(reference, reference.run(stage.outputs), stage.matchings, options.gates)
 
 
 def _finite(outputs: Outputs, sample: int) -> bool:

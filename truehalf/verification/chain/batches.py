@@ -24,7 +24,6 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
 from truehalf.verification.chain.batch_memory import too_large
-from truehalf.verification.chain.output_shapes import UNLIKE, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import same_outputs
@@ -33,6 +32,7 @@ from truehalf.verification.metrics.decoded import detections_of
 from truehalf.verification.metrics.detections import Matching, match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
+from truehalf.verification.output_shapes import UNLIKE, shape_faults
 from truehalf.verification.runs import Run
 
 
@@ -81,16 +81,15 @@ def _measure(
         return {"batch": size, "state": NOT_VERIFIED, "reason": f"the file's batch is fixed to {fixed}"}
     mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full runs alone
     rows = mixed + (mixed[:1] * size if size > 1 else [])
+    first = _names(reference, rows[:size])
     try:
         outputs = file.run_all([reference.samples[i] for i in rows], size)
     except StageError as error:
-        run = {"samples": _names(reference, rows[:size])}
         said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
-        return {"batch": size, "state": FAILED, "reason": said} | run
+        return {"batch": size, "state": FAILED, "reason": said, "samples": first}
     before = {name: value[rows] for name, value in stage.outputs.items()}
     if faults := shape_faults(before, outputs, reference.spec):
-        run = {"samples": _names(reference, rows[:size])}
-        return {"batch": size, "state": FAILED, "reason": "; ".join(faults)} | run
+        return {"batch": size, "state": FAILED, "reason": "; ".join(faults), "samples": first}
     facts = {"batch": size} | _facts(outputs, stage, rows)
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
@@ -103,12 +102,13 @@ def _measure(
     if task_of(reference.spec) == DETECTIONS and not reference.unusable:
         pairs = zip(rows, detections_of(outputs, reference.spec), strict=True)
         matchings = [match(stage.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
-    same = same_outputs(reference, before, outputs, matchings, options.gates)
+    run = Run(_names(reference, rows), len(rows), before, outputs)
+    same = same_outputs(reference, run, matchings, options.gates)
     if same["state"] == VERIFIED and same.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return facts | same | {"state": NOT_VERIFIED, "reason": reason}
     if same["state"] == FAILED:
-        errors = errors_by_sample([Run((), len(rows), before, outputs)], plain_outputs(reference.spec))
+        errors = errors_by_sample([run], plain_outputs(reference.spec))
         of_detections = [bool(one.missed or len(one.extra)) for one in matchings]
         differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in same else of_detections
         same["samples"] = _first_run(reference, rows, size, differs)

@@ -9,7 +9,6 @@ from typing import Any
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting, plain_outputs, task_of
 from truehalf.verification import gates
-from truehalf.verification.chain.output_shapes import UNLIKE
 from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import checks_of, unmet
@@ -27,6 +26,7 @@ from truehalf.verification.localize.worst import (
 )
 from truehalf.verification.metrics.plain_outputs import hidden_plain
 from truehalf.verification.metrics.precision import AP50_MIN
+from truehalf.verification.output_shapes import UNLIKE
 from truehalf.verification.reaction import Reactions, observed, reactions
 
 
@@ -82,7 +82,7 @@ def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) ->
         reasons["label_flips"] = UNLIKE
     limit = options.gates.tensor_error_max
     if (error := values.get("tensor_error")) is not None and error <= limit:
-        hidden = hidden_plain(reference.outputs, final.outputs, reference.spec, limit, reference.names)
+        hidden = hidden_plain(reference.run(final.outputs), reference.spec, limit)
         values |= {"tensor_error": None} if hidden else {}
         reasons["tensor_error"] = hidden
     return gates.evaluate(asdict(options.gates), values, reasons, worst)

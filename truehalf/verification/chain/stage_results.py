@@ -15,17 +15,19 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain.output_shapes import UNLIKE, comparable, decodable, shape_faults
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
 from truehalf.verification.localize.worst_sample import facts_by_sample
-from truehalf.verification.metrics.decoded import NOTHING, confident_queries, detections_of
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import measure_plain
 from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
-from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
+from truehalf.verification.output_shapes import UNLIKE, comparable, shape_faults
+from truehalf.verification.runs import Arrays
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     Args:
         samples: how many; None: all.
 
-    `facts` gets: samples; shape_faults (truehalf.verification.chain.output_shapes: of outputs that it names nothing
+    `facts` gets: samples; shape_faults (truehalf.verification.output_shapes: of outputs that it names nothing
     else is measured); nan, inf, nonfinite; errors by output (truehalf.verification.metrics.tensors.tensor_errors),
     three times: raw_tensors row by row, as the outputs stand; tensors with queries paired one to one; confident_tensors
     of the pairs whose reference score reaches the threshold (below it, top-k may choose another query, which is no
@@ -107,24 +109,20 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     the true boxes (AP50_MIN) that it is no measure.
     """
     count = samples or len(reference.names)
-    expected = {name: value[:count] for name, value in reference.outputs.items()}
+    run = reference.run(outputs, count)
+    expected = run.reference
     alike, faults = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
-    rows = pair_queries(expected, outputs, names) if names and {*names} <= {*alike} else None
-    paired, confident = dict(outputs), np.zeros(0, bool)
-    if rows is not None:
-        paired |= {name: in_rows(outputs[name], rows) for name in names}
-        confident = confident_queries(expected, reference.spec, options.score_threshold)
+    seen = Measured([run], reference.spec, options, reference.found)
+    queries = next(iter(seen.paired), None)
+    paired = {**outputs, **(queries.outputs if queries else {})}
+    confident = queries.confident if queries else np.zeros(0, bool)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
-    decoded = detector and decodable(expected, outputs, reference.spec)
-    found = detections_of(outputs, reference.spec) if decoded else [NOTHING] * count
-    if detector and not decoded:
+    found = [candidate for _, candidate in seen.found] or [NOTHING] * count
+    matchings = seen.matchings or [match(NOTHING, NOTHING)] * count
+    if detector and not seen.decodable:
         reference = replace(reference, found=[NOTHING] * len(reference.found), unusable=reference.unusable or UNLIKE)
-    matchings = [
-        match(r, c, options.score_threshold, options.iou_threshold)
-        for r, c in zip(reference.found[:count], found, strict=True)
-    ]
     detections = summarize(matchings) if detector and not reference.unusable else None
     found_precision, why_no_precision = precision(reference, found)
     precision_fp32, _ = precision(reference, reference.found[:count])
@@ -150,9 +148,9 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
             else error_histogram(expected[name], paired[name])
             for name in alike
         },
-        "moved_queries": None if rows is None else float((rows != np.arange(rows.shape[1])).mean()),
+        "moved_queries": float((queries.rows != np.arange(queries.rows.shape[1])).mean()) if queries else None,
         "detections": detections,
-        **measure_plain(expected, outputs, reference.spec),
+        **measure_plain(run, reference.spec),
         **found_precision,
         **self_precision(reference, found, options.score_threshold),
         "low_self_ap50_95_drop": low_drop(reference, found, options.score_threshold) if detector else None,
@@ -163,7 +161,7 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
 
 
 def _confident_errors(
-    alike: Sequence[str], expected: Outputs, paired: Outputs, confident: np.ndarray, names: Sequence[str]
+    alike: Sequence[str], expected: Arrays, paired: Arrays, confident: np.ndarray, names: Sequence[str]
 ) -> dict[str, Any]:
     """Errors of the confident queries, where there are any, and of outputs that have none."""
     errors = {name: tensor_errors(expected[name], paired[name]) for name in alike if name not in names}

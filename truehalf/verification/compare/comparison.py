@@ -14,23 +14,23 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, TENSORS, check_values, classes_of, detecting
 from truehalf.verification import gates
-from truehalf.verification.chain.output_shapes import decodable
 from truehalf.verification.chain.reference import UNTRAINED
 from truehalf.verification.checks import reaction_findings
 from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
 from truehalf.verification.metrics.classification import classification_metrics
-from truehalf.verification.metrics.decoded import confident_queries, detections_of
-from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.detections import summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.plain_outputs import hidden_in
 from truehalf.verification.metrics.precision import classes_in
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.row_order import in_another_order
-from truehalf.verification.metrics.scales import hidden_by_scale, hidden_columns
+from truehalf.verification.metrics.scales import hidden_columns
 from truehalf.verification.metrics.score_errors import share_beyond
-from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
 from truehalf.verification.reaction import Reached, observed, reactions
 from truehalf.verification.runs import Run
 
@@ -66,22 +66,15 @@ class Comparison:
             StageError: when the reference's outputs have not the ranks of their kinds.
         """
         self._runs, self._spec, self._task, self._tolerance = runs, spec, task, options.gates.tensor_error_max
-        self._thresholds, self._limits = (options.score_threshold, options.iou_threshold), asdict(options.gates)
+        self._threshold, self._limits = options.score_threshold, asdict(options.gates)
         self._untrained = None if spec.get("trained", True) else UNTRAINED
         self._of_task = detecting(spec)
-        self._found: list[tuple[Detections, Detections]] = []
-        self._matchings: list[Matching] = []
-        self._decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)  # else a shape is wrong
         self._hidden: dict[str, str] = {}  # of queries, what the scale of their columns hides
         self._beyond: list[int] = []  # queries beyond the tensor rule, by sample
         self._sure_beyond: dict[str, float] = {}  # by output, the share of those above the score threshold
         for run in runs:
             check_values(run.reference, spec)
-        if task == DETECTIONS:
-            for run in runs if self._decodable else ():
-                pair = [detections_of(values, spec, run.size) for values in (run.reference, run.candidate)]
-                self._found += zip(*pair, strict=True)
-            self._matchings = [match(a, b, *self._thresholds) for a, b in self._found]
+        self._seen = Measured(runs, spec, options)
 
     def judged(self) -> Judged:
         """The outcome, every output measured."""
@@ -97,11 +90,12 @@ class Comparison:
         return result
 
     def _measured(self, name: str) -> OutputErrors:
-        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self._runs]
-        errors = self._output_errors(name, pairs)
+        errors = self._output_errors(
+            name, [(np.asarray(r.reference[name]), np.asarray(r.candidate[name])) for r in self._runs]
+        )
         if not errors.passed or name in self._of_task:
             return errors
-        hidden = hidden_by_scale(name, pairs, self._tolerance, [run.names for run in self._runs])
+        hidden = hidden_in(name, self._runs, self._tolerance)
         return replace(errors, passed=None, reason=hidden) if hidden else errors
 
     def _output_errors(self, name: str, pairs: list[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
@@ -129,20 +123,17 @@ class Comparison:
         """The errors of the outputs that detect, with their rows paired one to one
         (truehalf.verification.metrics.tensors).
         """
-        names = query_outputs(self._spec)
-        if any(run.reference[name].shape != run.candidate[name].shape for run in self._runs for name in names):
+        if not self._seen.paired:
             return outputs
+        names = query_outputs(self._spec)
         pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
         judged: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
-        confident: list[np.ndarray] = []
-        for run in self._runs:
-            rows = pair_queries(run.reference, run.candidate, names)
-            paired = {name: in_rows(run.candidate[name], rows) for name in names}
-            held = without_last_places(self._spec, run.reference, paired, self._thresholds[0])
+        confident = [one.confident for one in self._seen.paired]
+        for run, one in zip(self._runs, self._seen.paired, strict=True):
+            held = without_last_places(self._spec, run.reference, one.outputs, self._threshold)
             for name in names:
-                pairs[name].append((run.reference[name], paired[name]))
+                pairs[name].append((run.reference[name], one.outputs[name]))
                 judged[name].append((run.reference[name], held[name]))
-            confident.append(confident_queries(run.reference, self._spec, self._thresholds[0]))
         result = dict(outputs)
         sure = np.concatenate([mask.ravel() for mask in confident])
         beyond: list[list[np.ndarray]] = []  # by output and run
@@ -168,7 +159,7 @@ class Comparison:
 
     def _judge_detections(self, result: Judged) -> None:
         outputs = result.outputs = self._with_paired_queries(result.outputs)
-        metrics = result.detections = summarize(self._matchings)
+        metrics = result.detections = summarize(self._seen.matchings)
         names = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")
         metrics |= dict.fromkeys(names)
         misread = None if self._untrained else self._misread()
@@ -189,7 +180,7 @@ class Comparison:
         taking_part = {name: errors for name, errors in outputs.items() if name in self._of_task}
         broken = [errors.reason for errors in taking_part.values() if self._is_broken(errors)]
         found += [Finding("detections", FAILED, reason) for reason in broken]
-        if self._decodable:
+        if self._seen.decodable:
             found += self._judge_count()
         for name, errors in taking_part.items():
             if errors.nan_reference:
@@ -247,7 +238,7 @@ class Comparison:
         """Why the reference's boxes are not what the I/O spec declares."""
         if any(not np.isfinite(run.reference[name]).all() for run in self._runs for name in self._of_task):
             return None  # said as such
-        return box_format_problem([(run.reference, run.size) for run in self._runs], self._spec, self._thresholds[0])
+        return box_format_problem([(run.reference, run.size) for run in self._runs], self._spec, self._threshold)
 
     def _of_trained(self, errors: OutputErrors, good: bool | None) -> OutputErrors:
         """The errors of an output that takes part in detections: it passes when they do."""
@@ -266,7 +257,7 @@ class Comparison:
         """Whether an output is wrong whatever is found: new NaN or Inf; another shape, unless it is that of another
         number of detections from top-k inside the model (`_judge_count`).
         """
-        counted = self._decodable and not self._has_queries
+        counted = self._seen.decodable and not self._has_queries
         return errors.nonfinite_new > 0 or (errors.max_abs is None and errors.passed is False and not counted)
 
     @property
@@ -274,8 +265,8 @@ class Comparison:
         return any(output.get("kind") == "logits" for output in self._spec["outputs"])
 
     def _self_ap(self) -> dict[str, float | None]:
-        found = [[pair[side] for pair in self._found] for side in (0, 1)]
-        score, classes = self._thresholds[0], classes_in(self._spec, *found)
+        found = [[pair[side] for pair in self._seen.found] for side in (0, 1)]
+        score, classes = self._threshold, classes_in(self._spec, *found)
         own, other = (self_ap(side, found[0], classes, score) for side in found)
         return {
             **other,
@@ -314,7 +305,7 @@ class Comparison:
 
     def worst_sample(self) -> tuple[Run, int] | None:
         """The run and its sample that differ most; None when nothing differs. After `judged`."""
-        rows = facts_by_sample(self._runs, self._matchings, self._spec)
+        rows = facts_by_sample(self._runs, self._seen.matchings, self._spec)
         places = [(run, row) for run in self._runs for row in range(max(run.rows, 1))]
         (worst,) = worst_samples(rows, 1, self._beyond)
         differs = any(badness(rows[worst])) or any(self._beyond)

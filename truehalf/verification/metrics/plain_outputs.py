@@ -18,30 +18,27 @@ from typing import Any
 import numpy as np
 
 from truehalf.config.verification import GatesConfig
-from truehalf.io_spec.outputs import CLASSIFICATION, plain_outputs, task_of
-from truehalf.verification.chain.reference import Outputs
+from truehalf.io_spec.outputs import CLASSIFICATION, classes_of, plain_outputs, task_of
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
 from truehalf.verification.runs import Run
 
 
-def measure_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> dict[str, Any]:
+def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Hold outputs against the reference's.
-
-    Args:
-        expected, outputs: [samples, ...] by name.
 
     Returns:
         tensor_errors by output, tensor_error: the largest (None without such outputs); classification:
         truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
     """
-    run = Run((), len(next(iter(expected.values()), ())), expected, outputs)
     errors = {name: float(errors_by_sample([run], [name]).max()) for name in plain_outputs(spec)}
+    name = classes_of(spec) if task_of(spec) == CLASSIFICATION else ""
+    alike = name in run.candidate and run.candidate[name].shape == run.reference[name].shape
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
-        "classification": _classification(expected, outputs, spec),
+        "classification": classification_metrics(run.reference[name], run.candidate[name]) if alike else None,
     }
 
 
@@ -60,34 +57,32 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
     return worst
 
 
-def hidden_plain(
-    expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], tolerance: float, names: Sequence[str]
-) -> str:
-    """A sentence on the first output that holds a wrong part of a far smaller scale; empty where none does.
+def hidden_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
+    """A sentence on a part of an output of a far smaller scale that is wrong; empty where there is none.
 
     Args:
         tolerance: the largest tensor error that passes.
-        names: of the samples.
     """
-    for name in plain_outputs(spec):
-        pair = (expected[name][: len(outputs[name])], outputs[name])
-        if hidden := hidden_by_scale(name, [pair], tolerance, [names[: len(outputs[name])]]):
-            return hidden
-    return ""
+    pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
+    return hidden_by_scale(name, pairs, tolerance, [run.names for run in runs]) or ""
 
 
-def same_plain(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any], limits: GatesConfig) -> dict[str, Any]:
+def hidden_plain(run: Run, spec: Mapping[str, Any], tolerance: float) -> str:
+    """`hidden_in` of the first output that hides one."""
+    return next(filter(None, (hidden_in(name, [run], tolerance) for name in plain_outputs(spec))), "")
+
+
+def same_plain(run: Run, spec: Mapping[str, Any], limits: GatesConfig) -> dict[str, Any]:
     """Whether outputs are the expected ones, within the gates: {state, reason, tensor_error}; not verified where one
     hides a wrong part.
     """
-    facts = measure_plain(expected, outputs, spec)
+    facts = measure_plain(run, spec)
     error, classes = facts["tensor_error"] or 0.0, facts["classification"]
     flips = classes["label_flips"] if classes else 0
     said = f"the outputs differ by {error:.2g} of their largest value"
     said += f", {flips} of {classes['samples']} best classes" if classes else ""
     good = error <= limits.tensor_error_max and flips <= limits.label_flips_max
-    rows = [f"number {row}" for row in range(len(next(iter(outputs.values()))))]
-    hidden = hidden_plain(expected, outputs, spec, limits.tensor_error_max, rows) if good else ""
+    hidden = hidden_plain(run, spec, limits.tensor_error_max) if good else ""
     state = FAILED if not good else NOT_VERIFIED if hidden else VERIFIED
     return {"state": state, "reason": hidden or said, "tensor_error": error}
 
@@ -115,11 +110,3 @@ def _apart(run: Run, name: str, count: int) -> np.ndarray:
         apart = np.where(np.isnan(apart), np.inf, apart)
     by_sample = apart.ndim and len(apart) == count
     return np.asarray(apart.reshape(count if by_sample else 1, -1).max(axis=1, initial=0.0) + np.zeros(count))
-
-
-def _classification(expected: Outputs, outputs: Outputs, spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    if task_of(spec) != CLASSIFICATION:
-        return None
-    name = next(output["name"] for output in spec["outputs"] if output.get("kind") == "classes")
-    alike = name in outputs and outputs[name].shape == expected[name].shape
-    return classification_metrics(expected[name], outputs[name]) if alike else None

@@ -20,6 +20,7 @@ from truehalf.verification.chain.judge import reactions_of
 from truehalf.verification.chain.reference import freeze
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.metrics.plain_outputs import same_plain
+from truehalf.verification.runs import Run
 
 SPEC: dict[str, Any] = {
     "inputs": [{"name": "x", "shape": ["batch", 3]}],
@@ -100,10 +101,10 @@ def test_what_is_hidden_of_a_detectors_mask() -> None:
     r = {"y": np.concatenate([np.full((4, 1, 30), 900.0), np.ones((4, 5, 30))], axis=1).astype(np.float32)}
     r["y"] += np.random.default_rng(2).uniform(0, 0.5, r["y"].shape).astype(np.float32)
     o = {"y": np.where(r["y"] > 100, r["y"], -r["y"])}
-    found = same_plain(r, o, SPEC, OPTIONS.gates)
+    found = same_plain(Run("abcd", 4, r, o), SPEC, OPTIONS.gates)
     assert found["state"] == "not verified"
     expect(found["reason"], "hidden-by-scale", "'y'")
-    assert same_plain(r, {"y": 1.1 * r["y"]}, SPEC, OPTIONS.gates)["state"] == "failed"
+    assert same_plain(Run("abcd", 4, r, {"y": 1.1 * r["y"]}), SPEC, OPTIONS.gates)["state"] == "failed"
 
     samples = [Sample(f"{number}", {"x": X[number]}, None, None) for number in range(4)]
     reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)

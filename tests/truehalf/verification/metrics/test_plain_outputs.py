@@ -78,6 +78,11 @@ def verified(folder: Path, final: Path, spec: dict[str, Any] = SPEC, options: An
     return chain.verify(reference, files, folder / "out", options, made)
 
 
+def run_of(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> Run:
+    count = len(next(iter(before.values()), ()))
+    return Run([str(i) for i in range(count)], count, before, after)
+
+
 # --- measured alone ---------------------------------------------------------------------------------------------------
 
 
@@ -89,28 +94,28 @@ def test_what_a_detector_puts_out_beside_detections_is_plain() -> None:
 def test_errors_are_shares_of_the_outputs_largest_value() -> None:
     before = {"y": np.array([[8.0, -10.0], [1.0, 2.0]]), "z": np.array([[0.0], [0.0]])}
     after = {"y": np.array([[8.0, -10.0], [1.5, 2.0]]), "z": np.array([[0.0], [0.0]])}
-    facts = measure_plain(before, after, TENSORS)
+    facts = measure_plain(run_of(before, after), TENSORS)
     assert facts["tensor_errors"] == {"y": pytest.approx(0.05), "z": 0.0} and facts["classification"] is None
-    assert errors_by_sample([Run(["a", "b"], 2, before, after)], ["y", "z"]).tolist() == [0.0, pytest.approx(0.05)]
+    assert errors_by_sample([run_of(before, after)], ["y", "z"]).tolist() == [0.0, pytest.approx(0.05)]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_is_infinitely_far(value: float) -> None:
     before = {"y": np.ones((2, 3)), "z": np.ones((2, 1))}
     after = {"y": np.where(np.eye(2, 3) == 1, value, 1.0), "z": np.ones((2, 1))}
-    assert measure_plain(before, after, TENSORS)["tensor_error"] == np.inf
-    assert same_plain(before, after, TENSORS, OPTIONS.gates)["state"] == "failed"
+    assert measure_plain(run_of(before, after), TENSORS)["tensor_error"] == np.inf
+    assert same_plain(run_of(before, after), TENSORS, OPTIONS.gates)["state"] == "failed"
 
 
 def test_an_output_of_zeros_must_stay_zero() -> None:
     zeros = {"y": np.zeros((1, 2)), "z": np.zeros((1, 2))}
-    assert measure_plain(zeros, zeros, TENSORS)["tensor_error"] == 0
-    assert measure_plain(zeros, zeros | {"z": np.full((1, 2), 1e-6)}, TENSORS)["tensor_error"] == np.inf
+    assert measure_plain(run_of(zeros, zeros), TENSORS)["tensor_error"] == 0
+    assert measure_plain(run_of(zeros, zeros | {"z": np.full((1, 2), 1e-6)}), TENSORS)["tensor_error"] == np.inf
 
 
 def test_a_model_of_detections_alone_has_no_tensor_error() -> None:
     spec = {"outputs": DETECTOR["outputs"][:2]}
-    assert measure_plain({}, {}, spec) == {"tensor_errors": {}, "tensor_error": None, "classification": None}
+    assert measure_plain(run_of({}, {}), spec) == {"tensor_errors": {}, "tensor_error": None, "classification": None}
 
 
 # --- a chain ----------------------------------------------------------------------------------------------------------
