@@ -47,8 +47,8 @@ from truehalf.verification.chain.stage_results import (
 )
 from truehalf.verification.checks import ran_on_cpu
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, reasons_of, verdict_of
-from truehalf.verification.localize.failing import failing_of, place_of
-from truehalf.verification.localize.locate import error_profile
+from truehalf.verification.localize.failing import failing_of
+from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.open_file import FP32_CPU, opened
@@ -153,7 +153,7 @@ def verify(
             lambda: failing_of(last, reference, final, findings, made.adversarial, options, gates_of_stage),
         )
         if failing is not None:
-            place = _tried(_PLACE, unknown, lambda: place_of(failing, last, fp32, made.decisions, made.pinned))
+            place = _tried(_PLACE, unknown, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
             reasons += [place["sentence"]] if place else []
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
         if failing is not None and conversion is not None:

@@ -9,20 +9,16 @@ A verdict that fails because verify.require names what was not verified has no s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.data.samples import stacked
+from truehalf.config.verification import VerifyConfig
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
 from truehalf.verification.findings import FAILED, Finding
-from truehalf.verification.localize.locate import find_suspects, locate
-from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.open_file import FP32_CPU, opened
+from truehalf.verification.open_file import opened
 
 Judge = Callable[[Reference, StageResult], list[Finding]]
 
@@ -97,40 +93,3 @@ def _batch(file: ModelFile, reference: Reference, final: StageResult, options: V
 def _measured(part: Reference, outputs: Outputs, final: StageResult, options: VerifyConfig) -> StageResult:
     stage = measure(part, outputs, options)
     return replace(stage, facts={"evaluation": final.facts["evaluation"]} | stage.facts)
-
-
-def place_of(
-    failing: Failing,
-    file: ModelFile,
-    fp32: ModelFile,
-    decisions: Iterable[Mapping[str, Any]] | None,
-    pinned: Sequence[str] = (),
-) -> dict[str, Any] | None:
-    """Where a file goes wrong, see truehalf.verification.localize.locate.locate; None for a file without
-    FP16.
-
-    Raises:
-        StageError: when the files cannot be held side by side.
-    """
-    if not failing.together:
-        return locate(file, fp32, failing.reference, failing.final, decisions, pinned=pinned)
-    evaluation = failing.final.facts["evaluation"]
-    if evaluation == FP32_CPU:
-        return None
-    samples = list(failing.reference.samples)
-    suspects = find_suspects(
-        fp32.model,
-        file.model,
-        stacked(samples),
-        decisions=decisions,
-        queries=query_outputs(failing.reference.spec),
-        pinned=pinned,
-        pessimistic=evaluation == Evaluation.emulated_fp16_pessimistic.value,
-    )
-    what = suspects[0].sentence if suspects else "no node differs from the FP32 file's"
-    return {
-        "sample": samples[0].name,
-        "sentence": f"in a run of {len(samples)} samples: {what}",
-        "nonfinite": [],
-        "suspects": [asdict(each) for each in suspects],
-    }

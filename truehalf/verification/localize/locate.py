@@ -22,8 +22,7 @@ import numpy as np
 from truehalf.data.samples import stacked
 from truehalf.emulation.sessions import EVALUATION, PESSIMISTIC
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import StageResult, sample_facts
+from truehalf.verification.chain.stage_results import sample_facts
 from truehalf.verification.localize.both_files import BothFiles, loaded
 from truehalf.verification.localize.first_nonfinite import Nonfinite, first_nonfinite
 from truehalf.verification.localize.local_errors import WRONG, LocalErrors, NodeError
@@ -35,6 +34,8 @@ from truehalf.verification.open_file import FP32_CPU
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+    from truehalf.verification.localize.failing import Failing
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
@@ -151,36 +152,40 @@ def error_profile(
 
 
 def locate(
+    failing: Failing,
     file: ModelFile,
     fp32: ModelFile,
-    reference: Reference,
-    final: StageResult,
     decisions: Iterable[Mapping[str, Any]] | None = None,
-    *,
     pinned: Sequence[str] = (),
 ) -> dict[str, Any] | None:
     """Where a failed FP16 file goes wrong: {sample, sentence, nonfinite, suspects}, the last two the worst first.
 
-    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), by the emulation that
-    failed, and by the plain one where another machine ran the file. None for a file without FP16.
+    Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), or at the run that fails,
+    by the emulation that failed, and by the plain one where another machine ran the file. None for a file without FP16.
 
     Args:
-        final: `file`, measured.
+        failing: the samples that it fails on.
         decisions, pinned: as find_suspects.
+
+    Raises:
+        StageError: as find_suspects.
     """
-    evaluation = final.facts["evaluation"]
+    evaluation = failing.final.facts["evaluation"]
     if evaluation == FP32_CPU:
         return None
-    rows = sample_facts(reference, final)
-    samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
-    copies = file.fixed_batch or fp32.fixed_batch or 1
-    batches = [stacked([sample] * copies) for sample in samples]
+    reference, copies = failing.reference, file.fixed_batch or fp32.fixed_batch or 1
+    samples, looked_at = list(reference.samples), f"a run of {len(reference.names)} samples"
+    batches = [stacked(samples)] if failing.together else []
+    if not failing.together:
+        rows = sample_facts(reference, failing.final)
+        samples = [reference.samples[i] for i in worst_samples(rows, _SAMPLES)]
+        batches = [stacked([sample] * copies) for sample in samples]
+        several = f"the worst {len(samples)} of {len(rows)} samples"
+        looked_at = several if len(samples) > 1 else f"sample {samples[0].name}"
+        looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
     files = BothFiles(fp32.model, file.model, decisions, pinned, evaluation == PESSIMISTIC)
     suspects, found = _search(files, batches, _SUSPECTS, query_outputs(reference.spec))
     found.sort(key=lambda item: not item.reaches_output)
-    looked_at = f"the worst {len(samples)} of {len(rows)} samples" if len(samples) > 1 else f"sample {samples[0].name}"
-    if copies > 1:
-        looked_at += f" (repeated {copies} times: the batch is fixed)"
     if evaluation not in (EVALUATION, PESSIMISTIC):
         looked_at += f", in emulated FP16 (the file failed on {evaluation})"
     return {

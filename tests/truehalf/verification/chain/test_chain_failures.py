@@ -97,7 +97,7 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
     def fails(*_):
         raise error
 
-    for name in ("place_of", "profile_of", "suggested_pins"):
+    for name in ("locate", "profile_of", "suggested_pins"):
         monkeypatch.setattr(chain, name, fails)
     wish = {"options": replace(OPTIONS, suggest=True), "conversion": object()}
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15), **wish)

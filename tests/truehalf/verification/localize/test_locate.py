@@ -26,6 +26,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
+from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.metrics.detections import Detections, match
@@ -269,12 +270,8 @@ def located(
     nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
-    place = locate(
-        ModelFile(paths[1]),
-        ModelFile(paths[0]),
-        frozen,
-        StageResult({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)]),
-    )
+    final = StageResult({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)])
+    place = locate(Failing(frozen, final, lambda *_: []), ModelFile(paths[1]), ModelFile(paths[0]))
     assert place is not None
     return place
 
