@@ -61,7 +61,7 @@ def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any]
         verdict, details: the content of verdict.json and details.json; either may be empty.
         folder: where the images lie that `details` names.
     """
-    found = verdict.get("findings", [])
+    found = [each for each in verdict.get("findings", []) if each.get("check") != ""]
     return {
         "findings": sorted(found, key=lambda finding: "gate" not in finding),
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),

@@ -25,11 +25,13 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.checks).
+        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.checks); empty where it says
+            what no check looks at.
         state: "verified", "failed" or "not verified".
         reason: why, as a sentence of its own, with its code where there is one.
         decides: whether a file cannot pass while this one is not verified.
         no_node: whether no node of the file is to blame.
+        explains: whether it is said first of the reasons, where a file did not pass.
         facts: of a gate its name, the value and the limit (truehalf.verification.gates).
     """
 
@@ -38,6 +40,7 @@ class Finding:
     reason: str = ""
     decides: bool = True
     no_node: bool = False
+    explains: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -53,21 +56,31 @@ def verdict_of(findings: Iterable[Finding]) -> str:
 
 
 def reasons_of(findings: Sequence[Finding]) -> list[str]:
-    """Why a file did not pass: what failed, then what was not verified and decides."""
+    """Why a file did not pass: what explains it, what failed, then what was not verified and decides."""
     opened = [finding.reason for finding in findings if finding.state == NOT_VERIFIED and finding.decides]
-    return [finding.reason for finding in findings if finding.state == FAILED] + opened
+    why = [finding.reason for finding in findings if finding.state == FAILED] + opened
+    return [finding.reason for finding in findings if finding.explains] + why if why else []
 
 
 def open_of(findings: Sequence[Finding]) -> list[str]:
-    """What was not verified, that which decides first."""
-    opened = [finding for finding in findings if finding.state == NOT_VERIFIED]
-    return [finding.reason for finding in sorted(opened, key=lambda finding: not finding.decides)]
+    """What was not verified, that which decides first; of gates that have no value for one reason, the check and it."""
+    opened = sorted((each for each in findings if each.state == NOT_VERIFIED), key=lambda finding: not finding.decides)
+    said = [
+        f"{each.check.replace('_', ' ')}: {each.facts['why']}" if "why" in each.facts else each.reason
+        for each in opened
+    ]
+    return list(dict.fromkeys(said))
+
+
+def unseen(reason: str, explains: bool = False) -> Finding:
+    """What no check looks at, and the verdict can do without."""
+    return Finding("", NOT_VERIFIED, reason, decides=False, explains=explains)
 
 
 def by_check(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """{check, state, reason} of each check: failed when one of its findings failed, else not verified when one is."""
     rows = []
-    for name in dict.fromkeys(finding.check for finding in findings):
+    for name in filter(None, dict.fromkeys(finding.check for finding in findings)):
         own = [finding for finding in findings if finding.check == name]
         state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if any(one.state == state for one in own))
         said = dict.fromkeys(one.facts.get("why") or one.reason for one in own if one.state == state)

@@ -20,6 +20,7 @@ from truehalf.verification.findings import (
     by_check,
     open_of,
     reasons_of,
+    unseen,
     verdict_of,
 )
 from truehalf.verification.metrics.detections import Detections, match
@@ -80,6 +81,20 @@ def test_what_does_not_decide_leaves_the_verdict_and_is_said() -> None:
     assert open_of([held, aside, deciding]) == ["open", aside.reason], "what decides comes first"
     assert verdict_of([held, failed, deciding]) == "failed" and reasons_of([deciding, failed]) == ["8", "open"]
     assert aside.as_dict()["codes"] == ["no-labels"]
+
+
+def test_what_no_check_looks_at_is_said_and_what_explains_a_failure_is_said_first() -> None:
+    held, failed, beside = Finding("a", VERIFIED), Finding("a", FAILED, "8"), unseen("the engine")
+    wide = unseen("inputs are wide", explains=True)
+    assert verdict_of([held, beside, wide]) == "passed" and reasons_of([held, beside, wide]) == []
+    assert reasons_of([held, beside, failed, wide]) == ["inputs are wide", "8"]
+    assert open_of([beside, held, beside]) == ["the engine"], "once"
+    assert [row["check"] for row in by_check([held, beside])] == ["a"]
+
+
+def test_gates_without_a_value_say_their_reason_once() -> None:
+    gates = [Finding("a_b", NOT_VERIFIED, f"{name} was not verified: x", facts={"why": "x"}) for name in ("c", "d")]
+    assert open_of(gates) == ["a b: x"] and len(reasons_of(gates)) == 2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ recorded (`cpu_provider_claims`), for the difference. The gates and checks hold 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,17 @@ from truehalf.verification.chain.stage_results import (
     sample_facts,
 )
 from truehalf.verification.checks import ran_on_cpu
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, reasons_of, verdict_of
+from truehalf.verification.findings import (
+    FAILED,
+    NOT_VERIFIED,
+    VERIFIED,
+    Finding,
+    by_check,
+    open_of,
+    reasons_of,
+    unseen,
+    verdict_of,
+)
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
@@ -143,34 +153,31 @@ def verify(
     final = stages[FINAL] = measured(last, total, made.batch_sizes)
     findings = judge(reference, final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
-    unknown = not_verified(findings, final, total)
-    unknown += [f"a sample that was left out: {what}" for what in made.left_out]
-    reasons, place, suggestion = reasons_of(findings), None, None
+    findings += [*beyond(final, total), *(unseen(f"a sample that was left out: {what}") for what in made.left_out)]
+    place, suggestion, profile = None, None, None
     if verdict_of(findings) == FAILED:
         failing = _tried(
             _PLACE,
-            unknown,
+            findings,
             lambda: failing_of(last, reference, final, findings, made.adversarial, options, gates_of_stage),
         )
         if failing is not None:
-            place = _tried(_PLACE, unknown, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
-            reasons += [place["sentence"]] if place else []
+            place = _tried(_PLACE, findings, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
         conversion = made.conversion if options.suggest and final.facts["evaluation"] != FP32_CPU else None
         if failing is not None and conversion is not None:
             search = partial(suggested_pins, fp32, failing, options, conversion)
-            suggestion = _tried(_PINS, unknown, lambda: search(made.decisions or [], verify_again))
+            suggestion = _tried(_PINS, findings, lambda: search(made.decisions or [], verify_again))
+    if options.profile:
+        profile = _tried(_PROFILE, findings, lambda: profile_of(last, fp32, reference, final, made.pinned))
     verdict = {
         "verdict": verdict_of(findings),
-        "reasons": reasons,
+        "reasons": reasons_of(findings) + ([place["sentence"]] if place else []),
         "findings": [finding.as_dict() for finding in findings],
         "checks": by_check(findings),
-        "not_verified": unknown,
+        "not_verified": open_of(findings),
         "place": place,
         "suggestion": suggestion,
     }
-    profile = None
-    if options.profile:
-        profile = _tried(_PROFILE, unknown, lambda: profile_of(last, fp32, reference, final, made.pinned))
     claims = cpu_provider_claims(last, reference, final, subset, options)
     details: dict[str, Any] = {
         "stages": {name: stage.facts for name, stage in stages.items()},
@@ -187,13 +194,13 @@ def verify(
     return report
 
 
-def _tried(what: str, unknown: list[str], search: Callable[[], T]) -> T | None:
-    """What a search finds; None when it ends with an error of any kind: the verdict stands, `unknown` says it."""
+def _tried(what: str, findings: list[Finding], search: Callable[[], T]) -> T | None:
+    """What a search finds; None when it ends with an error of any kind: the verdict stands, a finding says it."""
     try:
         return search()
     except Exception as error:
         said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
-        unknown.append(coded("not-searched", f"{what}: {said}"))
+        findings.append(unseen(coded("not-searched", f"{what}: {said}")))
         return None
 
 
@@ -206,23 +213,18 @@ def _why_none(profile: list[dict[str, Any]] | None, final: StageResult, options:
     )
 
 
-def not_verified(findings: Sequence[Finding], final: StageResult, total: int) -> list[str]:
-    """What this verification says nothing about, and why: findings of `total` samples, and the evaluation itself."""
-    items = [
-        f"{finding.check.replace('_', ' ')}: {finding.facts['why']}" if "why" in finding.facts else finding.reason
-        for finding in findings
-        if finding.state == NOT_VERIFIED and finding.check != _CHAIN
-    ]
-    items += [ran_on_cpu(nodes)] if (nodes := final.facts["cpu_nodes"]) else []
-    items += [final.facts["shapes_unknown"]] if final.facts.get("shapes_unknown") else []
+def beyond(final: StageResult, total: int) -> Iterator[Finding]:
+    """What a verification of `total` samples says nothing about."""
+    if nodes := final.facts["cpu_nodes"]:
+        yield unseen(ran_on_cpu(nodes))
+    if unknown := final.facts.get("shapes_unknown"):
+        yield unseen(unknown)
     rows = final.facts["batches"]["sizes"]
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
-    items.append(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
-    items.append(f"the TensorRT engine: {NO_ENGINE}")
+    yield unseen(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")
+    yield unseen(f"the TensorRT engine: {NO_ENGINE}")
     if total > SUBSET:
-        stages = ", ".join(MEASURED_STAGES[:-1])
-        items.append(f"{stages}: measured on the first {SUBSET} of {total} samples")
-    return list(dict.fromkeys(items))
+        yield unseen(f"{', '.join(MEASURED_STAGES[:-1])}: measured on the first {SUBSET} of {total} samples")
 
 
 def profile_of(

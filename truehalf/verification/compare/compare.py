@@ -34,7 +34,16 @@ from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
 from truehalf.verification.compare.comparison import Comparison
 from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, Finding, open_of, reasons_of, verdict_of
+from truehalf.verification.findings import (
+    FAILED,
+    NOT_VERIFIED,
+    PASSED,
+    Finding,
+    open_of,
+    reasons_of,
+    unseen,
+    verdict_of,
+)
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
@@ -47,15 +56,12 @@ class Report:
     """What `compare` found.
 
     Attributes:
-        verdict: "passed", "failed" or "not verified".
-        reasons: why it did not pass, failures first; empty when it did.
         outputs: errors by output; of queries after pairing them one to one.
         task: "detections", "classification" or "tensors".
         detections: see truehalf.verification.metrics.detections.summarize, and self_ap50, self_ap50_95,
             self_ap50_95_drop, low_self_ap50_95_drop; None for other tasks.
         classification: see truehalf.verification.metrics.classification.classification_metrics; None for other tasks.
-        findings: what was looked at, with its state; the verdict and its reasons are what follows from them.
-        not_verified: what this comparison says nothing about, and why; may be there when it passed, too.
+        findings: what was looked at, with its state; the verdict and all reasons follow from them.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
             when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
         suspects: truehalf.verification.localize.locate.Suspect, the likeliest first.
@@ -67,14 +73,11 @@ class Report:
         preprocessing: of images, as applied; None for arrays.
     """
 
-    verdict: str
-    reasons: list[str]
     outputs: dict[str, OutputErrors]
     task: str
     detections: dict[str, Any] | None
     classification: dict[str, Any] | None
     findings: list[Finding]
-    not_verified: list[str]
     first_bad_node: str | None
     suspects: list[Any]
     evaluation: str
@@ -86,13 +89,29 @@ class Report:
     preprocessing: dict[str, Any] | None
 
     @property
+    def verdict(self) -> str:
+        """ "passed", "failed" or "not verified"."""
+        return verdict_of(self.findings)
+
+    @property
     def passed(self) -> bool:
         return self.verdict == PASSED
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why it did not pass, failures first; empty when it did."""
+        return reasons_of(self.findings)
+
+    @property
+    def not_verified(self) -> list[str]:
+        """What this comparison says nothing about, and why; may be there when it passed, too."""
+        return open_of(self.findings)
+
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
+        follows = {name: getattr(self, name) for name in ("passed", "verdict", "reasons", "not_verified")}
         found = {"findings": [finding.as_dict() for finding in self.findings]}
-        content: dict[str, Any] = plain({"passed": self.passed} | asdict(self) | found)
+        content: dict[str, Any] = plain(follows | asdict(self) | found)
         return content
 
 
@@ -155,17 +174,17 @@ def compare(
     nothing = len(infinite) == len(judged.outputs)
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
-    overflowing = [*beyond_float16(files.beyond_float16)]
-    reasons = reasons_of(found)
+    found += [unseen(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
+    said = outside_range(feeds, entry) if images is None else []
+    said += not_compared(task, files, {run.rows for run in runs if run.rows} if by_samples else None)
+    left_out = images.left_out if images is not None else {}
+    found += [unseen(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))]
     report = Report(
-        verdict=verdict_of(found),
-        reasons=overflowing + reasons if reasons else [],
         outputs=judged.outputs,
         task=task,
         detections=judged.detections,
         classification=judged.classification,
         findings=found,
-        not_verified=[],
         first_bad_node=None,
         suspects=[],
         evaluation=files.evaluation,
@@ -173,23 +192,18 @@ def compare(
         reference_evaluation=files.reference_evaluation,
         samples=sum(max(run.rows, 1) for run in runs),
         worst_sample=worst[0].names[worst[1]] if worst is not None else None,
-        left_out=images.left_out if images is not None else {},
+        left_out=left_out,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
-    said = open_of(found)
-    said += overflowing if report.passed else []
-    said += outside_range(feeds, entry) if images is None else []
-    said = [*dict.fromkeys([*said, *not_compared(report, files, by_samples, runs)])]
-    if locate == _ALWAYS or (locate and any(each.reason in reasons and not each.no_node for each in found)):
+    blamed = any(each.reason in report.reasons and not each.no_node and not each.explains for each in found)
+    if locate == _ALWAYS or (locate and blamed):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
-        if locate != _ALWAYS and (wide := files.inputs_beyond_float16(feed)):
-            behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
-            said.append(coded("not-searched", behind))
-        else:
-            report, why_not = _located(report, files, feed, declared)
-            said += why_not
-    return replace(report, not_verified=said)
+        if locate == _ALWAYS or not (wide := files.inputs_beyond_float16(feed)):
+            return _located(report, files, feed, declared)
+        behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
+        found.append(unseen(coded("not-searched", behind)))
+    return report
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------------
@@ -240,9 +254,7 @@ def _input_shapes(files: ModelPair) -> dict[str, list[int | None]]:
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
-def _located(
-    report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]
-) -> tuple[Report, list[str]]:
+def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: Mapping[str, Any]) -> Report:
     from truehalf.verification.localize.locate import find_suspects, first_bad_node
 
     files.close()
@@ -251,5 +263,6 @@ def _located(
     try:
         suspects = find_suspects(files.reference, files.candidate, feed, queries=queries, pessimistic=pessimistic)
     except StageError as error:
-        return report, [coded("not-searched", f"where it goes wrong: {error}")]
-    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed)), []
+        why_not = unseen(coded("not-searched", f"where it goes wrong: {error}"))
+        return replace(report, findings=[*report.findings, why_not])
+    return replace(report, suspects=suspects, first_bad_node=first_bad_node(suspects, failed=not report.passed))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
 
-if TYPE_CHECKING:
-    from truehalf.verification.compare.compare import Report
-
 _NO_KINDS = (
     "detections or classes: no I/O spec declares any, so outputs were compared element by element; the queries of a "
     "detector may rightly change places (give spec=)"
@@ -29,26 +26,28 @@ _NO_LABELS = coded(
 )
 
 
-def not_compared(report: Report, files: ModelPair, by_samples: bool, runs: Sequence[Run]) -> Iterator[str]:
-    """What the comparison says nothing about, and why."""
-    if report.task == TENSORS:
+def not_compared(task: str, files: ModelPair, sizes: Collection[int] | None) -> Iterator[str]:
+    """What a comparison says nothing about, and why.
+
+    Args:
+        sizes: the numbers of samples that ran together; None where axis 0 does not count samples.
+    """
+    if task == TENSORS:
         yield _NO_KINDS
-    if report.evaluation == FP32_CPU:
+    if files.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
-    if report.task == DETECTIONS:
+    if task == DETECTIONS:
         yield _NO_LABELS
-    if report.evaluation == Evaluation.emulated_fp16.value:
+    if files.evaluation == Evaluation.emulated_fp16.value:
         yield coded("sums-not-rounded", SUMS_IN_FP32)
     if files.not_split:
         yield sums_not_rounded(files.not_split)
     if files.cpu_nodes:
         yield ran_on_cpu(files.cpu_nodes)
-    if report.reference_evaluation != FP32_CPU:
+    if files.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
-    if by_samples:
-        sizes = sorted({run.rows for run in runs if run.rows})
-        yield f"batch sizes other than {', '.join(map(str, sizes))}"
-    yield from (f"image {name}: left out, {why}" for name, why in report.left_out.items())
+    if sizes is not None:
+        yield f"batch sizes other than {', '.join(map(str, sorted(sizes)))}"
 
 
 def outside_range(feeds: Iterable[Mapping[str, np.ndarray]], entry: Mapping[str, Any]) -> list[str]:
