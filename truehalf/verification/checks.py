@@ -17,7 +17,7 @@ unless verify.require names it: then the file fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,7 +25,7 @@ from truehalf.codes import coded
 from truehalf.config.verification import Evaluation, GatesConfig
 from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, unseen
 from truehalf.verification.gates import detection_values, evaluate
 from truehalf.verification.metrics.detections import Matching, summarize
 from truehalf.verification.metrics.plain_outputs import same_plain
@@ -44,7 +44,7 @@ def checks_of(facts: Mapping[str, Any], reacted: Reactions) -> list[Finding]:
     """What is found beside the gates.
 
     Args:
-        facts: of the final stage: evaluation, not_split, and {state, reason} of `batches` and `adversarial`.
+        facts: of the final stage: evaluation, not_split, cpu_nodes, and {state, reason} of `batches` and `adversarial`.
         reacted: whether its outputs react to the input.
     """
     batches, images = facts["batches"], facts["adversarial"]
@@ -53,7 +53,7 @@ def checks_of(facts: Mapping[str, Any], reacted: Reactions) -> list[Finding]:
         Finding("batch", batches["state"], batches["reason"], decides=False),
         Finding("adversarial", images["state"], said, decides=False),
         *reaction_findings(reacted),
-        _accumulation(facts["evaluation"], facts["not_split"]),
+        *of_evaluation(facts["evaluation"], facts["not_split"], facts["cpu_nodes"]),
     ]
 
 
@@ -102,13 +102,6 @@ def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[
     return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}
 
 
-def ran_on_cpu(nodes: Sequence[str]) -> str:
-    """Nodes of a file on CUDA that ran elsewhere, in words."""
-    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-    named = ", ".join(nodes[:NAMED])
-    return f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}{more}"
-
-
 def sums_not_rounded(not_split: Mapping[str, str]) -> str:
     """Which nodes a pessimistic emulation leaves out, in words; the nodes with the reason of each."""
     named = "; ".join(f"{node}: {why}" for node, why in list(not_split.items())[:NAMED])
@@ -123,6 +116,26 @@ def reaction_findings(reacted: Reactions) -> list[Finding]:
     found += [Finding("reaction", NOT_VERIFIED, reason, no_node=True) for reason in reacted.unknown.values()]
     found += [Finding("reaction", NOT_VERIFIED, reacted.open, decides=False)] if reacted.open else []
     return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
+
+
+def shape_findings(wrong: Iterable[str], unknown: str | None) -> list[Finding]:
+    """Shapes of outputs, where FP16 is not rounded between nodes, too; no node is looked for.
+
+    Args:
+        unknown: why these were not looked at though FP16 arithmetic decides shapes.
+    """
+    found = [Finding("shapes", FAILED, reason, no_node=True) for reason in wrong]
+    return found + ([Finding("shapes", NOT_VERIFIED, unknown)] if unknown else [])
+
+
+def of_evaluation(evaluation: str, not_split: Mapping[str, str], cpu_nodes: Sequence[str] | None) -> list[Finding]:
+    """What an evaluation shows of kernels that accumulate in FP16, and the nodes on CUDA that ran elsewhere."""
+    found = [_accumulation(evaluation, not_split)]
+    if cpu_nodes:
+        more = f" and {len(cpu_nodes) - NAMED} more" if len(cpu_nodes) > NAMED else ""
+        named = f"{', '.join(cpu_nodes[:NAMED])}{more}"
+        found.append(unseen(f"{len(cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32: {named}"))
+    return found
 
 
 def _accumulation(evaluation: str, not_split: Mapping[str, str]) -> Finding:

@@ -31,7 +31,7 @@ FINE = {"state": "verified", "reason": "fine"}
 
 
 def findings(reacted: Reactions | None = None, **facts: Any) -> list[Finding]:
-    known = {"evaluation": "fp32-cpu", "not_split": {}, "batches": FINE, "adversarial": FINE}
+    known = {"evaluation": "fp32-cpu", "not_split": {}, "cpu_nodes": None, "batches": FINE, "adversarial": FINE}
     return checks_of(known | facts, reacted or Reactions())
 
 
@@ -124,6 +124,13 @@ def test_of_many_nodes_the_first_are_named_and_the_others_counted() -> None:
     said = sums_not_rounded({f"/n{i}": "why" for i in range(12)})
     expect(said, "sums-not-rounded", 12, *(f"/n{i}: why" for i in range(10)), 2)
     assert "/n10" not in said
+
+
+def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_said() -> None:
+    assert open_of(findings(evaluation="cuda")) == []
+    (said,) = open_of(findings(evaluation="cuda", cpu_nodes=[f"n{i} (Mul)" for i in range(12)]))
+    expect(said, None, "CPU", "12 nodes", *(f"n{i} (Mul)" for i in range(10)), 2)
+    assert "n10" not in said
 
 
 def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_again() -> None:

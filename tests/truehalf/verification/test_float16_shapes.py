@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +16,14 @@ from tests.corpus.pairs.shapes import X, model
 from tests.messages import expect
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
+from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.ort.session import Session
+from truehalf.verification import open_file
+from truehalf.verification.chain.chain import verify
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure_file
+from truehalf.verification.compare.compare import compare
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.open_file import OpenFile, opened
@@ -28,10 +35,14 @@ def test_the_nodes_are_named() -> None:
     assert float16_shape_arithmetic(ir.from_proto(model("Slice", np.float32, 0.5))) == []
 
 
+OPTIONS = validate(composed()).verify
+
+
 # --- the chain --------------------------------------------------------------------------------------------------------
 
 
 def saved(path: Path, body: str, dtype: type, k: float) -> Path:
+    path.parent.mkdir(exist_ok=True)
     onnx.save(model(body, dtype, k), path)
     return path
 
@@ -41,8 +52,6 @@ def of(path: Path) -> OpenFile:
 
 
 def reference_of(path: Path) -> Reference:
-    from truehalf.runtime.ort.session import Session
-
     samples = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X)]
     names = [sample.name for sample in samples]
     outputs = Session(path).run({"x": X})
@@ -73,3 +82,24 @@ def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
     stage = measure_file(of(paths[1]), reference_of(paths[0]), 2, validate(composed()).verify)
     (fault,) = stage.facts["shape_faults"]
     expect(fault, "wrong-shape", "[2, 300]", "[4, 300]")
+
+
+def test_a_file_that_the_cpu_provider_refuses_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """compare said so, and the chain passed it: what decides a shape may be decided otherwise by the engine."""
+    fp32 = saved(tmp_path / "slim" / "model.onnx", "Slice", np.float32, 0.5)
+    half = saved(tmp_path / "final" / "model.onnx", "Slice", np.float16, 0.5)
+    reference = reference_of(fp32)
+
+    class Refuses(Session):
+        def __init__(self, path: Path, *args: Any) -> None:
+            if path == half:
+                raise StageError("runtime-refuses", "no kernel")
+            super().__init__(path, *args)
+
+    monkeypatch.setattr(open_file, "Session", Refuses)
+    report = verify(reference, {"slim": fp32, "cast_cleanup": half}, tmp_path / "out", replace(OPTIONS, profile=False))
+    found = compare(fp32, half, {"x": X}, locate=False)
+    for verdict, reasons in ((report["verdict"], report["reasons"]), (found.verdict, found.reasons)):
+        (said,) = reasons
+        assert verdict == "not verified"
+        expect(said, "runtime-refuses", "no kernel", "FP16")

@@ -45,7 +45,6 @@ from truehalf.verification.chain.stage_results import (
     measure_file,
     sample_facts,
 )
-from truehalf.verification.checks import ran_on_cpu
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -215,10 +214,6 @@ def _why_none(profile: list[dict[str, Any]] | None, final: StageResult, options:
 
 def beyond(final: StageResult, total: int) -> Iterator[Finding]:
     """What a verification of `total` samples says nothing about."""
-    if nodes := final.facts["cpu_nodes"]:
-        yield unseen(ran_on_cpu(nodes))
-    if unknown := final.facts.get("shapes_unknown"):
-        yield unseen(unknown)
     rows = final.facts["batches"]["sizes"]
     sizes = {final.facts["batch"], *(row["batch"] for row in rows if row["state"] == VERIFIED)}
     yield unseen(f"batch sizes other than {', '.join(map(str, sorted(sizes)))}")

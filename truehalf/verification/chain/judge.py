@@ -11,8 +11,8 @@ from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting, plai
 from truehalf.verification import gates
 from truehalf.verification.chain.reference import UNTRAINED, Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.checks import checks_of, unmet
-from truehalf.verification.findings import FAILED, Finding
+from truehalf.verification.checks import checks_of, shape_findings, unmet
+from truehalf.verification.findings import Finding
 from truehalf.verification.localize.worst import (
     displaced_detections,
     extra_detections,
@@ -37,7 +37,7 @@ def judge(reference: Reference, final: StageResult, options: VerifyConfig) -> li
     reacted = reactions_of(reference, compared, final.facts)
     if len(compared) < len(reference.outputs):
         reacted.open = reacted.open or UNLIKE
-    found = [Finding("shapes", FAILED, reason) for reason in shapes]
+    found = shape_findings(shapes, final.facts.get("shapes_unknown"))
     found += [*gates_of(reference, final, options), *checks_of(final.facts, reacted)]
     return found + unmet(found, options.require)
 

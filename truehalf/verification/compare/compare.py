@@ -31,11 +31,11 @@ from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
+from truehalf.verification.checks import of_evaluation, shape_findings
 from truehalf.verification.compare.comparison import Comparison
 from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.findings import (
-    FAILED,
     NOT_VERIFIED,
     PASSED,
     Finding,
@@ -167,13 +167,13 @@ def compare(
     seen = Comparison(runs, declared, task, options)
     judged, worst = seen.judged(), seen.worst_sample()
     found = judged.findings
-    found += [Finding("shapes", FAILED, files.shape_fault, no_node=True)] if files.shape_fault else []
-    found += [Finding("shapes", NOT_VERIFIED, files.shapes_unknown)] if files.shapes_unknown else []
+    found += shape_findings(filter(None, [files.shape_fault]), files.shapes_unknown)
     seen.judge_reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
     infinite, zero = empty_comparisons(runs)
     nothing = len(infinite) == len(judged.outputs)
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
+    found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
     found += [unseen(reason, explains=True) for reason in beyond_float16(files.beyond_float16)]
     said = outside_range(feeds, entry) if images is None else []
     said += not_compared(task, files, {run.rows for run in runs if run.rows} if by_samples else None)

@@ -9,9 +9,7 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
-from truehalf.config.verification import Evaluation
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
-from truehalf.verification.checks import SUMS_IN_FP32, ran_on_cpu, sums_not_rounded
 from truehalf.verification.compare.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
@@ -38,12 +36,6 @@ def not_compared(task: str, files: ModelPair, sizes: Collection[int] | None) -> 
         yield "FP16: the candidate holds none"
     if task == DETECTIONS:
         yield _NO_LABELS
-    if files.evaluation == Evaluation.emulated_fp16.value:
-        yield coded("sums-not-rounded", SUMS_IN_FP32)
-    if files.not_split:
-        yield sums_not_rounded(files.not_split)
-    if files.cpu_nodes:
-        yield ran_on_cpu(files.cpu_nodes)
     if files.reference_evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if sizes is not None:

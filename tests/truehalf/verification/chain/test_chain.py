@@ -27,12 +27,9 @@ from tests.truehalf.verification.small_detector import (
 )
 from truehalf.codes import codes_in
 from truehalf.errors import StageError
-from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
 from truehalf.verification import open_file
 from truehalf.verification.chain import chain
-from truehalf.verification.chain.reference import freeze
-from truehalf.verification.chain.stage_results import measure_file
 
 
 def test_a_good_fp16_file_passes_under_emulation(tmp_path):
@@ -120,19 +117,6 @@ def test_a_cpu_provider_that_refuses_the_file_loses_nothing(tmp_path, monkeypatc
     assert report["cpu_provider_claims"] == {"error": str(error)}
     assert report["verdict"] == "passed" and report["samples"] == 12
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["verdict"] == "passed"
-
-
-def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_not_verified(tmp_path):
-    samples = labelled()
-    reference = freeze(Detector(), samples, SPEC, OPTIONS.batch)
-    file = open_file.opened(ModelFile(write(tmp_path / "model.onnx", FP16)), "emulated-fp16")
-    stage = measure_file(file, reference, len(samples), OPTIONS)
-    stage = replace(stage, facts=stage.facts | {"batches": {"sizes": []}})
-    assert not any("(Mul)" in finding.reason for finding in chain.beyond(stage, 12))
-    placed = replace(stage, facts=stage.facts | {"evaluation": "cuda", "cpu_nodes": [f"n{i} (Mul)" for i in range(12)]})
-    (said,) = [finding.reason for finding in chain.beyond(placed, 12) if "(Mul)" in finding.reason]
-    expect(said, None, "CPU", "12 nodes", *(f"n{i} (Mul)" for i in range(10)), 2)
-    assert "n10" not in said
 
 
 def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
