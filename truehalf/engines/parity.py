@@ -28,7 +28,7 @@ from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, max_abs, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, reasons_of, verdict_of
-from truehalf.verification.open_file import groups, joined
+from truehalf.verification.open_file import as_read, groups, joined
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -176,13 +176,13 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) ->
 
 
 def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:
-    """Outputs on all samples, float32 [samples, ...] by name."""
+    """Outputs on all samples, [samples, ...] by name, floats as float32."""
     parts = []
     samples = reference.samples
     for group in track(batches(samples, batch), f"engine: batch {batch}", groups(samples, batch)):
         filled = [*group, *[group[-1]] * (batch - len(group))]
         outputs = run(feeds_of(model, point, filled), point.profile)
-        parts.append({name: np.asarray(value, np.float32)[: len(group)] for name, value in outputs.items()})
+        parts.append({name: as_read(value)[: len(group)] for name, value in outputs.items()})
     return joined(parts)
 
 

@@ -137,7 +137,7 @@ class OpenFile:
         return joined(parts)
 
     def run_all(self, samples: Sequence[Sample], batch: int) -> Arrays:
-        """Outputs on all samples, float32 [samples, ...] by name, in runs of `batch`, or of what the file asks for.
+        """Outputs on all samples, [samples, ...] by name, floats as float32, in runs of `batch` or of what the file asks.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
@@ -146,7 +146,7 @@ class OpenFile:
         parts = []
         for group in track(batches(samples, size), f"verify: {self.file.path.parent.name}", groups(samples, size)):
             outputs = self.run(stacked(group), len(group))
-            parts.append({name: np.atleast_1d(np.asarray(value, np.float32)) for name, value in outputs.items()})
+            parts.append({name: np.atleast_1d(as_read(value)) for name, value in outputs.items()})
         return joined(parts)
 
 
@@ -196,6 +196,12 @@ def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
         return array
     with np.errstate(over="ignore"):
         return array.astype(dtype)
+
+
+def as_read(value: Any) -> np.ndarray:
+    """An output as it is compared: floats of any width as float32."""
+    array = np.asarray(value)
+    return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)
 
 
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:

@@ -207,7 +207,7 @@ def observed(
 
     Args:
         reached: of `reached_outputs`, of the reference and the candidate; None: no graph is asked.
-        together: outputs that make up detections, and those that are no floats though they came as such.
+        together: outputs that make up detections.
         arbitrary: whether the weights are random, and `together` holds what they choose.
     """
     found = []

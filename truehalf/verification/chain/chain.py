@@ -128,8 +128,6 @@ def verify(
     subset = min(SUBSET, total)
 
     last, fp32 = ModelFile(files[FINAL]), ModelFile(files["slim"])
-    outputs = fp32.model.graph.outputs
-    not_floats = [str(value.name) for value in outputs if value.dtype and not value.dtype.is_floating_point()]
 
     def measured(model: ModelFile, count: int, sizes: Sequence[int]) -> StageResult:
         file = opened(model, options.evaluation.value)
@@ -138,7 +136,6 @@ def verify(
             "adversarial": measure_adversarial(file, made.adversarial, options),
             "batches": measure_batches(file, reference, stage, sizes, options),
             "reached": {"reference": reached_outputs(fp32.model), "file": reached_outputs(model.model)},
-            "not_floats": not_floats,
         }
         return replace(stage, facts=stage.facts | facts)
 

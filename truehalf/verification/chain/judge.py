@@ -46,12 +46,12 @@ def reactions_of(reference: Reference, outputs: Outputs, facts: Mapping[str, Any
     """Whether outputs on the first samples of the reference react to the input.
 
     Args:
-        facts: {reached: of reached_outputs, by "reference" and "file"; not_floats: names of outputs}; None: no graph is
-            asked, and all outputs are floats.
+        facts: {reached: of reached_outputs, by "reference" and "file"}; None: no graph is asked.
     """
-    together = detecting(reference.spec) + (facts["not_floats"] if facts else [])
     reached = (facts["reached"]["reference"], facts["reached"]["file"]) if facts else None
-    return reactions(observed([reference.run(outputs)], reached, together, reference.unusable == UNTRAINED))
+    return reactions(
+        observed([reference.run(outputs)], reached, detecting(reference.spec), reference.unusable == UNTRAINED)
+    )
 
 
 def gates_of(reference: Reference, final: StageResult, options: VerifyConfig) -> list[Finding]:

@@ -39,7 +39,7 @@ class Reference:
     Attributes:
         samples: the verification samples.
         names, sha256: of each sample its name and the SHA-256 of its inputs.
-        outputs: of the FP32 model, float32 [samples, ...] by name.
+        outputs: of the FP32 model, [samples, ...] by name, floats as float32.
         spec: the I/O spec.
         found: its detections.
         truth: the true boxes, or None where a sample has no labels.
@@ -116,7 +116,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: Mapping[str,
                 f"if it takes no other batch than the traced one, set verify.batch to that",
             ) from error
         named = zip((output["name"] for output in spec["outputs"]), values, strict=True)
-        parts.append({name: value.float().numpy() for name, value in named})
+        parts.append({name: (value.float() if value.is_floating_point() else value).numpy() for name, value in named})
         for name, value in parts[-1].items():
             _refuse_unusable(name, value, group)
         names += [sample.name for sample in group]

@@ -36,7 +36,7 @@ class StageResult:
 
     Attributes:
         facts: {evaluation, provider, samples, tensors, detections, nonfinite, nan, inf, ap50, ap50_95, ...}.
-        outputs: float32 [samples, ...] by name.
+        outputs: [samples, ...] by name, floats as float32.
         found: its detections, per sample.
         matchings: against the reference, per sample; empty where nothing was compared.
     """

@@ -1,7 +1,7 @@
 """Outputs of a chain that are no detections: class logits, and tensors of which nothing is known.
 
     tensor error   max |o - r| / max |r| of an output, r: reference, o: the file; max over all samples and outputs;
-                   infinite where o is not finite, or has another shape
+                   infinite where o is not finite, has another shape, or is another integer, bool or string
     label flips    of class logits: samples whose best class is another
 
     hidden         what the largest values of an output hide from that (truehalf.verification.metrics.scales): not
@@ -101,7 +101,7 @@ def _apart(run: Run, name: str, count: int) -> np.ndarray:
     if name not in run.candidate or run.candidate[name].shape != run.reference[name].shape:
         return np.full(count, np.inf)
     a, b = (np.asarray(side[name]) for side in (run.reference, run.candidate))
-    if a.dtype.kind != "f":
+    if a.dtype.kind != "f" and b.dtype.kind != "f":
         apart = np.where(a == b, 0.0, np.inf)
     else:
         a, b = a.astype(np.float64), b.astype(np.float64)

@@ -19,6 +19,7 @@ from truehalf.verification.chain.adversarial import judged
 from truehalf.verification.chain.judge import reactions_of
 from truehalf.verification.chain.reference import freeze
 from truehalf.verification.chain.stage_results import measure
+from truehalf.verification.compare.compare import compare
 from truehalf.verification.metrics.plain_outputs import same_plain
 from truehalf.verification.runs import Run
 
@@ -111,3 +112,25 @@ def test_what_is_hidden_of_a_detectors_mask() -> None:
     same = measure(reference, reference.outputs, OPTIONS)
     assert judged(reference, same, OPTIONS)["state"] == "verified"
     assert reactions_of(reference, reference.outputs).unknown == {}
+
+
+class Counted(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, (1000 * x).long()
+
+
+@pytest.mark.parametrize(("added", "verdict"), [(0, "passed"), (1, "failed")])
+def test_an_integer_of_a_chain_that_is_another_fails(added: int, verdict: str, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    counted (float[N,3] x) => (float[N,3] y, int64[N,3] n) <float many = {1000.0}, int64 more = {ADDED}> {
+        y = Identity (x)  large = Mul (x, many)  whole = Cast <to = 7> (large)  n = Add (whole, more)
+    }"""
+    for name, more in (("fp32", 0), ("final", added)):
+        onnx.save(onnx.parser.parse_model(text.replace("ADDED", str(more))), tmp_path / f"{name}.onnx")
+    samples = [Sample(str(number), {"x": row}, None, None) for number, row in enumerate(X)]
+    spec = SPEC | {"outputs": [{"name": "y"}, {"name": "n"}]}
+    reference = freeze(Counted(), samples, spec, 5)
+    files = {"slim": tmp_path / "fp32.onnx", "cast_cleanup": tmp_path / "final.onnx"}
+    report = chain.verify(reference, files, tmp_path / "out", OPTIONS)
+    assert report["verdict"] == verdict
+    assert compare(*files.values(), {"x": X}, locate=False).verdict == verdict

@@ -113,6 +113,16 @@ def test_an_output_of_zeros_must_stay_zero() -> None:
     assert measure_plain(run_of(zeros, zeros | {"z": np.full((1, 2), 1e-6)}), TENSORS)["tensor_error"] == np.inf
 
 
+@pytest.mark.parametrize("kind", [np.int64, bool])
+def test_integers_and_bools_are_equal_or_infinitely_far(kind: type) -> None:
+    """In a chain they were floats, of which 1001 is within a hundredth of 1000; another index is another thing."""
+    before = {"y": np.array([[1000, 1], [0, 7]]).astype(kind), "z": np.ones((2, 1))}
+    after = before | {"y": np.array([[1000, 1], [1, 7]]).astype(kind)}
+    assert measure_plain(run_of(before, before), TENSORS)["tensor_error"] == 0
+    assert measure_plain(run_of(before, after), TENSORS)["tensor_error"] == np.inf
+    assert errors_by_sample([run_of(before, after)], ["y", "z"]).tolist() == [0.0, np.inf]
+
+
 def test_a_model_of_detections_alone_has_no_tensor_error() -> None:
     spec = {"outputs": DETECTOR["outputs"][:2]}
     assert measure_plain(run_of({}, {}), spec) == {"tensor_errors": {}, "tensor_error": None, "classification": None}
