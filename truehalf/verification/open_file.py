@@ -137,7 +137,7 @@ class OpenFile:
         return joined(parts)
 
     def run_all(self, samples: Sequence[Sample], batch: int) -> Arrays:
-        """Outputs on all samples, [samples, ...] by name, floats as float32, in runs of `batch` or of what the file asks.
+        """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.

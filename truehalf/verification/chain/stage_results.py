@@ -23,7 +23,7 @@ from truehalf.verification.metrics.decoded import NOTHING
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import measure_plain
-from truehalf.verification.metrics.precision import NO_DETECTOR, low_drop, precision, self_precision, why_no_drop
+from truehalf.verification.metrics.precision import NO_DETECTOR, precision, self_precision, why_no_drop
 from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_faults
@@ -152,8 +152,12 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         "detections": detections,
         **measure_plain(run, reference.spec),
         **found_precision,
-        **self_precision(reference, found, options.score_threshold),
-        "low_self_ap50_95_drop": low_drop(reference, found, options.score_threshold) if detector else None,
+        **self_precision(
+            [] if reference.unusable else seen.found,
+            reference.spec,
+            options.score_threshold,
+            labelled=reference.truth is not None,
+        ),
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }

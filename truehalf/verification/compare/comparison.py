@@ -20,12 +20,10 @@ from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, verdict_of
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.average_precision import low_self_ap_drop, self_ap
-from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.detections import summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
-from truehalf.verification.metrics.plain_outputs import hidden_in
-from truehalf.verification.metrics.precision import classes_in
+from truehalf.verification.metrics.plain_outputs import classes_in_runs, hidden_in
+from truehalf.verification.metrics.precision import self_precision
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.row_order import in_another_order
 from truehalf.verification.metrics.scales import hidden_columns
@@ -160,12 +158,9 @@ class Comparison:
     def _judge_detections(self, result: Judged) -> None:
         outputs = result.outputs = self._with_paired_queries(result.outputs)
         metrics = result.detections = summarize(self._seen.matchings)
-        names = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")
-        metrics |= dict.fromkeys(names)
         misread = None if self._untrained else self._misread()
         unusable = self._untrained or metrics.get("reason") or misread
-        if not unusable:
-            metrics |= self._self_ap()
+        metrics |= self_precision([] if unusable else self._seen.found, self._spec, self._threshold)
         values = {
             "ap50_95_drop": metrics["self_ap50_95_drop"],
             "low_self_ap50_95_drop": metrics["low_self_ap50_95_drop"],
@@ -264,16 +259,6 @@ class Comparison:
     def _has_queries(self) -> bool:
         return any(output.get("kind") == "logits" for output in self._spec["outputs"])
 
-    def _self_ap(self) -> dict[str, float | None]:
-        found = [[pair[side] for pair in self._seen.found] for side in (0, 1)]
-        score, classes = self._threshold, classes_in(self._spec, *found)
-        own, other = (self_ap(side, found[0], classes, score) for side in found)
-        return {
-            **other,
-            "self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"],
-            "low_self_ap50_95_drop": low_self_ap_drop(found[1], found[0], classes, score),
-        }
-
     # --- classification
 
     def _judge_classes(self, result: Judged) -> None:
@@ -281,10 +266,8 @@ class Comparison:
         name = classes_of(self._spec)
         if result.outputs[name].max_abs is None:  # unequal shapes, or nothing: said there
             return
-        reference = np.concatenate([run.reference[name] for run in self._runs])
-        candidate = np.concatenate([run.candidate[name] for run in self._runs])
-        metrics = result.classification = classification_metrics(reference, candidate)
-        flips = None if self._untrained else metrics["label_flips"]
+        metrics = result.classification = classes_in_runs(self._runs, self._spec)
+        flips = None if self._untrained else (metrics or {}).get("label_flips")
         reasons = {"label_flips": self._untrained or ""}
         result.findings += gates.evaluate(self._limits, {"label_flips": flips}, reasons)
 

@@ -33,13 +33,22 @@ def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
         truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
     """
     errors = {name: float(errors_by_sample([run], [name]).max()) for name in plain_outputs(spec)}
-    name = classes_of(spec) if task_of(spec) == CLASSIFICATION else ""
-    alike = name in run.candidate and run.candidate[name].shape == run.reference[name].shape
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
-        "classification": classification_metrics(run.reference[name], run.candidate[name]) if alike else None,
+        "classification": classes_in_runs([run], spec),
     }
+
+
+def classes_in_runs(runs: Sequence[Run], spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """truehalf.verification.metrics.classification.classification_metrics of all samples; None of other models, and
+    where shapes differ.
+    """
+    name = classes_of(spec) if task_of(spec) == CLASSIFICATION else ""
+    if not all(name in run.candidate and run.candidate[name].shape == run.reference[name].shape for run in runs):
+        return None
+    sides = [[run.reference[name] for run in runs], [run.candidate[name] for run in runs]]
+    return classification_metrics(*map(np.concatenate, sides))
 
 
 def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:

@@ -12,6 +12,7 @@ from truehalf.verification.metrics.average_precision import average_precision, l
 from truehalf.verification.metrics.detections import Detections
 
 AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
+_AGAINST_REFERENCE = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")
 NO_DETECTOR = "the model outputs no boxes with scores and classes"
 
 
@@ -47,20 +48,24 @@ def classes_in(spec: Mapping[str, Any], *detections: Sequence[Detections]) -> in
     return max(largest + 1, len(spec.get("class_names") or ()))
 
 
-def self_precision(reference: Reference, found: Sequence[Detections], threshold: float) -> dict[str, float | None]:
-    """{self_ap50, self_ap50_95}: against the FP32 detections as labels, where the samples have none of their own."""
-    nothing: dict[str, float | None] = {"self_ap50": None, "self_ap50_95": None}
-    if reference.unusable or reference.truth is not None:
-        return nothing
-    expected = reference.found[: len(found)]
-    if not any((each.scores >= threshold).any() for each in expected):
-        return nothing
-    return nothing | self_ap(found, expected, classes_in(reference.spec, found, expected), threshold)
+def self_precision(
+    found: Sequence[tuple[Detections, Detections]], spec: Mapping[str, Any], threshold: float, labelled: bool = False
+) -> dict[str, float | None]:
+    """{self_ap50, self_ap50_95, self_ap50_95_drop, low_self_ap50_95_drop}: the labels are the
+    reference's detections.
 
-
-def low_drop(reference: Reference, found: Sequence[Detections], threshold: float) -> float | None:
-    """As `low_self_ap_drop`; None where it could not be measured."""
-    if reference.unusable:
-        return None
-    expected = reference.found[: len(found)]
-    return low_self_ap_drop(found, expected, classes_in(reference.spec, found, expected), threshold)
+    Args:
+        found: by sample, of the reference and of the file; empty where nothing can be measured.
+        labelled: whether there are true labels; then, and where no label reaches the threshold, the last alone is
+            measured.
+    """
+    values: dict[str, float | None] = dict.fromkeys(_AGAINST_REFERENCE)
+    if not found:
+        return values
+    expected, others = ([pair[side] for pair in found] for side in (0, 1))
+    classes = classes_in(spec, expected, others)
+    values["low_self_ap50_95_drop"] = low_self_ap_drop(others, expected, classes, threshold)
+    if labelled or not any((each.scores >= threshold).any() for each in expected):
+        return values
+    own, other = (self_ap(side, expected, classes, threshold) for side in (expected, others))
+    return values | other | {"self_ap50_95_drop": own["self_ap50_95"] - other["self_ap50_95"]}
