@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ def command(**given: Any) -> int:
 
 
 def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | None) -> int:
-    from truehalf.io_spec.in_file import SPEC_KEY
+    from truehalf.io_spec.in_file import spec_inside
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import PRECISION_KEY, load_model, model_size_mb
     from truehalf.ir.normalize import InferTypes
@@ -42,7 +41,7 @@ def _inspect(model: Path, result: Path | None, islands: int, json_path: Path | N
     loaded, reasons = load_model(model), {} if result is None else _reasons(result)
     InferTypes()(loaded)
     facts = model_facts(loaded) | {"size_mb": model_size_mb(model)}
-    spec = json.loads(loaded.metadata_props.get(SPEC_KEY, "{}"))
+    spec = spec_inside(loaded)
     found = {
         "model": str(model),
         "opset": dict(loaded.graph.opset_imports),

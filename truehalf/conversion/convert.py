@@ -22,7 +22,7 @@ from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.data.given import given_samples
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.facts import model_facts, values_of
 from truehalf.ir.model_file import PRECISION_KEY
@@ -219,10 +219,9 @@ class RestateIo(Pass):
     """Makes the I/O specification that travels with a model say float16 where the model now does."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
-        text = model.metadata_props.get(SPEC_KEY)
-        if text is None:
+        if SPEC_KEY not in model.metadata_props:
             return
-        spec = json.loads(text)
+        spec = spec_inside(model)
         types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
         for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
             dtype = types.get(entry["name"])

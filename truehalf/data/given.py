@@ -4,7 +4,6 @@ calibration and verification.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from truehalf.data.images import images_under, is_image
 from truehalf.data.preprocessing import declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.model_file import load_model
 
 if TYPE_CHECKING:
@@ -214,5 +213,4 @@ def of_file(
 
 def _entry(model: ir.Model) -> Mapping[str, Any]:
     """What the I/O spec in a model's metadata says of its first input; nothing where there is no spec."""
-    spec = json.loads(model.metadata_props.get(SPEC_KEY, "{}"))
-    return next(iter(spec.get("inputs") or []), {})
+    return next(iter(spec_inside(model).get("inputs") or []), {})

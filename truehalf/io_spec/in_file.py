@@ -15,6 +15,25 @@ if TYPE_CHECKING:
 SPEC_KEY = "truehalf.io_spec"  # in metadata_props
 
 
+def spec_inside(model: ir.Model) -> dict[str, Any]:
+    """The I/O spec in a file's metadata; empty where there is none.
+
+    Raises:
+        StageError: where it is not JSON, or its inputs and outputs are no lists of mappings with a name.
+    """
+    try:
+        spec: dict[str, Any] = json.loads(model.metadata_props.get(SPEC_KEY, "{}"))
+        for kind in ("inputs", "outputs"):
+            names_of(spec.get(kind, []))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StageError(
+            "wrong-spec",
+            f"metadata {SPEC_KEY!r} is no I/O spec ({type(error).__name__}: {error}); take it out of the file, or "
+            "write it anew",
+        ) from error
+    return spec
+
+
 def names_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of inputs or outputs of a spec."""
     return [tensor["name"] for tensor in tensors]

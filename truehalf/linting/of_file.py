@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import names_of, spec_inside
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.normalize import InferTypes, SortNodes
 from truehalf.linting import Finding, lint
@@ -24,6 +23,5 @@ def lint_model(model: ir.Model, tensorrt: str | None, plugin_ops: Collection[str
     SortNodes()(model)
     if any(value.type is None for node in all_nodes(model) for value in node.outputs if value.name):
         InferTypes()(model)
-    spec = model.metadata_props.get(SPEC_KEY)
-    inputs = [tensor["name"] for tensor in json.loads(spec)["inputs"]] if spec else []
+    inputs = names_of(spec_inside(model).get("inputs", []))
     return lint(model, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 
 from truehalf.config.schema import REPAIR_PASSES, SlimConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import spec_inside
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import adopt_proto, model_size_mb, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
@@ -332,8 +331,7 @@ class _Comparison:
 
     def __init__(self, file: ModelFile, feeds: Sequence[Arrays], options: SlimConfig) -> None:
         self._feeds, self._options = feeds, options
-        text = file.model.metadata_props.get(SPEC_KEY)
-        self._spec: dict[str, Any] = json.loads(text) if text else {"outputs": []}
+        self._spec = spec_inside(file.model)
         session = Session(file.path) if feeds else None
         self._references = [session.run(feed) for feed in feeds] if session else []
 

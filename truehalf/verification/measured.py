@@ -64,7 +64,7 @@ class Measured:
             self.found += zip(expected, detections_of(run.candidate, spec, run.size), strict=True)
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
-        names = query_outputs(spec) if spec.get("outputs") else []
+        names = query_outputs(spec)
         alike = all(_alike(run, name) for run in runs for name in names)
         self.paired = [_paired(run, names, spec, options.score_threshold) for run in runs] if names and alike else []
 

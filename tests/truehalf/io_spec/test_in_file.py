@@ -12,7 +12,16 @@ import pytest
 from tests.messages import raises
 from tests.truehalf.models.refusing import in_order
 from tests.truehalf.models.small_modules import FEATURES, SPEC
-from truehalf.io_spec.in_file import SPEC_KEY, attach, check_declared, check_names, named_axes, names_of, spec_text
+from truehalf.io_spec.in_file import (
+    SPEC_KEY,
+    attach,
+    check_declared,
+    check_names,
+    named_axes,
+    names_of,
+    spec_inside,
+    spec_text,
+)
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g'
 ROWS = '(float["n", 4] x) => (float["n", 3] y) <float[4,3] w = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = MatMul(x, w) }'
@@ -187,3 +196,14 @@ def test_declared_names_of_output_axes_go_before_the_exporters() -> None:
 def test_an_axis_that_varies_in_torch_and_is_fixed_in_the_file_is_refused() -> None:
     with raises("axis-fixed", "axis 2", "'features'", 16, "trace.dynamic_axes"):
         attach(file_of('float["batch", 4, 16, "columns"] features, float["batch", 4] mean'), FEATURES, VARYING)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "7", '{"outputs": 3}', '{"inputs": [{}]}', '{"inputs": ["x"]}'])
+def test_what_is_no_spec_is_refused_wherever_it_is_read(text: str) -> None:
+    model = file_of(FREE)
+    assert spec_inside(model) == {}
+    model.metadata_props[SPEC_KEY] = text
+    with raises("wrong-spec", SPEC_KEY):
+        spec_inside(model)
+    model.metadata_props[SPEC_KEY] = json.dumps(FEATURES)
+    assert spec_inside(model) == FEATURES

@@ -8,7 +8,6 @@ also says the inputs, the classes and whether the weights are trained, where mod
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, TraceConfig
 from truehalf.config.typed import plain
 from truehalf.errors import StageError
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, names_of, spec_inside
 from truehalf.models.common_faults import own_decoder
 from truehalf.models.declared import faults_of_declared
 from truehalf.models.model import Model
@@ -178,18 +177,13 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
 
 def _spec_inside(model: ir.Model, path: Path) -> dict[str, Any]:
     """The I/O spec in the file's metadata; empty where there is none."""
-    text = model.metadata_props.get(SPEC_KEY)
-    if text is None:
+    if SPEC_KEY not in model.metadata_props:
         return {}
     try:
-        spec = json.loads(text)
-        named = [entry["name"] for kind in ("inputs", "outputs") for entry in spec[kind]]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise StageError(
-            "wrong-spec",
-            f"model.checkpoint: {path}: metadata {SPEC_KEY!r} is no I/O spec ({type(error).__name__}: {error}); "
-            "take it out of the file, or write it anew",
-        ) from error
+        spec = spec_inside(model)
+    except StageError as error:
+        raise StageError(error.code, f"model.checkpoint: {path}: {error}") from error
+    named = [name for kind in ("inputs", "outputs") for name in names_of(spec.get(kind, []))]
     there = [str(value.name) for value in (*model.graph.inputs, *model.graph.outputs)]
     if sorted(named) != sorted(there):
         raise StageError(

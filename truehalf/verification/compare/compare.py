@@ -15,7 +15,6 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from truehalf.data.given import given_samples
 from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
 from truehalf.verification.checks import of_evaluation, shape_findings
 from truehalf.verification.compare.comparison import Comparison
@@ -213,29 +212,23 @@ def _spec_of(files: ModelPair, spec: Mapping[str, Any] | Path | str | None) -> M
     """The I/O spec in force, checked against the outputs; empty where there is none."""
     import yaml
 
-    source = f"{SPEC_KEY} in the metadata of {files.reference_path}"
     content: Any = spec
-    try:
-        if spec is None:
-            text = files.reference.metadata_props.get(SPEC_KEY)
-            content = {} if text is None else json.loads(text)
-        elif isinstance(spec, (str, Path)):
-            source = f"I/O spec {spec}"
+    if isinstance(spec, (str, Path)):
+        try:
             content = yaml.safe_load(Path(spec).read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        unreadable = "wrong-spec" if spec is None else "file-unreadable"
-        raise StageError(
-            "file-missing" if isinstance(error, FileNotFoundError) else unreadable,
-            f"{source}: expected a mapping in JSON or YAML, but {error}; give spec=",
-        ) from error
-    if not isinstance(content, Mapping):
-        raise StageError("wrong-spec", f"{source}: expected a mapping, got {type(content).__name__}; give spec=")
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise StageError(
+                "file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
+                f"I/O spec {spec}: expected a mapping in JSON or YAML, but {error}; give spec=",
+            ) from error
     try:
+        content = spec_inside(files.reference) if spec is None else content
+        if not isinstance(content, Mapping):
+            raise StageError("wrong-spec", f"expected a mapping, got {type(content).__name__}")
         check_spec(content, [str(value.name) for value in files.reference.graph.outputs], _input_shapes(files))
     except StageError as error:
-        raise StageError(
-            error.code, f"{error}\n({source if spec is None else 'spec'}; spec={{}} compares tensors)"
-        ) from error
+        source = f"{SPEC_KEY} in the metadata of {files.reference_path}" if spec is None else "spec"
+        raise StageError(error.code, f"{error}\n({source}; spec={{}} compares tensors)") from error
     return _with_shapes(content, files)
 
 

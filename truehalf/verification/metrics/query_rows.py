@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.errors import StageError
-from truehalf.io_spec.in_file import SPEC_KEY
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import by_kind
 from truehalf.verification.metrics.score_errors import SCORE_ERROR
 from truehalf.verification.metrics.tensors import query_outputs
@@ -44,14 +42,8 @@ def outputs_apart(
 
 def rows_in_any_order(reference: ir.Model) -> list[str]:
     """Outputs whose rows are queries: those that the I/O spec declares, or else those of three axes behind a TopK."""
-    text = reference.metadata_props.get(SPEC_KEY)
-    if text is not None:
-        try:
-            return query_outputs(json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StageError(
-                "wrong-spec", f"{SPEC_KEY} in the reference's metadata: expected an I/O spec, got {text[:80]!r}"
-            ) from error
+    if SPEC_KEY in reference.metadata_props:
+        return query_outputs(spec_inside(reference))
     ranked = _behind_top_k(reference)
     outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]
     return [str(value.name) for value in outputs if value in ranked]

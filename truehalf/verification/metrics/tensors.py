@@ -118,7 +118,7 @@ def _ulp_histogram(reference: np.ndarray, error: np.ndarray) -> dict[str, int]:
 
 def query_outputs(spec: Mapping[str, Any]) -> list[str]:
     """Outputs of an I/O spec whose axis 1 counts queries, or detections where top-k is inside the model."""
-    return [output["name"] for output in spec["outputs"] if output.get("kind") in _QUERY_KINDS]
+    return [output["name"] for output in spec.get("outputs", []) if output.get("kind") in _QUERY_KINDS]
 
 
 def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:

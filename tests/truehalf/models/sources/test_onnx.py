@@ -135,7 +135,7 @@ def test_normalisation_inside_the_graph_stays_there(tmp_path: Path) -> None:
     ("spec", "facts"),
     [
         ("no json", [f"'{SPEC_KEY}'", "JSONDecodeError"]),
-        ({"inputs": []}, [f"'{SPEC_KEY}'", "KeyError: 'outputs'"]),
+        ({"inputs": [{}]}, [f"'{SPEC_KEY}'", "KeyError: 'name'"]),
         (SPEC | {"outputs": [{"name": "other"}]}, ["images, other", "images, classes"]),
     ],
 )
