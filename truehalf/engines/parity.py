@@ -23,10 +23,10 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
-from truehalf.verification.chain.adversarial import judged
+from truehalf.verification.chain.adversarial import found_in_images
 from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference
-from truehalf.verification.chain.stage_results import headline, max_abs, measure
+from truehalf.verification.chain.stage_results import headline, measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.open_file import as_read, groups, joined
 
@@ -166,13 +166,7 @@ def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) ->
         return {"state": FAILED, "reason": f"the engine does not run: {_said(error)}"}
     if fault := _fault_of_shapes(reference.outputs, outputs):
         return {"state": FAILED, "reason": fault}
-    stage = measure(reference, outputs, evidence.options)
-    facts = {
-        "samples": len(reference.names),
-        "nonfinite": stage.facts["nonfinite"],
-        "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
-    }
-    return facts | judged(reference, stage, evidence.options)
+    return found_in_images(reference, outputs, evidence.options)
 
 
 def _outputs(run: Run, model: ir.Model, point: Point, reference: Reference, batch: int) -> Outputs:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
-from truehalf.verification.output_shapes import decodable
+from truehalf.verification.output_shapes import comparable, decodable
 from truehalf.verification.runs import Arrays, Run
 
 
@@ -41,7 +42,7 @@ class Measured:
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
         matchings: of these.
-        paired: by run; empty without queries, and where their shapes differ.
+        decodable: whether the outputs of all runs have shapes that detections have.
     """
 
     def __init__(
@@ -51,12 +52,13 @@ class Measured:
         options: VerifyConfig,
         known: Sequence[Detections] | None = None,
     ) -> None:
-        """Decode, match and pair.
+        """Decode and match.
 
         Args:
             runs: at least one.
             known: by sample, what the reference finds, where it was decoded before.
         """
+        self._runs, self._spec, self._threshold = runs, spec, options.score_threshold
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
         for run in runs if self.decodable and task_of(spec) == DETECTIONS else ():
@@ -64,13 +66,14 @@ class Measured:
             self.found += zip(expected, detections_of(run.candidate, spec, run.size), strict=True)
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
-        names = query_outputs(spec)
-        alike = all(_alike(run, name) for run in runs for name in names)
-        self.paired = [_paired(run, names, spec, options.score_threshold) for run in runs] if names and alike else []
 
-
-def _alike(run: Run, name: str) -> bool:
-    return name in run.candidate and run.candidate[name].shape == run.reference[name].shape
+    @cached_property
+    def paired(self) -> list[Paired]:
+        """By run; empty without queries, and where their shapes differ."""
+        names, runs = query_outputs(self._spec), self._runs
+        if not names or any({*names} - {*comparable(run.reference, run.candidate)} for run in runs):
+            return []
+        return [_paired(run, names, self._spec, self._threshold) for run in runs]
 
 
 def _paired(run: Run, names: Sequence[str], spec: Mapping[str, Any], threshold: float) -> Paired:

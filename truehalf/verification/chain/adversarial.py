@@ -35,6 +35,11 @@ def measure_adversarial(file: OpenFile, reference: Reference | str, options: Ver
     except StageError as error:
         said = str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
         return {"state": FAILED, "reason": said}
+    return found_in_images(reference, outputs, options)
+
+
+def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfig) -> dict[str, Any]:
+    """What `measure_adversarial` returns of outputs on these samples."""
     stage = measure(reference, outputs, options)
     facts = {
         "samples": len(reference.names),

@@ -22,14 +22,13 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
+from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.chain.batch_memory import too_large
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.checks import same_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
-from truehalf.verification.metrics.decoded import detections_of
-from truehalf.verification.metrics.detections import Matching, match
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, shape_faults
@@ -90,7 +89,7 @@ def _measure(
     before = {name: value[rows] for name, value in stage.outputs.items()}
     if faults := shape_faults(before, outputs, reference.spec):
         return {"batch": size, "state": FAILED, "reason": "; ".join(faults), "samples": first}
-    facts = {"batch": size} | _facts(outputs, stage, rows)
+    facts = {"batch": size, "nonfinite": _nonfinite(outputs), "nonfinite_before": _nonfinite(before)}
     if facts["nonfinite"] != facts["nonfinite_before"]:
         reason = f"the outputs hold {facts['nonfinite']} NaN or Inf, else {facts['nonfinite_before']}"
         differs = [_nonfinite(outputs, k) != _nonfinite(stage.outputs, i) for k, i in enumerate(rows)]
@@ -98,11 +97,8 @@ def _measure(
     if facts["nonfinite_before"]:
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return facts | {"state": NOT_VERIFIED, "reason": reason}
-    matchings: list[Matching] = []
-    if task_of(reference.spec) == DETECTIONS and not reference.unusable:
-        pairs = zip(rows, detections_of(outputs, reference.spec), strict=True)
-        matchings = [match(stage.found[i], one, options.score_threshold, options.iou_threshold) for i, one in pairs]
     run = Run(_names(reference, rows), len(rows), before, outputs)
+    matchings = Measured([run], reference.spec, options, [stage.found[i] for i in rows]).matchings
     same = same_outputs(reference, run, matchings, options.gates)
     if same["state"] == VERIFIED and same.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
@@ -125,7 +121,7 @@ def _names(reference: Reference, rows: Sequence[int]) -> list[str]:
     return [reference.names[i] for i in rows]
 
 
-def _nonfinite(outputs: Outputs, row: int) -> int:
+def _nonfinite(outputs: Outputs, row: int | slice = slice(None)) -> int:
     return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 
@@ -133,11 +129,3 @@ def _busiest(reference: Reference, count: int, threshold: float) -> list[int]:
     """Of the first `count` samples, those with the most detections first."""
     found = [int((detections.scores >= threshold).sum()) for detections in reference.found[:count]]
     return sorted(range(count), key=lambda i: -found[i])
-
-
-def _facts(outputs: Outputs, stage: StageResult, rows: Sequence[int]) -> dict[str, Any]:
-    before = {name: stage.outputs[name][list(rows)] for name in outputs}
-    return {
-        "nonfinite": sum(int((~np.isfinite(value)).sum()) for value in outputs.values()),
-        "nonfinite_before": sum(int((~np.isfinite(value)).sum()) for value in before.values()),
-    }
