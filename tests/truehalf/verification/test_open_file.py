@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.messages import raises
-from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, X, model
+from tests.truehalf.verification import small_detector
+from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, model
 from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.compare.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
 
 SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]
@@ -45,3 +49,22 @@ def test_a_closed_file_runs_no_more(tmp_path: Path) -> None:
     file.runner.close()
     with raises("runtime-refuses"):
         file.run({"x": X})
+
+
+def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """compare read its two files seven times, and a chain of four its files 39 times."""
+    read: list[str] = []
+    load = onnx.load
+
+    def counted(path: Path, **options: Any) -> onnx.ModelProto:
+        read.append(Path(path).parent.name)
+        return load(path, **options)
+
+    fp32, fp16 = model(tmp_path / "a" / "model.onnx", SAME), model(tmp_path / "b" / "model.onnx", OVERFLOW)
+    final = small_detector.write(tmp_path / "final" / "model.onnx", small_detector.FP16)
+    monkeypatch.setattr(onnx, "load", counted)
+    report = compare(fp32, fp16, {"x": np.full((1, 3), 60000, np.float32)}, locate=True)
+    assert report.verdict == "failed" and report.suspects and sorted(read) == ["a", "b"]
+    read.clear()
+    assert small_detector.verified(tmp_path, final)["verdict"] == "passed"
+    assert sorted(read) == ["final", "final", "slim", "slim"], "trace is slim, and fp16 is final"

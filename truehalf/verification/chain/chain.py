@@ -145,7 +145,11 @@ def verify(
     def gates_of_stage(part: Reference, stage: StageResult) -> list[Finding]:
         return gates_of(part, stage, options)
 
-    stages = {name: measured(ModelFile(path), subset, (1,)) for name, path in files.items() if name != FINAL}
+    stages = {
+        name: measured(fp32 if name == "slim" else ModelFile(path), subset, (1,))
+        for name, path in files.items()
+        if name != FINAL
+    }
     final = stages[FINAL] = measured(last, total, made.batch_sizes)
     findings = judge(reference, final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
