@@ -26,7 +26,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "benchmarks" / "build" / "coverage"
-ROOMS = ("conf", "pipeline", "stages")
+ROOMS = ("pipeline", "stages", "truehalf")
 SELECTED = {"test": "not gpu and not slow", "rest": "not gpu and (slow or hypothesis)"}
 _CONTEXT = "TRUEHALF_TEST"  # what processes that a test starts note as their lines' context
 _NOTES = "TRUEHALF_NOTES"
