@@ -4,9 +4,8 @@ Ranges are over finite values; NaN and Inf are counted beside them (a mask of -I
 that is not finite is an error, or a warning where that is asked for.
 
 Samples run one at a time, so that the sample of a maximum is the true one. The first pass over them takes extremes, and
-where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses. The second counts
-in the
-few tensors that need it:
+where small elements matter (truehalf.calibration.hazards.sensitive) counts those that float16 loses. The second goes on
+from tensors that the first one kept (truehalf.calibration.checkpoints), and counts in the few tensors that need it:
 
     absmax > rung                        share of elements above the rung
     absmax > 2048                        whether all elements are integers: float16 does not hold all of these
@@ -18,6 +17,7 @@ What a Reshape or a Transpose outputs holds the elements of its input and is not
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +42,7 @@ _OPSET_MIN = 7  # of what ONNX Runtime runs; an older model is measured at this 
 _INTEGERS_EXACT = 2048  # float16 holds every integer up to here
 _LISTED = 5  # tensors in a warning
 _INNER_MIN = 8192  # a sum that cannot exceed this is not measured
+_KEPT_BYTES_MAX = 1 << 30  # of checkpoints between the passes; samples beyond it run from their inputs again
 
 
 def calibrate(
@@ -223,16 +224,18 @@ class _Run:
             names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")
             self.warnings.append(f"{len(untyped)} tensors of unknown type are not measured: {names}; add value_info")
         self._warned: set[str] = set()
-        self._kept: dict[str, np.ndarray] = {}
+        self._kept: list[Mapping[str, np.ndarray]] = []  # checkpoints of the first samples, in their order
 
     def first_pass(self) -> None:
-        """Extremes of every tensor, and where to go on from when there is one sample only."""
-        keep = checkpoints(self._model) if len(self._samples) == 1 else []
+        """Extremes of every tensor, and where the second pass goes on from."""
         named = [self.roots[name] for value in sensitive(self._model) if (name := str(value.name)) in self.roots]
-        scanner = Scanner(self._model, list(self.facts), keep, list(dict.fromkeys(named)))
+        scanner = Scanner(self._model, list(self.facts), checkpoints(self._model), list(dict.fromkeys(named)))
+        bytes_left = _KEPT_BYTES_MAX
         for name, feeds in track(self._samples, "calibrate: extremes", len(self._samples)):
             scan = scanner.run(feeds)
-            self._kept = scan.kept
+            bytes_left -= sum(array.nbytes for array in scan.kept.values())
+            if bytes_left >= 0:
+                self._kept.append(scan.kept)
             self._check_outputs(name, feeds, scan)
             columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
             for fact, low, high, elements, suspect in zip(self.facts.values(), *columns, strict=True):
@@ -258,9 +261,14 @@ class _Run:
             return
         for tensor in suspects:
             self.facts[tensor].forget_extremes()
-        counter = Counter(self._model, rungs, suspects, integers=integers, inner=inner, given=list(self._kept))
+        starts = itertools.chain(self._kept, itertools.repeat({}))
+        given: list[str] | None = None
         for name, feeds in track(self._samples, "calibrate: counts", len(self._samples)):
-            counted, sums = counter.measure({**feeds, **self._kept})
+            start = next(starts)
+            if given != list(start):
+                given = list(start)
+                counter = Counter(self._model, rungs, suspects, integers=integers, inner=inner, given=given)
+            counted, sums = counter.measure({**feeds, **start})
             for tensor, counts in counted.items():
                 self.facts[tensor].add(counts, name)
             for each, value in zip(counter.inner, sums, strict=True):

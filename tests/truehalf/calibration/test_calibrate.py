@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnx.parser
 import pytest
 
 from tests.messages import expect, raises
+from truehalf.calibration import calibrate as calibration
 from truehalf.calibration.calibrate import LADDER, calibrate
 from truehalf.data.feeds import load_feeds
 from truehalf.ir.model_file import load_model
@@ -255,18 +257,27 @@ def deep_model(path: Path, layers: int) -> Path:
     )
 
 
-def test_one_sample_gives_what_many_give(tmp_path: Path) -> None:
-    """With one sample the second pass starts from tensors that the first one kept."""
-    path = deep_model(tmp_path / "m.onnx", 40)
-    feeds = {"h0": np.random.default_rng(1).standard_normal((1, 8)).astype(np.float32)}
-    one, two = calibrate(path, [feeds]), calibrate(path, [feeds, feeds])
-    assert {key: one["inner"]["sum"][key] for key in ("quantity", "value")} == {
-        key: two["inner"]["sum"][key] for key in ("quantity", "value")
-    }
-    for name, entry in one["tensors"].items():
-        twice = two["tensors"][name]
-        assert entry | {"elements": 2 * entry["elements"]} == twice, name
-    assert one["tensors"]["big"]["above"]["8192"] > 0
+@pytest.mark.parametrize("samples_kept", [0, 1, 3])
+def test_the_second_pass_counts_the_same_from_kept_tensors(
+    samples_kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rng = deep_model(tmp_path / "m.onnx", 40), np.random.default_rng(1)
+    feeds = [{"h0": rng.standard_normal((1, 8)).astype(np.float32) * scale} for scale in (1, 4, 2)]
+    tensors_kept: list[int] = []
+    monkeypatch.setattr(calibration, "_KEPT_BYTES_MAX", samples_kept * 7 * 8 * 4)
+    measure = calibration.Counter.measure
+
+    def noting(counter: calibration.Counter, fed: Mapping[str, np.ndarray]) -> Any:
+        tensors_kept.append(len(fed) - 1)
+        return measure(counter, fed)
+
+    monkeypatch.setattr(calibration.Counter, "measure", noting)
+    found = calibrate(path, feeds)
+    assert tensors_kept == [7] * samples_kept + [0] * (3 - samples_kept)
+    monkeypatch.setattr(calibration, "checkpoints", lambda model: [])
+    assert calibrate(path, feeds) == found
+    assert found["tensors"]["big"]["above"]["8192"] > 0
+    assert found["inner"]["sum"]["sample"] == "1"
 
 
 @pytest.mark.parametrize("opset", [6, 7, 9])
