@@ -16,10 +16,9 @@ OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 
 def run(stage: Stage) -> dict[str, Any]:
     report = export_configured(stage.config, stage.root, stage.out() / MODEL_FILE)
-    baked = report.get("baked")  # of a model that was traced
-    if baked is not None and (open_because := reason_of(baked)):
+    if report.baked is not None and (open_because := reason_of(report.baked)):
         write_json(stage.out() / OPEN_FILE, [open_because])
-    return report
+    return report.to_json()
 
 
 def main() -> None:
