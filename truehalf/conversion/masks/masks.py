@@ -37,7 +37,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -45,6 +44,7 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir.facts import is_op
 from truehalf.ir.ops import Trait, with_trait
@@ -92,12 +92,12 @@ class Masks:
     refused: list[str] = field(default_factory=list)
 
 
-def find_masks(model: ir.Model, ranges: Mapping[str, Any] | None, facts: Facts | None = None) -> Masks:
+def find_masks(model: ir.Model, ranges: Ranges | None, facts: Facts | None = None) -> Masks:
     """Find mask constants and what they may become.
 
     Args:
         model: normalized.
-        ranges: content of ranges.json; None: only a Where directly before the Softmax is clamped.
+        ranges: what was measured; None: only a Where directly before the Softmax is clamped.
         facts: of a constant, where they are known already.
     """
     return _judged(Spread(model, ranges, facts or _facts_of))

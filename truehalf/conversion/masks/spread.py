@@ -6,15 +6,14 @@ mask's way is a fault of every constant in the value that came there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import finite
 from truehalf.conversion.rules.facts import ConstantFacts
+from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir import ops
 from truehalf.ir.facts import all_nodes, is_op
@@ -61,9 +60,9 @@ class Spread:
         faults: by constant, why it is no mask.
     """
 
-    def __init__(self, model: ir.Model, ranges: Mapping[str, Any] | None, facts: Facts) -> None:
+    def __init__(self, model: ir.Model, ranges: Ranges | None, facts: Facts) -> None:
         self.facts = facts
-        self.tensors: Mapping[str, Any] = ranges["tensors"] if ranges is not None else {}
+        self.tensors = ranges.tensors if ranges is not None else {}
         self.nodes = list(all_nodes(model))
         self.outputs = {value for graph in model.graphs() for value in graph.outputs}
         self.inputs = {value for graph in model.graphs() for value in graph.inputs}
@@ -169,12 +168,9 @@ class Spread:
         if (facts := self.facts(value)) is not None:
             return None if facts.neginf else (facts.lowest, facts.absmax)
         entry = self.tensors.get(value.name or "")
-        if not isinstance(entry, Mapping) or any(entry.get(kind) for kind in ("nan", "posinf", "neginf")):
+        if entry is None or entry.nonfinite or entry.absmax is None:
             return None
-        absmax, low, high = (finite(entry.get(key)) for key in ("absmax", "min", "max"))
-        if absmax is None:
-            return None
-        return -absmax if low is None else low, absmax if high is None else high
+        return -entry.absmax if entry.low is None else entry.low, entry.absmax if entry.high is None else entry.high
 
     def _is_zero_or_one(self, value: ir.Value) -> bool:
         interval = self._interval(value)

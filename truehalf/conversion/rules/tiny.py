@@ -37,7 +37,7 @@ def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
         for value, entry in evidence.measured(node) if felt else ():
             if value in felt and (value in node.outputs or node in felt[value]):
-                absmax, sample = evidence.absmax(value), entry.get("sample")
+                absmax, sample = entry.absmax, entry.sample
                 bound = f"is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}"
                 reason = f"{value.name!r} {bound}{on_sample(sample)}"
                 return Decision(Verdict.fp32, "underflow", reason, absmax, NORMAL_MIN, value.name, sample)
