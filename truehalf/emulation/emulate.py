@@ -29,7 +29,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, put_behind
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
@@ -61,7 +61,7 @@ def emulate(model: ir.Model) -> ir.Model:
             _emulate_node(node, half, names)
     for value in emulated.graph.inputs:
         if value in half:
-            _round_input(value, emulated.graph, names)
+            _round_input(value, names)
     for graph in graphs:
         for value in graph.initializers.values():
             if value in half and value.const_value is not None:
@@ -184,18 +184,15 @@ def _round_output(value: ir.Value, half: set[ir.Value], names: Names) -> None:
         half.add(_hand_over(value, (_HALF, _FLOAT), "unrounded", names))
 
 
-def _round_input(value: ir.Value, graph: ir.Graph, names: Names) -> None:
+def _round_input(value: ir.Value, names: Names) -> None:
     """Readers of the graph input `value` read value/rounded = r(value)."""
     readers = list(value.uses())
     casts = _casts(value, (_HALF, _FLOAT), names)
     rounded = casts[-1].outputs[0]
     rounded.name = names.fresh(f"{value.name}/rounded")
     _redirect(readers, rounded)
-    first = next(iter(graph), None)
-    if first is None:
-        graph.extend(casts)
-    else:
-        graph.insert_before(first, casts)
+    for cast in reversed(casts):
+        put_behind(value, cast)
 
 
 def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: Names) -> ir.Value:

@@ -18,7 +18,6 @@ from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_s
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of, torch_fails
-from truehalf.exporting.baked import reason_of
 from truehalf.exporting.onnx_source import pass_on
 from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.models.model import Model
@@ -64,7 +63,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     checked = [*feeds, *resized]
     report = trace(model.module, example, out_path, options, spec=spec, check_feeds=checked, prepared=model.prepared)
     assert report.baked is not None
-    if not reason_of(report.baked) and not resized and at_other_sizes(model.inputs, axes):
+    if not report.baked.reason and not resized and at_other_sizes(model.inputs, axes):
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
         report = replace(report, parity={**report.parity, "status": NOT_VERIFIED, "reason": reason})
     unread = [f"input {name!r}: no output that is kept depends on it" for name in report.unread_inputs]

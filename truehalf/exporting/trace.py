@@ -19,7 +19,8 @@ import numpy as np
 from truehalf.config.schema import LintConfig, TraceConfig
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
-from truehalf.exporting.baked import Baked, Subject, check_repeats, explaining, reason_of, what_was_baked
+from truehalf.exporting.baked import Subject, check_repeats, explaining, what_was_baked
+from truehalf.exporting.baked.report import Baked
 from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.ir.facts import model_facts
@@ -167,7 +168,7 @@ def trace(
         facts = model_facts(model)
         moved_into_place(described.parent, out_path)
     write_text(spec_path, spec_text(spec) + "\n")
-    if reason := reason_of(baked):
+    if reason := baked.reason:
         parity |= {"status": NOT_VERIFIED, "reason": reason}
     return TraceReport(
         exporter=config.exporter.value,

@@ -16,7 +16,7 @@ from truehalf.conversion.rules.facts import ConstantFacts
 from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, is_op, reached
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
@@ -80,19 +80,14 @@ class Spread:
 
     def _candidates(self) -> Iterator[ir.Value]:
         """Constants that reach a Softmax through the operators of a mask, in graph order."""
-        waiting = [node.inputs[0] for node in self.nodes if is_op(node, "Softmax")]
-        seen: set[ir.Value] = set()
-        found: set[ir.Value] = set()
-        while waiting:
-            value = waiting.pop()
-            if value is None or value in seen or not is_float32(value):
-                continue
-            seen.add(value)
-            producer = value.producer()
-            if producer is None or is_op(producer, "Constant"):
-                found.add(value)
-            elif producer.domain == "" and producer.op_type in _SPREADS:
-                waiting += [producer.inputs[index] for index in _carrying(producer)]
+
+        def carried(value: ir.Value) -> list[ir.Value | None]:
+            node = value.producer() if is_float32(value) else None
+            return [node.inputs[index] for index in _carrying(node)] if node is not None and node.domain == "" else []
+
+        read = (node.inputs[0] for node in self.nodes if is_op(node, "Softmax"))
+        makers = {value: value.producer() for value in reached(read, carried) if is_float32(value)}
+        found = {value for value, maker in makers.items() if maker is None or is_op(maker, "Constant")}
         order = dict.fromkeys(value for node in self.nodes for value in node.inputs if value in found)
         yield from (value for value in order if value is not None and value not in self.inputs)
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import MAX
+from truehalf.ir.facts import reached
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
 
@@ -88,17 +89,16 @@ def _states(node: ir.Node) -> list[ir.Value]:
 
 def _is_known(value: ir.Value, evidence: Evidence) -> bool:
     """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if evidence.absmax(value) is not None or value.name in evidence.exempt or evidence.constant(value) is not None:
-            continue
-        producer = value.producer()
-        moved = [producer.inputs[index] for index in moved_inputs(producer)] if producer is not None else []
-        if not moved:
-            return False
-        waiting += [source for source in moved if source is not None]
-    return True
+
+    def is_known(value: ir.Value) -> bool:
+        measured = evidence.absmax(value) is not None or value.name in evidence.exempt
+        return measured or evidence.constant(value) is not None
+
+    def moved(value: ir.Value) -> list[ir.Value | None]:
+        node = None if is_known(value) else value.producer()
+        return [] if node is None else [node.inputs[index] for index in moved_inputs(node)]
+
+    return all(is_known(each) or moved(each) for each in reached([value], moved))
 
 
 def _largest(measured: Iterable[tuple[ir.Value, TensorRange]]) -> tuple[float, str, str | None] | None:

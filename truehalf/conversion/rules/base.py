@@ -15,6 +15,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
 from truehalf.conversion.rules.ranges import Ranges, RangesJson, TensorRange
 from truehalf.ir import ops
+from truehalf.ir.facts import bodies
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import half_slots, is_float32, schema_of
 
@@ -153,7 +154,7 @@ def on_sample(sample: object) -> str:
 
 
 def _moving(node: ir.Node) -> Iterator[ir.Value]:
-    known = schema_of(node) is not None and not has_bodies(node)
+    known = schema_of(node) is not None and not bodies(node)
     slots = half_slots(node) if known else None
     for index, value in enumerate(node.inputs):
         if value is not None and value.name and is_float32(value) and (slots is None or index in slots.inputs):
@@ -172,12 +173,5 @@ def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
 
 def _returned(node: ir.Node) -> Iterator[ir.Value]:
     """What the bodies of a node return as float32."""
-    for attribute in node.attributes.values() if has_bodies(node) else ():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from (value for value in attribute.as_graph().outputs if is_float32(value))
-
-
-def has_bodies(node: ir.Node) -> bool:
-    """Whether a node holds graphs."""
-    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(attribute.type in graphs for attribute in node.attributes.values())
+    for body in bodies(node):
+        yield from (value for value in body.outputs if is_float32(value))

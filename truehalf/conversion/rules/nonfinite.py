@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
 from truehalf.conversion.rules.ranges import TensorRange
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, bodies
 from truehalf.ir.ops import Trait, has, with_trait
 
 _PASSES = with_trait(Trait.NO_ARITHMETIC | Trait.LINEAR)
@@ -52,7 +52,7 @@ def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
     found: set[ir.Value] = set()
 
     def is_harmless(node: ir.Node) -> bool:
-        if node.domain != "" or has_bodies(node):
+        if node.domain != "" or bodies(node):
             return False
         if all(value.dtype is not None and not value.dtype.is_floating_point() for value in node.outputs):
             return True

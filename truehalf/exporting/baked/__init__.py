@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.codes import coded
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
@@ -36,6 +35,7 @@ from truehalf.exporting.baked.places import (
     turned,
 )
 from truehalf.exporting.baked.reads import Read, reads
+from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, other_batches, variations
 from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
@@ -49,7 +49,6 @@ from truehalf.verification.metrics.tensors import query_outputs
 if TYPE_CHECKING:
     import torch
 
-_SHOWN = 10  # places of a sentence
 _LOOKED_AT = 3  # inputs on which rounding decides
 Arrays = Mapping[str, np.ndarray]
 
@@ -92,26 +91,6 @@ class Subject:
         return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
 
 
-@dataclass(frozen=True)
-class Baked:
-    """What further inputs say of the places where Python decided.
-
-    Attributes:
-        inputs: what was compared beside the samples.
-        skipped: inputs that prove nothing (torch fails, is not finite, or differs from itself when the input is off by
-            rounding), with the reason.
-        open, settled, installed: sentences on places, each with file and line.
-        unread: why there is no source that lint could read.
-    """
-
-    inputs: Sequence[str]
-    skipped: Sequence[str]
-    open: Sequence[str]
-    settled: Sequence[str]
-    installed: Sequence[str]
-    unread: str
-
-
 def what_was_baked(subject: Subject) -> Baked:
     """Compare on further inputs, and judge the places where Python decided.
 
@@ -145,19 +124,6 @@ def what_was_baked(subject: Subject) -> Baked:
     if open_state and not any(open_state in sentence for sentence in said[OPEN]):
         said[OPEN].append(open_state)
     return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
-
-
-def reason_of(found: Baked) -> str:
-    """Why a trace is not verified, in a sentence; empty where nothing is open."""
-    places = found.open
-    if not places:
-        return ""
-    more = f"; and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return coded(
-        "trace-open",
-        f"the file keeps what Python decided while it was traced, and {len(found.inputs)} further inputs do not "
-        f"settle that: {'; '.join(places[:_SHOWN])}{more}; docs/lint.md says what to write instead",
-    )
 
 
 @contextlib.contextmanager
@@ -323,7 +289,7 @@ def _decided(places: Sequence[Place]) -> str:
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
     if not named:
         return ""
-    return f" Python decided while it was traced: {'; '.join(named[:_SHOWN])}; docs/lint.md says what to write instead."
+    return f" Python decided while it was traced: {'; '.join(named[:SHOWN])}; docs/lint.md says what to write instead."
 
 
 def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:

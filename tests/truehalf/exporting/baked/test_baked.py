@@ -15,7 +15,7 @@ from tests.tracing import trace_json
 from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
 from truehalf.config.schema import TraceConfig
-from truehalf.exporting.baked import Subject, reason_of, what_was_baked
+from truehalf.exporting.baked import Subject, what_was_baked
 from truehalf.models.as_made import copied, state
 
 DIFFERS = {
@@ -265,7 +265,7 @@ def test_what_hangs_on_rounding_proves_nothing(tmp_path: Path) -> None:
         int64[2] r = {-1, 4}, float k = {1.0e5}, float off = {1.0}>
         { a = Slice(x, s, e) b = Reshape(a, r) c = Mul(b, k) d = Add(c, off) y = Sin(d) }"""
     found = what_was_baked(subject(tmp_path / "m.onnx", Chaotic(), text, trained=False))
-    assert found.inputs == [] and len(found.skipped) > 3 and reason_of(found) == ""
+    assert found.inputs == [] and len(found.skipped) > 3 and found.reason == ""
 
 
 class Small(torch.nn.Module):
