@@ -14,9 +14,11 @@ _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
-def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Nodes of the graph and of its subgraphs, in order."""
+def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
+    """Nodes of the graph and of its subgraphs, in order; with `functions` those of functions, too."""
     yield from ir.traversal.RecursiveGraphIterator(model.graph)
+    for function in model.functions.values() if functions else ():
+        yield from ir.traversal.RecursiveGraphIterator(function.graph)
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
