@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.measuring.converted import to_fp16
-from truehalf.config.schema import Config
+from truehalf.config.precision import Method, Precision
+from truehalf.config.schema import Config, Exporter, TraceConfig
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.data.samples import calibration_samples, stacked, trace_samples, verification_samples
 from truehalf.errors import StageError
-from truehalf.exporting.routes.half_trace import trace_in_fp16
-from truehalf.exporting.trace import trace
+from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
+from truehalf.exporting.trace import Tracing, trace
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
 from truehalf.slimming.slim import slim
@@ -35,8 +36,9 @@ def routes(config: Config, exporter: str, pictures: int, folder: Path) -> list[d
     example = stacked(trace_samples(config, 2, ROOT, spec)[:2])
     axes = dynamic_axes_of(config, model)
     spec = spec_of(model, example, axes)
-    traced: dict[str, Any] = {"exporter": exporter, "opset": OPSETS[exporter], "dynamic_axes": axes}
-    trace(model.module, example, folder / "fp32.onnx", spec=spec, prepared=model.prepared, **traced)
+    traced = TraceConfig(Exporter(exporter), OPSETS[exporter], dynamic_axes=axes)
+    tracing = Tracing(traced, axes)
+    trace(model.module, example, folder / "fp32.onnx", tracing, spec=spec, prepared=model.prepared)
     reference = folder / "slim.onnx"
     slim(folder / "fp32.onnx", reference)
     seen: Any = stacked(calibration_samples(config, ROOT, spec)[:16])
@@ -48,7 +50,8 @@ def routes(config: Config, exporter: str, pictures: int, folder: Path) -> list[d
             if method == "convert":
                 to_fp16(reference, made, calibration=seen)
             else:
-                trace_in_fp16(model, example, made, method=method, spec=spec, **traced)
+                options = HalfTracing(Precision(method=Method(method)), traced)
+                trace_in_fp16(model, example, made, options, spec=spec)
         except StageError as error:
             rows.append({"method": method, "error": str(error)})
             continue

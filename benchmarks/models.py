@@ -37,7 +37,7 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
         overrides: of the configuration; default: those of DETECTORS.
     """
     from truehalf.data.samples import TRACE_SAMPLES, calibration_samples, stacked, trace_samples, verification_samples
-    from truehalf.exporting.trace import trace
+    from truehalf.exporting.trace import Tracing, trace
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model, spec_of
     from truehalf.slimming.slim import slim
@@ -52,10 +52,8 @@ def detector(folder: Path, name: str, overrides: Sequence[str] = ()) -> None:
             model.module,
             example,
             Path(temporary) / "model.onnx",
+            Tracing(config.trace, config.trace.dynamic_axes),
             spec=spec_of(model, example, config.trace.dynamic_axes),
-            exporter=config.trace.exporter.value,
-            opset=config.trace.opset,
-            dynamic_axes=config.trace.dynamic_axes,
         )
         slim(Path(temporary) / "model.onnx", folder / f"{name}.onnx", repair=())
     calibration, verification = calibration_samples(config, root, known), verification_samples(config, root, known)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from stages.frame import Stage, stage_main
-from truehalf.exporting.baked import reason_of
 from truehalf.exporting.configured import export_configured
 from truehalf.files import MODEL_FILE, write_json
 
@@ -16,10 +15,9 @@ OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 
 def run(stage: Stage) -> dict[str, Any]:
     report = export_configured(stage.config, stage.root, stage.out() / MODEL_FILE)
-    baked = report.get("baked")  # of a model that was traced
-    if baked is not None and (open_because := reason_of(baked)):
+    if report.baked is not None and (open_because := report.baked.reason):
         write_json(stage.out() / OPEN_FILE, [open_because])
-    return report
+    return report.to_json()
 
 
 def main() -> None:

@@ -248,7 +248,7 @@ def export(
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         target = Path(out or Path(folder) / "model.onnx")
         report = export_module(network, target, given, outputs=outputs, dynamic_axes=dynamic_axes, options=options)
-        return Result(_result(target, out), report)
+        return Result(_result(target, out), report.to_json())
 
 
 def lint(

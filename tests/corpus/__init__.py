@@ -16,6 +16,7 @@ from types import ModuleType
 
 import torch
 
+from tests.tracing import trace_config
 from truehalf.exporting.export import evaluation_mode, export
 
 CASES: dict[str, ModuleType] = {
@@ -49,10 +50,8 @@ def exported(
         module,
         examples[0],
         path,
-        exporter=exporter,
-        opset=opset,
+        trace_config(exporter, opset, case.DYNAMIC_AXES),
         input_names=case.INPUT_NAMES,
         output_names=["y"] if count == 1 else [f"y{i}" for i in range(count)],
-        dynamic_axes=case.DYNAMIC_AXES,
     )
     return path

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, is_op, put_behind
 from truehalf.ir.moves import Region, has_kernel, regions
 from truehalf.ir.normalize import NORMALIZE, Names
 from truehalf.ir.ops import Trait, has
@@ -137,16 +137,12 @@ class _Cleaning:
 
     def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
         """A Cast right behind its input, or before all nodes of its graph, with the attributes of another."""
-        home, producer = source.graph, source.producer()
-        assert isinstance(home, ir.Graph) and dtype is not None
+        assert dtype is not None
         result = ir.Value(name=self.names.fresh(f"{source.name}_{dtype.name.lower()}"))
         result.type, result.shape = ir.TensorType(dtype), source.shape
         attributes = [*(a for a in like.attributes.values() if a.name != "to"), ir.AttrInt64("to", dtype.value)]
         cast = ir.Node("", "Cast", [source], attributes, outputs=[result], name=self.names.fresh(f"Cast_{result.name}"))
-        if producer is not None:
-            home.insert_after(producer, cast)
-        else:
-            home.insert_before(home[0], cast)
+        put_behind(source, cast)
         return result
 
     # --- through data movement ----------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
 from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
-from truehalf.conversion.report import conversion_report, coverage, float_outputs, read_ranges, row
+from truehalf.conversion.report import conversion_report, coverage, float_outputs, row
 from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.conversion.rules.interface import interface_decides, interface_overflows
+from truehalf.conversion.rules.ranges import Ranges, RangesJson, ranges_of, read_ranges
 from truehalf.data.given import given_samples
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
@@ -56,7 +57,7 @@ class ConversionResult:
 
 def convert_to_fp16(
     model: ir.Model,
-    ranges: Mapping[str, Any] | None,
+    ranges: Ranges | None,
     precision: Precision,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ConversionResult:
@@ -64,7 +65,7 @@ def convert_to_fp16(
 
     Args:
         model: as truehalf.ir.normalize.PREPARE leaves it.
-        ranges: content of ranges.json; None: no rule that needs ranges judges anything.
+        ranges: what was measured; None: no rule that needs ranges judges anything.
         precision: what decides, and how.
         input_shapes: by graph input, the shape at which costs are compared; symbolic dimensions that it does not bind
             count 1.
@@ -140,7 +141,7 @@ class Conversion:
 def convert_model(
     model: ir.Model,
     precision: Precision,
-    ranges: Mapping[str, Any] | Path | str | None = None,
+    ranges: RangesJson | Path | str | None = None,
     *,
     calibration: Any = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -173,27 +174,27 @@ def convert_model(
     PREPARE(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     if calibration is None:
-        ranges = read_ranges(ranges)
+        measured = read_ranges(ranges)
     else:
         feeds = given_samples(calibration, model)
-        ranges = calibrate(model, feeds, nonfinite_outputs="warn")
+        measured = ranges_of(calibrate(model, feeds, nonfinite_outputs="warn"))
         if input_shapes is None:
             input_shapes = {name: array.shape for name, array in next(iter(feeds)).items()}
-    measured = coverage(float_outputs(model), ranges)
+    covered = coverage(float_outputs(model), measured)
     with step("convert"):
-        result = convert_to_fp16(model, ranges, precision, input_shapes)
+        result = convert_to_fp16(model, measured, precision, input_shapes)
     RestateIo()(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
     )
     rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
-    report = conversion_report(rows, result, precision, measured)
+    report = conversion_report(rows, result, precision, covered)
     report["unmatched_selectors"] += [str(each) for each in unmatched]
-    facts = model_facts(model)
+    facts, warnings = model_facts(model), measured.warnings if measured is not None else ()
     report |= {
         "placement": precision.placement.value,
         "fp16_fraction": facts["fp16_fraction"],
-        "warnings": [*raised.notes(), *lines, *(ranges or {}).get("warnings", []), *result.decisions.warnings],
+        "warnings": [*raised.notes(), *lines, *warnings, *result.decisions.warnings],
         "model": facts,
     }
     return Conversion(model, rows, True, report, result.conversion)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
 
@@ -33,10 +32,10 @@ from truehalf.conversion.rules import activations, constants
 from truehalf.conversion.rules.base import CustomRule, Decision, Evidence, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of
 from truehalf.conversion.rules.declared import declared
-from truehalf.conversion.rules.depth import depth
-from truehalf.conversion.rules.inner import inner
 from truehalf.conversion.rules.nonfinite import nonfinite
+from truehalf.conversion.rules.ranges import Ranges
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
+from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.tiny import tiny
 from truehalf.conversion.rules.underflow import underflow
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
@@ -71,13 +70,13 @@ class Decisions:
 
 
 def decide(
-    model: ir.Model, ranges: Mapping[str, Any] | None, precision: Precision, custom_rule: CustomRule | None = None
+    model: ir.Model, ranges: Ranges | None, precision: Precision, custom_rule: CustomRule | None = None
 ) -> Decisions:
     """Judge every node that has a float32 input or output.
 
     Args:
         model: normalized (names, types known). Nothing in it is changed.
-        ranges: content of ranges.json; None: no range rule speaks.
+        ranges: what was measured; None: no range rule speaks.
         precision: thresholds and lists.
         custom_rule: in place of the one that `precision` names.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truehalf.config.precision import Precision
+from truehalf.conversion.rules.ranges import RangesJson
 from truehalf.errors import StageError
 from truehalf.files import explain, write_json
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
@@ -21,7 +22,7 @@ def to_fp16(
     precision: Precision | None = None,
     *,
     calibration: Any = None,
-    ranges: Mapping[str, Any] | Path | str | None = None,
+    ranges: RangesJson | Path | str | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     decisions_path: Path | str | None = None,
 ) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.precision import Precision, RuleSet
-from truehalf.errors import StageError
-from truehalf.files import read_json
 from truehalf.ir.model_file import model_size_mb
 
 if TYPE_CHECKING:
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
 
     from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules.base import Decision
+    from truehalf.conversion.rules.ranges import Ranges
 
 _LISTED_NODES = 20
-_LISTED_FAULTS = 20
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -52,79 +50,13 @@ def _names_of_floats(values: Iterable[ir.Value]) -> set[str]:
     return {value.name for value in values if value.name and value.dtype is not None and value.dtype.name == "FLOAT"}
 
 
-def coverage(floats: tuple[set[str], set[str]], ranges: Mapping[str, Any] | None) -> Coverage:
+def coverage(floats: tuple[set[str], set[str]], ranges: Ranges | None) -> Coverage:
     """Hold ranges against the tensors of the FP32 model (see `float_outputs`)."""
     written, inputs = floats
-    known = written & set(ranges["tensors"]) if ranges is not None else set()
-    strange = ranges is not None and bool(written) and not (written | inputs) & set(ranges["tensors"])
+    there = set(ranges.tensors) if ranges is not None else set()
+    known = written & there
+    strange = ranges is not None and bool(written) and not (written | inputs) & there
     return Coverage(len(known), len(written) - len(known), ranges is not None, strange)
-
-
-def read_ranges(ranges: Mapping[str, Any] | Path | str | None) -> Mapping[str, Any] | None:
-    """The content of a ranges.json, from its path or as it is.
-
-    Raises:
-        StageError: naming every entry that is none, or that holds something else than numbers.
-    """
-    content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
-    return None if content is None else _checked(content)
-
-
-def _checked(content: Any) -> Mapping[str, Any]:
-    if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
-        raise StageError(
-            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
-        )
-    faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
-    inner = content.get("inner", {})
-    if not isinstance(inner, Mapping):
-        faults.append(f"inner: expected a mapping by node name, got {inner!r}")
-    else:
-        faults += [
-            f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
-            for name, entry in inner.items()
-            if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
-        ]
-    if faults:
-        more = len(faults) - _LISTED_FAULTS
-        lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
-        raise StageError(
-            "file-unreadable",
-            "ranges: expected the JSON of `truehalf calibrate`, got\n" + "\n".join(f"  - {x}" for x in lines),
-        )
-    return content
-
-
-def _fault(entry: Any) -> str | None:
-    if not isinstance(entry, Mapping) or "absmax" not in entry:
-        return f"expected {{'absmax': a number}}, got {entry!r}"
-    absmax = entry["absmax"]
-    if absmax is not None and not (_is_number(absmax) and absmax >= 0):
-        return f"absmax: expected a number, 0 or more, or null, got {absmax!r}"
-    for key in ("min", "max"):
-        if entry.get(key) is not None and not _is_number(entry[key]):
-            return f"{key}: expected a number or null, got {entry[key]!r}"
-    for key in ("above", "small"):
-        if entry.get(key) is not None and not isinstance(entry[key], Mapping):
-            return f"{key}: expected a mapping, got {entry[key]!r}"
-    above = entry.get("above") or {}
-    if not all(_is_number(share) for share in above.values()) or not all(_reads_as_number(rung) for rung in above):
-        return f"above: expected shares by magnitude, got {above!r}"
-    return None
-
-
-def _is_number(value: Any) -> bool:
-    import numpy as np
-
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _reads_as_number(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, Owner, Ports, Tensor, Use
 from truehalf.conversion.rounding import Losses, half
+from truehalf.ir.facts import put_behind
 from truehalf.ir.normalize import Names
 from truehalf.ir.passes import Done, Pass
 
@@ -161,19 +162,13 @@ class _Conversion:
 
     def _cast(self, tensor: Tensor, dtype: ir.DataType) -> ir.Value:
         """A new Cast right after the producer, or before the first node for a graph input or a constant."""
-        value, graph = tensor.value, tensor.graph
+        value = tensor.value
         name = self.names.fresh(f"{value.name}_to_{_SUFFIX[dtype]}")
         result = ir.Value(name=self.names.fresh(f"{value.name}_{_SUFFIX[dtype]}"))
         result.type, result.shape = ir.TensorType(dtype), value.shape
         self.model.graph.opset_imports.setdefault("", _CAST_OPSET)
         cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", dtype.value)], outputs=[result], name=name)
-        producer = value.producer()
-        if producer is not None:
-            graph.insert_after(producer, cast)
-        elif len(graph):
-            graph.insert_before(graph[0], cast)
-        else:
-            graph.append(cast)
+        put_behind(value, cast)
         self.counts[f"casts_to_{_SUFFIX[dtype]}"] += 1
         return result
 

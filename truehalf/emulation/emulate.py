@@ -24,14 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-import onnx_ir.passes.common as common_passes
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, put_behind
 from truehalf.ir.inlining import InlineFunctions
-from truehalf.ir.normalize import Names
+from truehalf.ir.normalize import InferTypes, Names
 from truehalf.ir.ops import Trait, has
 
 _HALF = ir.DataType.FLOAT16
@@ -51,7 +49,7 @@ def emulate(model: ir.Model) -> ir.Model:
     """
     emulated = model.clone()
     InlineFunctions()(emulated)
-    emulated = _with_types(emulated)
+    _infer_types(emulated)
     graphs = list(emulated.graphs())
     nodes = [node for graph in graphs for node in graph]
     names = Names(emulated)
@@ -61,7 +59,7 @@ def emulate(model: ir.Model) -> ir.Model:
             _emulate_node(node, half, names)
     for value in emulated.graph.inputs:
         if value in half:
-            _round_input(value, emulated.graph, names)
+            _round_input(value, names)
     for graph in graphs:
         for value in graph.initializers.values():
             if value in half and value.const_value is not None:
@@ -88,14 +86,11 @@ def _producer_of_input(node: ir.Node | None) -> ir.Node | None:
     return node.inputs[0].producer()
 
 
-def _with_types(model: ir.Model) -> ir.Model:
+def _infer_types(model: ir.Model) -> None:
     nodes = [node for graph in model.graphs() for node in graph]
     if all(output.type is not None for node in nodes for output in node.outputs if output.name):
-        return model
-    if any(has(node, Trait.SEQUENCE) for node in nodes):  # onnx_ir's pass takes a sequence for a tensor
-        model = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(model)))
-    else:
-        common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
+        return
+    InferTypes()(model)
     values = [output for graph in model.graphs() for node in graph for output in node.outputs]
     for value in values:
         if value.type is None and (value.uses() or value.is_graph_output()):
@@ -107,7 +102,6 @@ def _with_types(model: ir.Model) -> ir.Model:
                 f"({node.domain or 'ai.onnx'}:{node.op_type}); expected a type that shape inference finds; "
                 "add value_info for it, or replace the node by standard operators",
             )
-    return model
 
 
 def _half_values(graphs: Iterable[ir.Graph], nodes: Iterable[ir.Node]) -> set[ir.Value]:
@@ -184,18 +178,15 @@ def _round_output(value: ir.Value, half: set[ir.Value], names: Names) -> None:
         half.add(_hand_over(value, (_HALF, _FLOAT), "unrounded", names))
 
 
-def _round_input(value: ir.Value, graph: ir.Graph, names: Names) -> None:
+def _round_input(value: ir.Value, names: Names) -> None:
     """Readers of the graph input `value` read value/rounded = r(value)."""
     readers = list(value.uses())
     casts = _casts(value, (_HALF, _FLOAT), names)
     rounded = casts[-1].outputs[0]
     rounded.name = names.fresh(f"{value.name}/rounded")
     _redirect(readers, rounded)
-    first = next(iter(graph), None)
-    if first is None:
-        graph.extend(casts)
-    else:
-        graph.insert_before(first, casts)
+    for cast in reversed(casts):
+        put_behind(value, cast)
 
 
 def _hand_over(value: ir.Value, dtypes: tuple[ir.DataType, ...], suffix: str, names: Names) -> ir.Value:

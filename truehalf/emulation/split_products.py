@@ -33,7 +33,7 @@ def matmul(build: HalfNodes) -> list[ir.Value] | None:
         return [_matmul_of_unknown_length(build, left, len(rows), right, len(columns), axis)]
     if length <= BLOCK:
         return None
-    pairs = _pairs(build, left, len(rows) - 1, right, axis, length, BLOCK)
+    pairs = _pairs(build, (left, len(rows) - 1), (right, axis), length, BLOCK)
     return [build.added([build.op("MatMul", a, b) for a, b in pairs])]
 
 
@@ -60,7 +60,7 @@ def gemm(build: HalfNodes) -> list[ir.Value] | None:
     if length <= BLOCK:
         return None
     attributes: dict[str, Any] = flags | {"alpha": node.attributes.get_float("alpha", 1.0)}
-    pairs = _pairs(build, left, rows, right, columns, length, BLOCK)
+    pairs = _pairs(build, (left, rows), (right, columns), length, BLOCK)
     total = build.added([build.op("Gemm", a, b, **attributes) for a, b in pairs])
     shift = node.inputs[2] if len(node.inputs) > 2 else None
     if shift is not None:
@@ -88,9 +88,9 @@ def conv(build: HalfNodes) -> list[ir.Value] | None:
     if kernel > BLOCK:
         build.notes.append(f"a kernel of {kernel} terms is added up in blocks of that size")
     if groups == 1:
-        pairs = _pairs(build, source, 1, weights, 0 if transposed else 1, channels, block)
+        pairs = _pairs(build, (source, 1), (weights, 0 if transposed else 1), channels, block)
     else:
-        pairs = _grouped_pairs(build, source, weights, groups, channels, block, transposed)
+        pairs = _grouped_pairs(build, channels, block)
     attributes: dict[str, Any] = dict(node.attributes)
     total = build.added([build.op(node.op_type, a, b, **attributes) for a, b in pairs])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -156,16 +156,16 @@ def _operands(node: ir.Node) -> tuple[ir.Value, ir.Value]:
 
 
 def _pairs(
-    build: HalfNodes, left: ir.Value, left_axis: int, right: ir.Value, right_axis: int, length: int, block: int
+    build: HalfNodes, left: tuple[ir.Value, int], right: tuple[ir.Value, int], length: int, block: int
 ) -> list[tuple[ir.Value, ir.Value]]:
-    cut = build.pieces(left, left_axis, length, block), build.pieces(right, right_axis, length, block)
-    return list(zip(*cut, strict=True))
+    """Two values, each cut along its axis."""
+    return list(zip(*(build.pieces(value, axis, length, block) for value, axis in (left, right)), strict=True))
 
 
-def _grouped_pairs(
-    build: HalfNodes, source: ir.Value, weights: ir.Value, groups: int, channels: int, block: int, transposed: bool
-) -> list[tuple[ir.Value, ir.Value]]:
+def _grouped_pairs(build: HalfNodes, channels: int, block: int) -> list[tuple[ir.Value, ir.Value]]:
     """The same channels of each group, and their weights."""
+    source, weights = _operands(build.node)
+    groups = build.node.attributes.get_int("group", 1)
 
     def picked(value: ir.Value, axis: int, chosen: Sequence[int]) -> Any:
         return build.op(
@@ -174,6 +174,6 @@ def _grouped_pairs(
 
     blocks = [range(start, min(start + block, channels)) for start in range(0, channels, block)]
     sources = [picked(source, 1, chosen) for chosen in blocks]
-    if transposed:
+    if build.node.op_type == "ConvTranspose":
         return list(zip(sources, [picked(weights, 0, chosen) for chosen in blocks], strict=True))
     return list(zip(sources, build.pieces(weights, 1, channels, block), strict=True))

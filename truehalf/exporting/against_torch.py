@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
 from truehalf.exporting.export import evaluation_mode
 from truehalf.io_spec.in_file import named_axes, names_of
@@ -130,9 +131,7 @@ def compared_with_torch(
     spec: Mapping[str, Any],
     pairs: Sequence[tuple[Arrays, dict[str, np.ndarray]]],
     example: Arrays,
-    *,
-    atol: float,
-    rtol: float,
+    options: TraceConfig,
 ) -> dict[str, Any]:
     """Hold a file's outputs against torch's: feeds like the example all together, those of another size alone.
 
@@ -140,7 +139,7 @@ def compared_with_torch(
         path: of the ONNX file.
         pairs: (feed, what torch computes from it).
         example: the feed that was traced on.
-        atol, rtol: as in truehalf.verification.metrics.tensors.
+        options: atol and rtol, as in truehalf.verification.metrics.tensors.
 
     Returns:
         parity of stages.trace.trace.
@@ -154,7 +153,7 @@ def compared_with_torch(
 
     def compared(runs: Sequence[tuple[Arrays, dict[str, np.ndarray]]]) -> dict[str, Any]:
         found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
-        return check_runs(found, spec, atol=atol, rtol=rtol, sides=("torch", "ONNX Runtime"))
+        return check_runs(found, spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
 
     def fault(feed: Arrays) -> str | None:
         try:

@@ -18,25 +18,21 @@ from truehalf.data.samples import TRACE_SAMPLES, Sample, drawn, stacked, trace_s
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of, torch_fails
-from truehalf.exporting.baked import reason_of
 from truehalf.exporting.onnx_source import pass_on
-from truehalf.exporting.trace import Arrays, trace
+from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
 from truehalf.verification.findings import NOT_VERIFIED
 
 
-def export_configured(config: Config, root: Path, out_path: Path) -> dict[str, Any]:
+def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport:
     """Write the FP32 file of a configuration.
 
     Args:
         config: of the run.
         root: its workspace; paths are relative to it.
         out_path: of the ONNX file; io_spec.json is written beside it.
-
-    Returns:
-        as truehalf.exporting.trace.trace, and notes.
 
     Raises:
         StageError: as truehalf.exporting.trace.trace and truehalf.exporting.onnx_source.pass_on.
@@ -52,36 +48,26 @@ def export_configured(config: Config, root: Path, out_path: Path) -> dict[str, A
     example = _batch(samples[:traced], batch)
     spec = _spec_of(model, example, axes)
     feeds = [_batch(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
-    shared: dict[str, Any] = {
-        "lint_ignore": config.lint.ignore,
-        "lint_fail_on": config.lint.fail_on.value,
-        "plugins": config.engine.plugins,
-        "plugin_ops": config.engine.plugin_ops,
-        "repair": config.repair.passes,
-    }
-    if model.file is not None:
-        report = pass_on(model.file, out_path, spec=spec, check_feeds=feeds, **shared)
-        return report | {"notes": list(model.notes)}
-    resized = _at_other_sizes(config, model, root, axes, batch)
-    report = trace(
-        model.module,
-        example,
-        out_path,
-        spec=spec,
-        exporter=config.trace.exporter.value,
-        opset=config.trace.opset,
-        dynamic_axes=axes,
-        check_feeds=[*feeds, *resized],
-        atol=config.trace.atol,
-        rtol=config.trace.rtol,
-        prepared=model.prepared,
-        **shared,
+    options = Tracing(
+        trace=config.trace,
+        axes=axes,
+        lint=config.lint,
+        plugins=config.engine.plugins,
+        plugin_ops=config.engine.plugin_ops,
+        repair=config.repair.passes,
     )
-    if not reason_of(report["baked"]) and not resized and at_other_sizes(model.inputs, axes):
+    if model.file is not None:
+        report = pass_on(model.file, out_path, options, spec=spec, check_feeds=feeds)
+        return replace(report, notes=list(model.notes))
+    resized = _at_other_sizes(config, model, root, axes, batch)
+    checked = [*feeds, *resized]
+    report = trace(model.module, example, out_path, options, spec=spec, check_feeds=checked, prepared=model.prepared)
+    assert report.baked is not None
+    if not report.baked.reason and not resized and at_other_sizes(model.inputs, axes):
         reason = f"height and width vary, and data={config.data.source.value} gives arrays, which cannot be resized"
-        report["parity"] |= {"status": NOT_VERIFIED, "reason": reason}
-    unread = [f"input {name!r}: no output that is kept depends on it" for name in report["unread_inputs"]]
-    return report | {"notes": [*model.notes, *unread]}
+        report = replace(report, parity={**report.parity, "status": NOT_VERIFIED, "reason": reason})
+    unread = [f"input {name!r}: no output that is kept depends on it" for name in report.unread_inputs]
+    return replace(report, notes=[*model.notes, *unread])
 
 
 def _spec_of(model: Model, example: Arrays, axes: DynamicAxes) -> dict[str, Any]:

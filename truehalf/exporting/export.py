@@ -1,7 +1,6 @@
 """From a torch module to an ONNX file, by either exporter of torch.
 
-torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope. aten::resolve_conj
-                and aten::resolve_neg pass their input on where the exporter has no translation of its own
+torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
 dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names
                 here; not optimised, that is a later step. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import (
     DropCastsToOwnType,
@@ -46,7 +46,6 @@ from truehalf.models.sizes import REMEDY, other_sides, step
 if TYPE_CHECKING:
     import torch
 
-EXPORTERS = ("torchscript", "dynamo")
 _DYNAMO_OPSET_MIN = 18
 _PICTURES = 4  # rank of a batch of images
 # What torch.export says of an axis that does not vary as it should: by symbol, with its step.
@@ -60,20 +59,17 @@ def export(
     module: torch.nn.Module,
     example_inputs: Sequence[torch.Tensor],
     path: Path | str,
+    options: TraceConfig,
     *,
-    exporter: str,
-    opset: int,
     input_names: Sequence[str],
     output_names: Sequence[str],
-    dynamic_axes: DynamicAxes,
 ) -> list[warnings.WarningMessage]:
     """Write `module`, in eval mode and without gradients, as an ONNX file with the type of every value that ONNX can
     infer; the module is left as it was.
 
     Args:
         module: called with `example_inputs` by position. One that no output depends on is an input of the file, too.
-        exporter: "torchscript" or "dynamo".
-        dynamic_axes: by input or output name, {axis: symbol}; all other axes are as in the example.
+        options: exporter, opset and dynamic axes; axes that it does not name are as in the example.
 
     Returns:
         what the exporter warned of, with file and line.
@@ -82,22 +78,20 @@ def export(
         StageError: when the exporter cannot do it (naming the operation without an ONNX translation), when it cannot
             write `opset`, or when an axis that should vary was fixed by the module's code.
     """
-    if exporter not in EXPORTERS:
-        raise StageError("unknown-choice", f"export: expected exporter {' or '.join(EXPORTERS)}, got {exporter!r}")
-    write = export_torchscript if exporter == "torchscript" else _export_dynamo
+    write = export_torchscript if options.exporter is Exporter.torchscript else _export_dynamo
     import onnx
     import torch
 
     with evaluation_mode(module), torch.no_grad(), _quiet() as caught:
         try:
-            write(module, tuple(example_inputs), Path(path), opset, list(input_names), list(output_names), dynamic_axes)
+            write(module, tuple(example_inputs), Path(path), list(input_names), list(output_names), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
-            if exporter == "dynamo":
+            if options.exporter is Exporter.dynamo:
                 ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
         except (StageError, OSError):
             raise
         except Exception as error:  # the exporters raise what the module's code and torch's internals raise
-            raise _explained(error, exporter, opset) from error
+            raise _explained(error, options) from error
     return list(caught)
 
 
@@ -117,13 +111,13 @@ def _export_dynamo(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
     path: Path,
-    opset: int,
     input_names: list[str],
     output_names: list[str],
-    dynamic_axes: DynamicAxes,
+    options: TraceConfig,
 ) -> None:
     import torch
 
+    opset, dynamic_axes = options.opset, options.dynamic_axes
     if opset < _DYNAMO_OPSET_MIN:
         raise StageError(
             "out-of-range",
@@ -256,8 +250,9 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
         logger.setLevel(level)
 
 
-def _explained(error: Exception, exporter: str, opset: int) -> StageError:
+def _explained(error: Exception, options: TraceConfig) -> StageError:
     """The operation that has no translation, else the first line of the last cause that has one."""
+    exporter, opset = options.exporter.value, options.opset
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)

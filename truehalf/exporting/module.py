@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError, typed_line
-from truehalf.exporting.trace import Arrays, trace
+from truehalf.exporting.trace import Arrays, TraceReport, Tracing, trace
 from truehalf.models.as_made import copied
 from truehalf.models.calling import all_taken, calling
 from truehalf.models.model import Input, Model, Output
@@ -52,7 +53,7 @@ def export_module(
     outputs: Sequence[str] | None = None,
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     options: TraceConfig | None = None,
-) -> dict[str, Any]:
+) -> TraceReport:
     """Write a module as FP32 ONNX and compare the file with it.
 
     Args:
@@ -62,9 +63,6 @@ def export_module(
         outputs: names, in the order in which the module returns its tensors; None: its keys, or output_0, ...
         dynamic_axes: {input or output: {axis: symbol}}; None: the first axis of every input varies.
         options: exporter, opset and tolerance.
-
-    Returns:
-        as truehalf.exporting.trace.trace.
 
     Raises:
         StageError: no sample, a module that fails on one, names that do not fit; as truehalf.exporting.trace.trace.
@@ -84,22 +82,12 @@ def export_module(
         raise StageError("wrong-name", said)
     model = Model(calling(network, list(found.values())), inputs, [Output(name) for name in names], [], True)
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
-    report = trace(
-        model.module,
-        samples[0],
-        out_path,
-        spec=spec_of(model, samples[0], axes),
-        exporter=options.exporter.value,
-        opset=options.opset,
-        dynamic_axes=axes,
-        check_feeds=samples,
-        atol=options.atol,
-        rtol=options.rtol,
-    )
-    if same := _of_one_size(axes, samples):
+    spec = spec_of(model, samples[0], axes)
+    report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
+    if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
-        status = {"status": NOT_VERIFIED, "reason": coded("trace-open", reason)}
-        report["parity"] |= status if report["parity"]["status"] != NOT_VERIFIED else {}
+        verdict = {"status": NOT_VERIFIED, "reason": coded("trace-open", reason)}
+        return replace(report, parity={**report.parity, **verdict})
     return report
 
 

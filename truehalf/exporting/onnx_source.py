@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.config.schema import LintConfig
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT
-from truehalf.exporting.trace import moved_into_place, places
+from truehalf.exporting.trace import TraceReport, Tracing, moved_into_place, places
 from truehalf.io_spec.in_file import attach, check_declared, check_names, spec_text
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
 from truehalf.ir.normalize import InferTypes, WeightsApart
-from truehalf.linting.plugin_ops import ops_of_plugins
-from truehalf.linting.report import lint_of_trace
 from truehalf.output_files import write_text
 from truehalf.runtime.ort.session import Session
 from truehalf.verification.findings import NOT_VERIFIED
@@ -33,23 +30,19 @@ Arrays = Mapping[str, np.ndarray]
 def pass_on(
     model_path: Path | str,
     out_path: Path | str,
+    options: Tracing | None = None,
     *,
     spec: Mapping[str, Any],
     check_feeds: Sequence[Arrays] = (),
-    lint_ignore: Sequence[str] | None = None,
-    lint_fail_on: str | None = None,
-    plugins: Sequence[str] = (),
-    plugin_ops: Sequence[str] = (),
-    repair: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> TraceReport:
     """Check an FP32 ONNX file and write it anew with its I/O spec, weights that lay outside it included.
 
     Args:
         model_path: the file; untouched.
         out_path: of the new file, replaced only when all went well; io_spec.json is written beside it.
+        options: what lint ends it for; nothing is traced.
         spec: the I/O spec, see truehalf.models.source.io_spec.
         check_feeds: inputs that the new file has to run on.
-        lint_ignore, lint_fail_on, plugins, plugin_ops, repair: as `trace`.
 
     Returns:
         as `trace`, with nothing compared: parity is "not verified".
@@ -57,9 +50,8 @@ def pass_on(
     Raises:
         StageError: when the file cannot be read, the checker of onnx refuses it, it is not what the spec says, outputs
             are not what they are declared to be, model.classes names fewer or more classes than there are, ONNX Runtime
-            cannot run it, an output is not finite, or lint finds what `lint_fail_on` says.
+            cannot run it, an output is not finite, or lint finds what `lint.fail_on` says.
     """
-    lint_options = LintConfig()
     model = load_model(model_path)
     out_path, spec_path = places(out_path, {"model_path": model_path}, source_weights(model))
     WeightsApart()(model)
@@ -67,13 +59,7 @@ def pass_on(
     check_names(model, spec)
     check_declared(spec)
     spec = attach(model, spec, {})
-    linted = lint_of_trace(
-        model,
-        lint_options.ignore if lint_ignore is None else lint_ignore,
-        lint_options.fail_on.value if lint_fail_on is None else lint_fail_on,
-        ops_of_plugins(model, plugins, plugin_ops)[0],
-        repair,
-    )
+    linted = (options or Tracing()).linted(model)
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
         written = Path(folder) / out_path.name
         save_model(model, written)
@@ -83,22 +69,23 @@ def pass_on(
         moved_into_place(Path(folder), out_path)
     write_text(spec_path, spec_text(spec) + "\n")
     sizes = [len(next(iter(feed.values()))) for feed in check_feeds]
-    return {
-        "exporter": PASSED_ON,
-        "opset": model.graph.opset_imports[""],
-        "warnings": {},
-        "parameters": _floats_stored(model),
-        "unread_inputs": [str(value.name) for value in model.graph.inputs if not value.uses()],
-        "parity": {
+    return TraceReport(
+        exporter=PASSED_ON,
+        opset=model.graph.opset_imports[""],
+        warnings={},
+        parameters=_floats_stored(model),
+        unread_inputs=[str(value.name) for value in model.graph.inputs if not value.uses()],
+        parity={
             "status": NOT_VERIFIED,
             "reason": "the model is an ONNX file, so there is no torch module to compare it with; it is the reference",
             "samples": sum(sizes),
             "batch_sizes": sorted(set(sizes)),
             "provider": session.provider,
         },
-        "lint": linted,
-        "model": model_facts(model) | {"size_mb": model_size_mb(out_path)},
-    }
+        baked=None,
+        lint=linted,
+        model=model_facts(model) | {"size_mb": model_size_mb(out_path)},
+    )
 
 
 def _floats_stored(model: ir.Model) -> int:

@@ -1,31 +1,27 @@
-"""TorchScript exporter of torch, with every input kept and no-op operators resolved."""
+"""TorchScript exporter of torch, with every input kept."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.after_export import DynamicAxes
 
 if TYPE_CHECKING:
     import torch
 
-_RESOLVING = ("aten::resolve_conj", "aten::resolve_neg")
-_RESOLVING_OPSET = 9  # the first that custom translations may be given for; it holds for later ones
-
 
 def export_torchscript(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
     path: Path,
-    opset: int,
     input_names: list[str],
     output_names: list[str],
-    dynamic_axes: DynamicAxes,
+    options: TraceConfig,
 ) -> None:
     import torch
 
@@ -36,18 +32,17 @@ def export_torchscript(
                 f"trace: the torchscript exporter takes no number for a name, got {name!r}; use trace.exporter=dynamo, "
                 "or another name in model.inputs or model.outputs",
             )
-    with _resolving_passes_on(opset):
-        torch.onnx.export(
-            module,
-            inputs,
-            str(path),
-            dynamo=False,
-            opset_version=opset,
-            input_names=input_names,
-            output_names=output_names,
-            dynamic_axes={name: dict(axes) for name, axes in dynamic_axes.items()},
-        )
-    _keep_inputs(path, inputs, input_names, dynamic_axes)
+    torch.onnx.export(
+        module,
+        inputs,
+        str(path),
+        dynamo=False,
+        opset_version=options.opset,
+        input_names=input_names,
+        output_names=output_names,
+        dynamic_axes={name: dict(axes) for name, axes in options.dynamic_axes.items()},
+    )
+    _keep_inputs(path, inputs, input_names, options.dynamic_axes)
 
 
 def _keep_inputs(
@@ -68,32 +63,3 @@ def _keep_inputs(
     del model.graph.input[:]
     model.graph.input.extend(found[name] for name in input_names)
     onnx.save(model, path)
-
-
-@contextlib.contextmanager
-def _resolving_passes_on(opset: int) -> Iterator[None]:
-    """aten::resolve_conj(x) -> x, aten::resolve_neg(x) -> x: of a real tensor there is nothing to resolve.
-
-    Only where nothing translates them (torch's own exporter does since 2.0, and the caller may have registered a
-    translation), and only while exporting.
-    """
-    import torch
-
-    missing = [name for name in _RESOLVING if not _is_translated(name, opset)]
-    for name in missing:
-        torch.onnx.register_custom_op_symbolic(name, lambda g, x: x, _RESOLVING_OPSET)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for name in missing:
-            torch.onnx.unregister_custom_op_symbolic(name, _RESOLVING_OPSET)  # type: ignore[attr-defined]
-
-
-def _is_translated(name: str, opset: int) -> bool:
-    """Whether the TorchScript exporter has a translation of a torch operation; True where that cannot be asked."""
-    try:
-        from torch.onnx._internal.torchscript_exporter.registration import registry
-    except ImportError:  # torch before 2.9 keeps it elsewhere
-        return True
-    group = registry.get_function_group(name)
-    return group is not None and group.get(opset) is not None

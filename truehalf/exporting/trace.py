@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from truehalf.config.schema import LintConfig, TraceConfig
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import compared_with_torch, tensors_of, torch_outputs, unread_inputs
-from truehalf.exporting.baked import Subject, check_repeats, explaining, reason_of, what_was_baked
+from truehalf.exporting.baked import Subject, check_repeats, explaining, what_was_baked
+from truehalf.exporting.baked.report import Baked
 from truehalf.exporting.export import export
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.ir.facts import model_facts
@@ -32,70 +34,103 @@ from truehalf.output_paths import check_outputs
 from truehalf.verification.findings import NOT_VERIFIED
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     import torch
 
 SPEC_FILE = "io_spec.json"
 Arrays = Mapping[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Tracing:
+    """How a model becomes an FP32 file, and what lint of the file ends that.
+
+    Attributes:
+        trace: exporter, opset and tolerance of the comparison.
+        axes: {input or output: {axis: symbol}}, in place of `trace.dynamic_axes`; None: those that the spec names.
+        lint: findings that are not wanted, and those that end it.
+        plugins, plugin_ops: of the engine; their operators are no findings.
+        repair: passes that the file will go through; what one of them fixes is reported, and ends nothing here. Before
+            it is built, the engine's stage looks at the file once more.
+    """
+
+    trace: TraceConfig = field(default_factory=TraceConfig)
+    axes: DynamicAxes | None = None
+    lint: LintConfig = field(default_factory=LintConfig)
+    plugins: Sequence[str] = ()
+    plugin_ops: Sequence[str] = ()
+    repair: Sequence[str] = ()
+
+    def linted(self, model: ir.Model) -> dict[str, Any]:
+        """TensorRT compatibility of a file, for its report."""
+        return lint_of_trace(model, self.lint, ops_of_plugins(model, self.plugins, self.plugin_ops)[0], self.repair)
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """What was written, and what was compared.
+
+    Attributes:
+        exporter: its name; PASSED_ON of truehalf.exporting.onnx_source for a file.
+        opset: of the default domain.
+        warnings: the exporter's, by category.
+        parameters: how many numbers the model has.
+        unread_inputs: inputs that no output depends on, which are inputs of the file all the same.
+        parity: {status: "verified" or "not verified", reason?, samples, batch_sizes, share, matched_queries,
+            moved_queries, max_abs by output, sizes?: the same of each feed of another height or width, with the shapes
+            of its inputs}.
+        baked: what the trace has fixed; None of a file that is passed on.
+        lint: {counts by severity, rules, first, ignored}, the TensorRT compatibility of the file.
+        model: facts, and size_mb.
+        notes: sentences of the model's source.
+    """
+
+    exporter: str
+    opset: int
+    warnings: Mapping[str, int]
+    parameters: int
+    unread_inputs: Sequence[str]
+    parity: Mapping[str, Any]
+    baked: Baked | None
+    lint: Mapping[str, Any]
+    model: Mapping[str, Any]
+    notes: Sequence[str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
 def trace(
     module: torch.nn.Module,
     example: Arrays,
     out_path: Path | str,
+    options: Tracing | None = None,
     *,
     spec: Mapping[str, Any],
-    exporter: str | None = None,
-    opset: int | None = None,
-    dynamic_axes: DynamicAxes | None = None,
     check_feeds: Sequence[Arrays] = (),
-    atol: float | None = None,
-    rtol: float | None = None,
-    lint_ignore: Sequence[str] | None = None,
-    lint_fail_on: str | None = None,
-    plugins: Sequence[str] = (),
-    plugin_ops: Sequence[str] = (),
-    repair: Sequence[str] = (),
     prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
-) -> dict[str, Any]:
-    """Export a module and compare the file with it. Options left out are those of TraceConfig.
+) -> TraceReport:
+    """Export a module and compare the file with it.
 
     Args:
         module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
         example: real inputs to trace on, by name, with their batch axis.
         out_path: of the ONNX file, replaced only when all went well; io_spec.json is written beside it.
         spec: the I/O spec, see truehalf.models.source.io_spec.
-        exporter: "torchscript" or "dynamo".
-        opset: of the default domain.
-        dynamic_axes: {input or output: {axis: symbol}}; default: the axes that the spec gives a name.
         check_feeds: inputs to compare on, best unlike the example and of other batch sizes; of other heights and widths
             where these vary.
-        atol, rtol: of the comparison.
-        lint_ignore: "rule" or "rule@<regular expression on node name or scope>", see docs/lint.md.
-        lint_fail_on: "never", "error" or "warning": findings that end it.
-        plugins, plugin_ops: of the engine; their operators are no findings.
-        repair: passes that the file will go through; what one of them fixes is reported, and ends nothing here. Before
-            it is built, the engine's stage looks at the file once more.
         prepared: entered around the export alone, see truehalf.models.model.Model; the comparison is with the module as
             it is outside.
-
-    Returns:
-        exporter, opset, warnings {category: count}, baked (see truehalf.exporting.baked.what_was_baked), parameters,
-        unread_inputs (names of those that no output depends on, which are inputs of the file all the same), model
-        (facts) and parity: {status: "verified" or
-        "not verified", reason?, samples, batch_sizes, share, matched_queries, moved_queries, max_abs by output, sizes?:
-        the same of each feed of another height or width, with the shapes of its inputs},
-        lint: {counts by severity, rules, first, ignored}, the TensorRT compatibility of the file.
 
     Raises:
         StageError: when outputs are not what they are declared to be, model.classes names fewer or more classes than
             there are, the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
-            output of either side is not finite, a trained model's outputs differ, or lint finds what `lint_fail_on`
+            output of either side is not finite, a trained model's outputs differ, or lint finds what `lint.fail_on`
             says.
     """
-    options, lint_options = TraceConfig(), LintConfig()
-    atol, rtol = (options.atol if atol is None else atol), (options.rtol if rtol is None else rtol)
-    exporter, opset = exporter or options.exporter.value, opset or options.opset
-    dynamic_axes = named_axes(spec) if dynamic_axes is None else dynamic_axes
+    options = options or Tracing()
+    axes = named_axes(spec) if options.axes is None else options.axes
+    config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
     out_path, spec_path = places(out_path, {})
     inputs = tensors_of(spec, example)
     check_declared(spec)
@@ -104,29 +139,15 @@ def trace(
         exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
         with prepared():
             traced = copied(module)
-            warned = export(
-                module,
-                inputs,
-                exported,
-                exporter=exporter,
-                opset=opset,
-                input_names=names_of(spec["inputs"]),
-                output_names=names_of(spec["outputs"]),
-                dynamic_axes=dynamic_axes,
-            )
+            input_names, output_names = names_of(spec["inputs"]), names_of(spec["outputs"])
+            warned = export(module, inputs, exported, config, input_names=input_names, output_names=output_names)
         model = load_model(exported)
         check_names(model, spec)
-        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, atol, rtol)
+        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, config)
         unread = unread_inputs(model, module, spec, example)
         references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
         spec = attach(model, spec, varying_axes(references))
-        linted = lint_of_trace(
-            model,
-            lint_options.ignore if lint_ignore is None else lint_ignore,
-            lint_options.fail_on.value if lint_fail_on is None else lint_fail_on,
-            ops_of_plugins(model, plugins, plugin_ops)[0],
-            repair,
-        )
+        linted = options.linted(model)
         save_model(model, described)
         pairs = list(zip(check_feeds, references, strict=True))
         subject = Subject(
@@ -139,27 +160,27 @@ def trace(
             example=example,
             pairs=pairs,
             caught=warned,
-            followed=exporter == "dynamo",
-            atol=atol,
-            rtol=rtol,
+            options=config,
         )
         with explaining(subject):
-            parity = compared_with_torch(module, described, spec, pairs, example, atol=atol, rtol=rtol)
+            parity = compared_with_torch(module, described, spec, pairs, example, config)
         baked = what_was_baked(subject)
         facts = model_facts(model)
         moved_into_place(described.parent, out_path)
     write_text(spec_path, spec_text(spec) + "\n")
-    return {
-        "exporter": exporter,
-        "opset": model.graph.opset_imports[""],
-        "warnings": dict(Counter(warning.category.__name__ for warning in warned)),
-        "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "unread_inputs": unread,
-        "parity": parity | ({"status": NOT_VERIFIED, "reason": reason} if (reason := reason_of(baked)) else {}),
-        "baked": baked,
-        "lint": linted,
-        "model": facts | {"size_mb": model_size_mb(out_path)},
-    }
+    if reason := baked.reason:
+        parity |= {"status": NOT_VERIFIED, "reason": reason}
+    return TraceReport(
+        exporter=config.exporter.value,
+        opset=model.graph.opset_imports[""],
+        warnings=dict(Counter(warning.category.__name__ for warning in warned)),
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        unread_inputs=unread,
+        parity=parity,
+        baked=baked,
+        lint=linted,
+        model=facts | {"size_mb": model_size_mb(out_path)},
+    )
 
 
 def places(out_path: Path | str, inputs: Mapping[str, Any], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:

@@ -1,10 +1,10 @@
-"""What a graph is made of: its nodes and bodies, and the counts that reports show for every stage."""
+"""What a graph is made of: nodes, bodies and ways through them; and the counts that reports show for every stage."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -14,9 +14,11 @@ _TYPES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision")
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
-def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Nodes of the graph and of its subgraphs, in order."""
+def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
+    """Nodes of the graph and of its subgraphs, in order; with `functions` those of functions, too."""
     yield from ir.traversal.RecursiveGraphIterator(model.graph)
+    for function in model.functions.values() if functions else ():
+        yield from ir.traversal.RecursiveGraphIterator(function.graph)
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
@@ -44,6 +46,47 @@ def read_by(node: ir.Node) -> list[ir.Value]:
         read += [value for value in each.inputs if value is not None]
         read += [value for body in bodies(each) for value in body.outputs]  # an outer tensor may be one as it stands
     return read
+
+
+_Place = TypeVar("_Place", bound=Hashable)  # a node or a value
+
+
+def reached(start: Iterable[_Place | None], following: Callable[[_Place], Iterable[_Place | None]]) -> Iterator[_Place]:
+    """Where a way through a graph begins, and all that follows, up or down, each once."""
+    waiting, seen = list(start), set[_Place]()
+    while waiting:
+        place = waiting.pop()
+        if place is not None and place not in seen:
+            seen.add(place)
+            yield place
+            waiting += following(place)
+
+
+def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
+    """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
+
+    def read(value: ir.Value) -> Iterable[ir.Value | None]:
+        node = value.producer()
+        return node.inputs if node is not None and goes_on(node) else ()
+
+    return reached([value], read)
+
+
+def readers_of(node: ir.Node) -> list[ir.Node]:
+    """The nodes that read what a node writes."""
+    return [reader for value in node.outputs for reader in value.consumers()]
+
+
+def put_behind(value: ir.Value, node: ir.Node) -> None:
+    """Put a node right behind the one that writes a value, or before all others of the value's graph."""
+    graph, producer = value.graph, value.producer()
+    assert isinstance(graph, ir.Graph)
+    if producer is not None:
+        graph.insert_after(producer, node)
+    elif len(graph):
+        graph.insert_before(graph[0], node)
+    else:
+        graph.append(node)
 
 
 def values_of(graph: ir.Graph) -> Iterator[ir.Value]:

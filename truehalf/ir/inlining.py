@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import onnx
@@ -61,13 +61,13 @@ def _inline(model: ir.Model, kept: Collection[str]) -> None:
             if domain in function.opset_imports:
                 function.opset_imports[domain] = version
     while ready := _leaves(model, kept):
-        for node in [node for node in _nodes(model) if node.op_identifier() in ready]:
+        for node in [node for node in all_nodes(model, functions=True) if node.op_identifier() in ready]:
             node.metadata_props[_CALL] = name_of(node)
         for key in ready:
             for node in model.functions[key].all_nodes():
                 node.meta[_OWN] = name_of(node)
         InlinePass(criteria=lambda function: function.identifier() in ready)(model)
-        for node in _nodes(model):
+        for node in all_nodes(model, functions=True):
             call = node.metadata_props.pop(_CALL, None)
             if call is not None and _OWN in node.meta:
                 node.name = f"{call}/{node.meta[_OWN].lstrip('/')}"
@@ -105,12 +105,6 @@ def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier
     return {
         key for key in wanted if not any(node.op_identifier() in wanted for node in model.functions[key].all_nodes())
     }
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from all_nodes(model)
-    for function in model.functions.values():
-        yield from function.all_nodes()
 
 
 def _is_kept(domain: str, name: str, kept: Collection[str]) -> bool:

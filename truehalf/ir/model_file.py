@@ -299,7 +299,9 @@ def _attributes_inside(model: ir.Model) -> Iterator[None]:
     import onnx_ir as ir
 
     replaced: list[tuple[ir.Node, ir.Attr]] = []
-    for node in _nodes(model):
+    from truehalf.ir.facts import all_nodes
+
+    for node in all_nodes(model, functions=True):
         for attribute in list(node.attributes.values()):
             tensors = _attribute_tensors(attribute)
             if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
@@ -316,14 +318,6 @@ def _attributes_inside(model: ir.Model) -> Iterator[None]:
             node.attributes[attribute.name] = attribute
 
 
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """Nodes of the graph, of its subgraphs, and of functions."""
-    import onnx_ir as ir
-
-    for graph in [model.graph, *(function.graph for function in model.functions.values())]:
-        yield from ir.traversal.RecursiveGraphIterator(graph)
-
-
 def _attribute_tensors(attribute: ir.Attr) -> list[ir.TensorProtocol]:
     import onnx_ir as ir
 
@@ -336,9 +330,11 @@ def _attribute_tensors(attribute: ir.Attr) -> list[ir.TensorProtocol]:
 
 def _tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """Every tensor of a model: initializers and attributes, in subgraphs and functions, too."""
+    from truehalf.ir.facts import all_nodes
+
     roots = [model.graph, *(function.graph for function in model.functions.values())]
     for graph in [graph for root in roots for graph in (root, *root.subgraphs())]:
         yield from (value.const_value for value in graph.initializers.values() if value.const_value is not None)
-    for node in _nodes(model):
+    for node in all_nodes(model, functions=True):
         for attribute in node.attributes.values():
             yield from _attribute_tensors(attribute)

@@ -26,7 +26,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, bodies
 from truehalf.ir.ops import Trait
 
 _PASSED = ops.with_trait(Trait.LAYOUT) | {"Cast", "Dropout"}
@@ -94,7 +94,7 @@ class Neighbours:
             graph = node.graph
             if graph is not self._model.graph and graph is not None:
                 found.update(value for value in graph.inputs if value not in found)
-            if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or _has_body(node):
+            if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or bodies(node):
                 found.update(node.outputs)
         return found
 
@@ -189,9 +189,3 @@ def _consumers(node: ir.Node) -> Iterator[ir.Node]:
 def _is(node: ir.Node, op_type: str) -> bool:
     domain, _, name = op_type.rpartition("::")
     return node.op_type == name and (not domain or node.domain == ("" if domain == "ai.onnx" else domain))
-
-
-def _has_body(node: ir.Node) -> bool:
-    return any(
-        attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attribute in node.attributes.values()
-    )

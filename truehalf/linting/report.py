@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from truehalf.codes import coded
+from truehalf.config.schema import LintConfig
 from truehalf.errors import StageError
 from truehalf.linting import RULES, SEVERITIES, Finding, Rule, lint
 from truehalf.linting.finding import link_to
@@ -113,15 +114,16 @@ def unmatched(ignored: Mapping[str, int]) -> list[str]:
 
 
 def lint_of_trace(
-    model: ir.Model, ignore: Sequence[str], fail_on: str, plugin_ops: Sequence[str], repair: Sequence[str]
+    model: ir.Model, options: LintConfig, plugin_ops: Sequence[str], repair: Sequence[str]
 ) -> dict[str, Any]:
     """TensorRT compatibility, for the report; the gate leaves out what repair repairs.
 
     Raises:
         StageError: when there are findings of the severity that ends the stage, with all their rules.
     """
-    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(ignore, RULES))
+    findings, ignored = split_ignored(lint(model, plugin_ops=plugin_ops), parse_ignores(options.ignore, RULES))
     left = [finding for finding in findings if REPAIRED_BY.get(finding.rule) not in repair]
+    fail_on = options.fail_on.value
     if fatal := failing(left, fail_on):
         raise StageError(
             "lint-fails",

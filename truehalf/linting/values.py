@@ -120,11 +120,11 @@ class Values:
         for value in node.outputs:
             if counted:
                 self._counted.add(value)
-            if sized and not _is_static(value):
+            if sized and not is_static(value):
                 self._sized.add(value)
 
 
-def _is_static(value: ir.Value) -> bool:
+def is_static(value: ir.Value) -> bool:
     return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 

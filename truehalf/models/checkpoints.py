@@ -89,7 +89,7 @@ def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path 
     if others:
         raise StageError(
             "wrong-name",
-            f"weights: {path}: expected all names to begin with {prefix!r}, got {_first(others)}; "
+            f"weights: {path}: expected all names to begin with {prefix!r}, got {listed(others, ', ')}; "
             "a prefix is taken off all of them or of none",
         )
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -126,7 +126,7 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
         if names := _globals(path, error):
             raise StageError(
                 "code-refused",
-                f"weights: {path}: to read it, {_first(names)} would have to be imported and called: it holds "
+                f"weights: {path}: to read it, {listed(names, ', ')} would have to be imported and called: it holds "
                 "objects, not tensors alone, and a checkpoint that is given is data here, not a program. Where it was "
                 f"trained, and if you trust it, save the tensors alone: {conversion.format(name=path.name)}",
             ) from error
@@ -199,9 +199,11 @@ def _is_state_dict(value: Any) -> bool:
 def _shown(value: Any) -> str:
     if not isinstance(value, Mapping):
         return f"a {type(value).__name__}"
-    return f"a mapping with {_first([f'{name} ({type(item).__name__})' for name, item in value.items()]) or 'no key'}"
+    keys = [f"{name} ({type(item).__name__})" for name, item in value.items()]
+    return f"a mapping with {listed(keys, ', ') or 'no key'}"
 
 
-def _first(items: list[str]) -> str:
+def listed(items: list[str], between: str = "; ") -> str:
+    """The first few, for an error, and how many more there are."""
     more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return ", ".join(items[:_NAMED]) + more
+    return between.join(items[:_NAMED]) + more

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,13 @@ from truehalf.data.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     import torch
+
+
+class Task(Enum):
+    """What a library's models are for, where it has several kinds."""
+
+    detection = "detection"
+    classification = "classification"
 
 
 @dataclass(frozen=True)

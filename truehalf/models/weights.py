@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError
-from truehalf.models.checkpoints import read_checkpoint, without_prefix
+from truehalf.models.checkpoints import listed, read_checkpoint, without_prefix
 
 if TYPE_CHECKING:
     import torch
-
-_NAMED = 5  # mismatching tensors that an error lists, of each kind
 
 
 def load_weights(module: torch.nn.Module, path: Path | str, key: str | None = None, prefix: str = "") -> str:
@@ -91,7 +89,7 @@ def _check_architecture(
         ("missing in the file", missing),
         ("unexpected in the file", unexpected),
     )
-    lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+    lines = [f"  {len(found)} {what}: {listed(found)}" for what, found in kinds if found]
     if prefix := _prefix(expected, tensors):
         lines.append(
             f"  every name in the file begins with {prefix!r}, which the model's do not have; "
@@ -120,17 +118,17 @@ def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch
         raise StageError(
             "not-supported",
             f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
-            f"{_first(odd)}; save them by tensor.to_dense(), on the CPU",
+            f"{listed(odd)}; save them by tensor.to_dense(), on the CPU",
         )
     floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
     if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
         raise StageError(
             "not-finite",
-            f"weights: {named}: expected finite numbers, got NaN or Inf in {_first(broken)}; train it again",
+            f"weights: {named}: expected finite numbers, got NaN or Inf in {listed(broken)}; train it again",
         )
     if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
         raise StageError(
-            "out-of-range", f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {_first(large)}"
+            "out-of-range", f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {listed(large)}"
         )
     for names in ties:
         stored = [name for name in names if name in tensors]
@@ -148,8 +146,3 @@ def _fits(expected: torch.Tensor, got: torch.Tensor) -> bool:
 
 def _kind(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-
-
-def _first(items: list[str]) -> str:
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return "; ".join(items[:_NAMED]) + more

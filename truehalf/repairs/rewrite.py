@@ -9,13 +9,12 @@ scope, the part before the last slash, is that of the old node, and so are its m
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, constant_of, is_op, read_by, with_bodies
+from truehalf.ir.facts import all_nodes, behind, constant_of, is_op, read_by, with_bodies
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
@@ -181,20 +180,6 @@ def graph_of(node: ir.Node) -> ir.Graph:
     graph = node.graph
     assert isinstance(graph, ir.Graph), "nodes of functions are inlined before"
     return graph
-
-
-def behind(value: ir.Value | None, goes_on: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """A value and what it is computed from, each once; not what is behind nodes for which `goes_on` is false."""
-    waiting, seen = [value], set[ir.Value]()
-    while waiting:
-        value = waiting.pop()
-        if value is None or value in seen:
-            continue
-        seen.add(value)
-        yield value
-        producer = value.producer()
-        if producer is not None and goes_on(producer):
-            waiting += producer.inputs
 
 
 def from_data(value: ir.Value | None) -> bool:

@@ -14,6 +14,7 @@ from tests.measuring.converted import only
 from tests.messages import expect, raises
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import Decision, Verdict
+from truehalf.conversion.rules.ranges import Ranges, TensorRange, ranges_of
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 
@@ -23,7 +24,8 @@ HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 def decisions(text: str, ranges: dict[str, float] | None = None, **rules: Any) -> dict[str, Decision]:
     model = ir.from_onnx_text(text if text.startswith("<") else HEAD + text)
     NORMALIZE(model)
-    measured = None if ranges is None else {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in ranges.items()}}
+    content = {"tensors": {n: {"absmax": v, "sample": "s7"} for n, v in (ranges or {}).items()}}
+    measured = None if ranges is None else ranges_of(content)
     return {node.name or "": verdict for node, verdict in decide(model, measured, only(**rules)).nodes.items()}
 
 
@@ -61,7 +63,7 @@ def test_a_tensor_with_no_finite_value_has_no_range() -> None:
     model = ir.from_onnx_text(HEAD + CHAIN)
     NORMALIZE(model)
     ranges = {"tensors": {"a": {"absmax": None, "sample": None}, "b": {"absmax": "inf", "sample": "s"}}}
-    assert {d.rule for d in decide(model, ranges, only(data_max=1.0)).nodes.values()} == {"none"}
+    assert {d.rule for d in decide(model, ranges_of(ranges), only(data_max=1.0)).nodes.values()} == {"none"}
 
 
 def test_integers_have_no_range_that_counts() -> None:
@@ -341,7 +343,7 @@ def test_many_nodes_are_judged_in_time_that_grows_with_them() -> None:
         model = ir.from_onnx_text(HEAD + f"(float[2] x0) => (float[2] x{nodes}) {{ {body} }}")
         NORMALIZE(model)
         Counting.looks = 0
-        ranges = {"tensors": Counting({f"x{i}": {"absmax": 1.0} for i in range(nodes)})}
+        ranges = Ranges(Counting({f"x{i}": TensorRange(1.0) for i in range(nodes)}))
         decide(model, ranges, only(data_max=512.0, init_max=65504.0, integers=True, masks=True, inner=True))
         return Counting.looks
 

@@ -15,6 +15,7 @@ import torch
 from tests.messages import raises
 from tests.truehalf.models.refusing import in_order
 from tests.truehalf.models.small_modules import FEATURES, SCALED, SPEC, Baked, FixedHeight, Head, Unread, feeds, sized
+from truehalf.config.schema import TraceConfig
 from truehalf.exporting.against_torch import (
     compared_with_torch,
     shapes_of,
@@ -68,7 +69,7 @@ def compared(
     atol: float = 1e-4,
 ) -> dict[str, Any]:
     pairs = [(feed, torch_outputs(module, spec, feed, example)) for feed in checked]
-    return compared_with_torch(module, path, spec, pairs, example, atol=atol, rtol=1e-3)
+    return compared_with_torch(module, path, spec, pairs, example, TraceConfig(atol=atol))
 
 
 def rows_compared(module: torch.nn.Module, path: Path, *checked: dict[str, np.ndarray], **changes: Any) -> Any:

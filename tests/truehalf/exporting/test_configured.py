@@ -20,7 +20,7 @@ from truehalf.runtime.ort.session import Session
 
 def exported(folder: Path, *overrides: str) -> dict[str, Any]:
     """The report; m.onnx and io_spec.json are in the folder `out`."""
-    return export_configured(validated(composed(*overrides)), folder, folder / "out" / "m.onnx")
+    return export_configured(validated(composed(*overrides)), folder, folder / "out" / "m.onnx").to_json()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.messages import raises
+from tests.tracing import trace_config
 from tests.truehalf.models.refusing import in_order
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.ir.model_file import load_model
@@ -89,11 +90,9 @@ def exported(
         module,
         [torch.rand(2, 4) if x is None else x],
         path,
-        exporter=exporter,
-        opset=opset,
+        trace_config(exporter, opset, axes),
         input_names=["x"],
         output_names=["y"],
-        dynamic_axes=axes,
     )
     return load_model(path)
 
@@ -222,11 +221,9 @@ def test_warnings_are_told_with_their_place(tmp_path: Path) -> None:
         Branch(),
         [torch.rand(2, 4)],
         tmp_path / "m.onnx",
-        exporter="torchscript",
-        opset=17,
+        trace_config("torchscript", 17, {}),
         input_names=["x"],
         output_names=["y"],
-        dynamic_axes={},
     )
     (tracer,) = [warning for warning in caught if warning.category.__name__ == "TracerWarning"]
     assert Path(tracer.filename) == Path(__file__)
@@ -267,11 +264,6 @@ def test_axis_fixed_by_the_module_is_refused(tmp_path: Path) -> None:
         exported(Fixed(), tmp_path / "m.onnx", "dynamo", 18)
 
 
-def test_unknown_exporter_is_refused(tmp_path: Path) -> None:
-    with raises("unknown-choice", "torchscript", "dynamo", "'other'"):
-        exported(Net(), tmp_path / "m.onnx", "other", 17)
-
-
 def test_failing_module_is_reported_with_its_own_words(tmp_path: Path) -> None:
     class Broken(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -281,50 +273,6 @@ def test_failing_module_is_reported_with_its_own_words(tmp_path: Path) -> None:
     with raises("export-fails", "torchscript", 17, "no such head", "trace.exporter=dynamo"):
         exported(module, tmp_path / "m.onnx", "torchscript", 17)
     assert module.training
-
-
-class Resolving(torch.nn.Module):
-    """What torch calls of its own accord when code touches .real or .tolist()."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * torch.resolve_neg(torch.resolve_conj(x))
-
-
-def translations() -> dict[str, dict[int, Any]]:
-    from torch.onnx._internal.torchscript_exporter.registration import registry
-
-    groups = {name: registry.get_function_group(name) for name in ("aten::resolve_conj", "aten::resolve_neg")}
-    return {name: {} if group is None else dict(group._functions._merged) for name, group in groups.items()}
-
-
-@pytest.mark.parametrize("translated", [True, False])
-def test_resolving_passes_its_input_on(translated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether torch translates it (2.0 and later) or not; afterwards the process is as it was."""
-    from torch.onnx._internal.torchscript_exporter import registration, utils
-
-    utils._trigger_symbolic_function_registration()
-    if not translated:
-        known = dict(registration.registry._registry)
-        del known["aten::resolve_conj"], known["aten::resolve_neg"]
-        monkeypatch.setattr(registration.registry, "_registry", known)
-    before = translations()
-    assert all(bool(functions) == translated for functions in before.values())
-    model = exported(Resolving(), tmp_path / "m.onnx", "torchscript", 17)
-    assert [node.op_type for node in model.graph] == ["Constant", "Mul"]
-    assert translations() == before
-
-
-def test_a_translation_of_the_callers_own_is_kept(tmp_path: Path) -> None:
-    def doubled(g: Any, x: Any) -> Any:
-        return g.op("Add", x, x)
-
-    torch.onnx.register_custom_op_symbolic("aten::resolve_conj", doubled, 9)
-    try:
-        model = exported(Resolving(), tmp_path / "m.onnx", "torchscript", 17)
-        assert "Add" in {node.op_type for node in model.graph}
-        assert doubled in translations()["aten::resolve_conj"].values()
-    finally:
-        torch.onnx.unregister_custom_op_symbolic("aten::resolve_conj", 9)
 
 
 @pytest.mark.parametrize("name", ["0", "12", "007", ""])
@@ -337,11 +285,9 @@ def test_torchscript_takes_no_numbers_for_names(name: str, place: str, tmp_path:
             Net().eval(),
             (torch.rand(2, 4),),
             tmp_path / "m.onnx",
-            exporter="torchscript",
-            opset=17,
+            trace_config("torchscript", 17, {}),
             input_names=[names["x"]],
             output_names=[names["y"]],
-            dynamic_axes={},
         )
 
 
@@ -351,11 +297,9 @@ def test_other_names_are_kept(name: str, tmp_path: Path) -> None:
         Net().eval(),
         (torch.rand(2, 4),),
         tmp_path / "m.onnx",
-        exporter="torchscript",
-        opset=17,
+        trace_config("torchscript", 17, {}),
         input_names=[name],
         output_names=[f"{name}_o"],
-        dynamic_axes={},
     )
     graph = load_model(tmp_path / "m.onnx").graph
     assert [value.name for value in (*graph.inputs, *graph.outputs)] == [name, f"{name}_o"] and graph.inputs[0].uses()

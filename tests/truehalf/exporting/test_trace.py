@@ -13,6 +13,7 @@ import torch
 
 from tests.messages import raises
 from tests.tiers import first_of
+from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from tests.truehalf.models.small_modules import (
     FEATURES,
@@ -29,7 +30,6 @@ from tests.truehalf.models.small_modules import (
 )
 from truehalf.config.schema import REPAIR_PASSES
 from truehalf.exporting.onnx_source import pass_on
-from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES
@@ -47,7 +47,7 @@ class Branch(Head):
 
 def traced(module: torch.nn.Module, path: Path, spec: dict[str, Any] = SPEC, **options: Any) -> dict[str, Any]:
     checks = options.pop("check_feeds", [feeds(5, 6, 7), feeds(8)])
-    return trace(module, feeds(1, 2), path, spec=spec, check_feeds=checks, **options)
+    return trace_json(module, feeds(1, 2), path, spec=spec, check_feeds=checks, **options)
 
 
 def test_report_says_what_was_compared(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_file_of_other_outputs_than_the_spec_says_is_not_passed_on(tmp_path: P
 
 @pytest.mark.parametrize("decoder", first_of(["dfine", "rtdetrv2"]))
 def test_detector_keeps_scopes_and_dynamic_batch(decoder: str, tmp_path: Path) -> None:
-    report = trace(
+    report = trace_json(
         detectors.detector(decoder),
         detectors.pictures(0, 1),
         tmp_path / "m.onnx",
@@ -159,7 +159,7 @@ def test_detector_keeps_scopes_and_dynamic_batch(decoder: str, tmp_path: Path) -
 @pytest.mark.parametrize("decoder", ["dfine", "rtdetrv2"])
 def test_detector_by_dynamo_computes_the_same(decoder: str, tmp_path: Path) -> None:
     module = detectors.detector(decoder)
-    report = trace(
+    report = trace_json(
         module,
         detectors.pictures(0, 1),
         tmp_path / "m.onnx",
@@ -213,7 +213,7 @@ def test_rules_are_mended_by_passes_that_there_are() -> None:
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:
     example = feeds(1, 2) | {"scale": np.ones(1, np.int64)}
     with raises("input-unread", "'scale'", "docs/lint.md#baked-item"):
-        trace(Baked(), example, tmp_path / "m.onnx", spec=SCALED)
+        trace_json(Baked(), example, tmp_path / "m.onnx", spec=SCALED)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -222,7 +222,7 @@ def test_an_input_that_no_output_depends_on_stays_an_input(exporter: str, tmp_pa
     example = feeds(1, 2) | {"scale": np.full(1, 8)}
     checks = [feeds(5, 6, 7) | {"scale": np.full(1, 3)}]
     options: dict[str, Any] = {"exporter": exporter, "opset": 18, "check_feeds": checks}
-    report = trace(Unread(), example, tmp_path / "m.onnx", spec=SCALED, **options)
+    report = trace_json(Unread(), example, tmp_path / "m.onnx", spec=SCALED, **options)
     assert report["unread_inputs"] == ["scale"] and report["parity"]["status"] == "verified"
     inputs = load_model(tmp_path / "m.onnx").graph.inputs
     assert [(str(value.name), str(value.dtype), str(value.shape)) for value in inputs] == [
@@ -252,7 +252,7 @@ DYNAMO = {"exporter": "dynamo", "opset": 18}
 
 def traced_at_sizes(module: torch.nn.Module, path: Path, **options: Any) -> dict[str, Any]:
     feeds = sized((64, 64), (32, 96), (96, 32))
-    return trace(
+    return trace_json(
         module.eval(), sized((64, 64))[0], path, spec=options.pop("spec", FEATURES), check_feeds=feeds, **options
     )
 
@@ -348,7 +348,7 @@ def test_the_module_is_left_as_it_was(exporter: str, tmp_path: Path) -> None:
     if exporter == "dynamo":
         fixed = FEATURES | {"inputs": [PICTURES | {"shape": ["batch", 3, 64, 64]}]}
         options = {"check_feeds": sized((64, 64)), "spec": fixed, "exporter": "dynamo", "opset": 18}
-    trace(module, sized((64, 64))[0], tmp_path / "m.onnx", **options)
+    trace_json(module, sized((64, 64))[0], tmp_path / "m.onnx", **options)
     assert state() == before
     assert module.calls, "its hooks ran"
 
@@ -382,7 +382,7 @@ def test_a_detector_makes_its_anchors_for_the_size_that_comes(
     feeds = [detectors.pictures(2), *sized((96, 64), (32, 160))]
     detector = detectors.detector(decoder)
     options: dict[str, Any] = {"spec": spec, "check_feeds": feeds} | exporter
-    parity = trace(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", **options)["parity"]
+    parity = trace_json(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", **options)["parity"]
     assert parity["status"] == "verified"
     assert [entry["matched_queries"] for entry in parity["sizes"]] == [1.0, 1.0]
     described = json.loads((tmp_path / "io_spec.json").read_text())["outputs"]

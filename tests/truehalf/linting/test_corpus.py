@@ -10,6 +10,7 @@ import torch
 from tests.corpus import CASES, exported
 from tests.messages import raises
 from tests.tiers import first_of
+from tests.tracing import trace_config
 from truehalf.exporting.export import export
 from truehalf.ir.model_file import load_model
 from truehalf.linting import RULES, lint
@@ -47,8 +48,14 @@ def test_each_rule_has_a_case() -> None:
 @pytest.mark.parametrize(("opset", "found"), [(16, True), (17, False)])
 def test_one_layer_norm_at_two_opsets(opset: int, found: bool, tmp_path: Path) -> None:
     x = (torch.randn(2, 3, 8),)
-    export(torch.nn.LayerNorm(8), x, tmp_path / "m.onnx", exporter="torchscript", opset=opset, input_names=["x"],
-           output_names=["y"], dynamic_axes={"x": {0: "batch"}})  # fmt: skip
+    export(
+        torch.nn.LayerNorm(8),
+        x,
+        tmp_path / "m.onnx",
+        trace_config("torchscript", opset, {"x": {0: "batch"}}),
+        input_names=["x"],
+        output_names=["y"],
+    )
     assert [finding.rule for finding in lint(load_model(tmp_path / "m.onnx"))] == ["decomposed-layer-norm"] * found
 
 

@@ -7,6 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import raises
+from truehalf.config.schema import FailOn, LintConfig
 from truehalf.linting.plugin_ops import ops_of_plugins
 from truehalf.linting.report import lint_of_trace
 
@@ -40,7 +41,7 @@ def test_what_is_known_goes_before_what_is_assumed(
 def test_trace_knows_the_operators_of_plugins() -> None:
     """engine.plugins is what the finding asks for: then there is none."""
     with raises("lint-fails", "lint.fail_on", "unsupported-op", "com.acme::Mine"):
-        lint_of_trace(graph(), ["empty-node-name"], "error", [], [])
+        lint_of_trace(graph(), LintConfig(["empty-node-name"], FailOn.error), [], [])
     for named in (["Mine"], ["com.acme::Mine"]):
         ops, _ = ops_of_plugins(graph(), ["a.so"], named)
-        assert lint_of_trace(graph(), [], "error", ops, [])["counts"]["error"] == 0
+        assert lint_of_trace(graph(), LintConfig(fail_on=FailOn.error), ops, [])["counts"]["error"] == 0

@@ -10,8 +10,8 @@ from truehalf.data.digits import scene
 from truehalf.models.architectures.ltdetr import Architecture, ConvNext, Vit, build
 
 SIZE, QUERIES = 64, 20
-CONVNEXT = ConvNext(widths=(8, 16, 24, 32), depths=(1, 1, 1, 1), layer_scale_init=0.1)
-VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=(1, 2, 3), layer_scale_init=1.0, adapter_width=4)
+CONVNEXT = ConvNext(widths=[8, 16, 24, 32], depths=[1, 1, 1, 1], layer_scale_init=0.1)
+VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=[1, 2, 3], layer_scale_init=1.0, adapter_width=4)
 
 
 def architecture(decoder: str, **changes: Any) -> Architecture:

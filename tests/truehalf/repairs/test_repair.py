@@ -12,10 +12,10 @@ import pytest
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
+from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from tests.truehalf.repairs.repairing import assert_equal, parsed, repaired, uniform
 from truehalf.config.schema import REPAIR_PASSES
-from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.repairs import PASSES, repair
 from truehalf.runtime.ort.session import Session
@@ -79,7 +79,7 @@ def test_values_that_stay_keep_their_names_and_new_ones_are_unique() -> None:
 
 @pytest.mark.parametrize("decoder", first_of(["dfine", "rtdetrv2"]))
 def test_a_detector_computes_what_it_did(decoder: str, tmp_path: Path) -> None:
-    trace(detectors.detector(decoder), detectors.pictures(0, 1), tmp_path / "traced.onnx", spec=detectors.spec())
+    trace_json(detectors.detector(decoder), detectors.pictures(0, 1), tmp_path / "traced.onnx", spec=detectors.spec())
     slim(tmp_path / "traced.onnx", tmp_path / "slim.onnx", repair=())
     model = load_model(tmp_path / "slim.onnx")
     sampled = [node.outputs[0].name for node in model.graph if node.op_type == "GridSample"]

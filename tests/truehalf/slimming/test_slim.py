@@ -17,9 +17,9 @@ import pytest
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
 from tests.tiers import first_of
+from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from truehalf.config.schema import SlimConfig
-from truehalf.exporting.trace import trace
 from truehalf.ir.model_file import load_model
 from truehalf.ir.passes import Done
 from truehalf.repairs import PASSES
@@ -357,7 +357,7 @@ def test_bisection_finds_nothing_where_skipping_all_does_not_help() -> None:
 @pytest.mark.parametrize("decoder", first_of(["rtdetrv2", "dfine"]))
 def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -> None:
     source = tmp_path / "trace.onnx"
-    trace(detectors.detector(decoder), detectors.pictures(0, 1), source, spec=detectors.spec())
+    trace_json(detectors.detector(decoder), detectors.pictures(0, 1), source, spec=detectors.spec())
     checks = [detectors.pictures(2), detectors.pictures(3, 4, 5)]
     report = slim(source, tmp_path / "m.onnx", check_feeds=checks)
     assert report["parity"]["status"] == "verified"

@@ -37,7 +37,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -45,8 +44,9 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.conversion.masks.spread import MOVES, Facts, Mark, Spread
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import bodies, is_op, reached
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.slots import is_float32
 
@@ -92,12 +92,12 @@ class Masks:
     refused: list[str] = field(default_factory=list)
 
 
-def find_masks(model: ir.Model, ranges: Mapping[str, Any] | None, facts: Facts | None = None) -> Masks:
+def find_masks(model: ir.Model, ranges: Ranges | None, facts: Facts | None = None) -> Masks:
     """Find mask constants and what they may become.
 
     Args:
         model: normalized.
-        ranges: content of ranges.json; None: only a Where directly before the Softmax is clamped.
+        ranges: what was measured; None: only a Where directly before the Softmax is clamped.
         facts: of a constant, where they are known already.
     """
     return _judged(Spread(model, ranges, facts or _facts_of))
@@ -150,18 +150,13 @@ def _guard_fault(spread: Spread, node: ir.Node, mark: Mark, leaving: Mapping[ir.
 
 def _nan_reader(value: ir.Value, leaving: Mapping[ir.Value, list[ir.Value]]) -> ir.Node | None:
     """An IsNaN or IsInf that reads a value, or what keeps the NaN in it, out of bodies as well."""
-    waiting, seen = [value], {value}
-    while waiting:
-        found = waiting.pop()
-        results = list(leaving.get(found, ()))
-        for node in found.consumers():
-            if is_op(node, "IsNaN") or is_op(node, "IsInf"):
-                return node
-            if node.domain == "" and node.op_type in _KEEPS_NAN:
-                results += node.outputs
-        waiting += [result for result in results if result not in seen]
-        seen.update(results)
-    return None
+
+    def kept(value: ir.Value) -> list[ir.Value]:
+        keeping = (node for node in value.consumers() if is_op(node, *_KEEPS_NAN))
+        return [*leaving.get(value, ()), *(result for node in keeping for result in node.outputs)]
+
+    readers = (node for each in reached([value], kept) for node in each.consumers())
+    return next((node for node in readers if is_op(node, "IsNaN", "IsInf")), None)
 
 
 def _share_faults(spread: Spread) -> None:
@@ -199,10 +194,8 @@ def _leaving(nodes: list[ir.Node]) -> dict[ir.Value, list[ir.Value]]:
     """By output of a body, what the node writes that has the body."""
     found: dict[ir.Value, list[ir.Value]] = {}
     for node in nodes:
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                for value in attribute.as_graph().outputs:
-                    found.setdefault(value, []).extend(node.outputs)
+        for value in (value for body in bodies(node) for value in body.outputs):
+            found.setdefault(value, []).extend(node.outputs)
     return found
 
 

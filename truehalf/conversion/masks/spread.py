@@ -6,18 +6,17 @@ mask's way is a fault of every constant in the value that came there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import finite
 from truehalf.conversion.rules.facts import ConstantFacts
+from truehalf.conversion.rules.ranges import Ranges
 from truehalf.float16 import MAX
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, is_op, reached
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
@@ -61,9 +60,9 @@ class Spread:
         faults: by constant, why it is no mask.
     """
 
-    def __init__(self, model: ir.Model, ranges: Mapping[str, Any] | None, facts: Facts) -> None:
+    def __init__(self, model: ir.Model, ranges: Ranges | None, facts: Facts) -> None:
         self.facts = facts
-        self.tensors: Mapping[str, Any] = ranges["tensors"] if ranges is not None else {}
+        self.tensors = ranges.tensors if ranges is not None else {}
         self.nodes = list(all_nodes(model))
         self.outputs = {value for graph in model.graphs() for value in graph.outputs}
         self.inputs = {value for graph in model.graphs() for value in graph.inputs}
@@ -81,19 +80,14 @@ class Spread:
 
     def _candidates(self) -> Iterator[ir.Value]:
         """Constants that reach a Softmax through the operators of a mask, in graph order."""
-        waiting = [node.inputs[0] for node in self.nodes if is_op(node, "Softmax")]
-        seen: set[ir.Value] = set()
-        found: set[ir.Value] = set()
-        while waiting:
-            value = waiting.pop()
-            if value is None or value in seen or not is_float32(value):
-                continue
-            seen.add(value)
-            producer = value.producer()
-            if producer is None or is_op(producer, "Constant"):
-                found.add(value)
-            elif producer.domain == "" and producer.op_type in _SPREADS:
-                waiting += [producer.inputs[index] for index in _carrying(producer)]
+
+        def carried(value: ir.Value) -> list[ir.Value | None]:
+            node = value.producer() if is_float32(value) else None
+            return [node.inputs[index] for index in _carrying(node)] if node is not None and node.domain == "" else []
+
+        read = (node.inputs[0] for node in self.nodes if is_op(node, "Softmax"))
+        makers = {value: value.producer() for value in reached(read, carried) if is_float32(value)}
+        found = {value for value, maker in makers.items() if maker is None or is_op(maker, "Constant")}
         order = dict.fromkeys(value for node in self.nodes for value in node.inputs if value in found)
         yield from (value for value in order if value is not None and value not in self.inputs)
 
@@ -169,12 +163,9 @@ class Spread:
         if (facts := self.facts(value)) is not None:
             return None if facts.neginf else (facts.lowest, facts.absmax)
         entry = self.tensors.get(value.name or "")
-        if not isinstance(entry, Mapping) or any(entry.get(kind) for kind in ("nan", "posinf", "neginf")):
+        if entry is None or entry.nonfinite or entry.absmax is None:
             return None
-        absmax, low, high = (finite(entry.get(key)) for key in ("absmax", "min", "max"))
-        if absmax is None:
-            return None
-        return -absmax if low is None else low, absmax if high is None else high
+        return -entry.absmax if entry.low is None else entry.low, entry.absmax if entry.high is None else entry.high
 
     def _is_zero_or_one(self, value: ir.Value) -> bool:
         interval = self._interval(value)

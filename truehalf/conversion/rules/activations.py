@@ -13,13 +13,14 @@ The share of elements above data_max is read at the nearest rung of the ladder a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, finite, on_sample
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import MAX
+from truehalf.ir.facts import reached
 from truehalf.ir.ops import moved_inputs
 from truehalf.ir.slots import is_float32
 
@@ -56,10 +57,9 @@ def integers(node: ir.Node, evidence: Evidence) -> Decision | None:
     if not evidence.precision.integers:
         return None
     for value, entry in evidence.measured(node):
-        absmax = finite(entry.get("absmax"))
-        if entry.get("integral") is True and absmax is not None and absmax > _INTEGERS_BELOW:
+        absmax, sample = entry.absmax, entry.sample
+        if entry.integral and absmax is not None and absmax > _INTEGERS_BELOW:
             reason = f"{value.name!r} holds whole numbers up to {absmax:g}; float16 holds not all above 2048"
-            sample = entry.get("sample")
             return Decision(
                 Verdict.fp32, "integers", reason + on_sample(sample), absmax, _INTEGERS_BELOW, value.name, sample
             )
@@ -89,30 +89,28 @@ def _states(node: ir.Node) -> list[ir.Value]:
 
 def _is_known(value: ir.Value, evidence: Evidence) -> bool:
     """Whether a value has a range or is a constant, or all of it is moved from such; what masks needs none."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if evidence.absmax(value) is not None or value.name in evidence.exempt or evidence.constant(value) is not None:
-            continue
-        producer = value.producer()
-        moved = [producer.inputs[index] for index in moved_inputs(producer)] if producer is not None else []
-        if not moved:
-            return False
-        waiting += [source for source in moved if source is not None]
-    return True
+
+    def is_known(value: ir.Value) -> bool:
+        measured = evidence.absmax(value) is not None or value.name in evidence.exempt
+        return measured or evidence.constant(value) is not None
+
+    def moved(value: ir.Value) -> list[ir.Value | None]:
+        node = None if is_known(value) else value.producer()
+        return [] if node is None else [node.inputs[index] for index in moved_inputs(node)]
+
+    return all(is_known(each) or moved(each) for each in reached([value], moved))
 
 
-def _largest(measured: Iterable[tuple[ir.Value, Mapping[str, Any]]]) -> tuple[float, str, str | None] | None:
+def _largest(measured: Iterable[tuple[ir.Value, TensorRange]]) -> tuple[float, str, str | None] | None:
     """Largest finite |x| with its tensor and sample."""
     found = None
     for value, entry in measured:
-        absmax = finite(entry.get("absmax"))
-        if absmax is not None and (found is None or absmax > found[0]):
-            found = absmax, value.name or "", entry.get("sample")
+        if entry.absmax is not None and (found is None or entry.absmax > found[0]):
+            found = entry.absmax, value.name or "", entry.sample
     return found
 
 
-def _share_above(entry: Mapping[str, Any], limit: float) -> float:
+def _share_above(entry: TensorRange, limit: float) -> float:
     """Share of elements above the nearest rung at or below `limit`; 1 where nothing was counted there."""
-    rungs = {float(rung): share for rung, share in (entry.get("above") or {}).items() if float(rung) <= limit}
+    rungs = {rung: share for rung, share in entry.above.items() if rung <= limit}
     return float(rungs[max(rungs)]) if rungs else 1.0

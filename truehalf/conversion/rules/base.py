@@ -5,17 +5,17 @@ A rule is a function `(node, evidence) -> Decision | None`: fp32 with its reason
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import onnx_ir as ir
 
 from truehalf.config.precision import Precision
 from truehalf.conversion.rules.facts import ConstantFacts, constant_facts
+from truehalf.conversion.rules.ranges import Ranges, RangesJson, TensorRange
 from truehalf.ir import ops
+from truehalf.ir.facts import bodies
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import half_slots, is_float32, schema_of
 
@@ -50,7 +50,7 @@ class Decision:
     sample: str | None = None
 
 
-CustomRule = Callable[[ir.Node, Mapping[str, Any]], str | None]
+CustomRule = Callable[[ir.Node, RangesJson], str | None]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Evidence:
     """What is known about a model: measured ranges, constants, and which tensors a rule leaves out.
 
     Attributes:
-        ranges: content of ranges.json; None: nothing was measured.
+        ranges: what was measured; None: nothing.
         precision: thresholds and lists.
         custom_rule: of the user's.
         exempt: names of tensors on the path of a mask that is clamped, which no range rule judges
@@ -67,7 +67,7 @@ class Evidence:
     """
 
     model: ir.Model
-    ranges: Mapping[str, Any] | None
+    ranges: Ranges | None
     precision: Precision
     custom_rule: CustomRule | None = None
     exempt: Set[str] = frozenset()
@@ -75,21 +75,20 @@ class Evidence:
     _constants: dict[ir.Value, ConstantFacts | None] = field(default_factory=dict)
     _seen: _Seen | None = None
 
-    def entry(self, value: ir.Value) -> Mapping[str, Any] | None:
+    def entry(self, value: ir.Value) -> TensorRange | None:
         """What was measured of a tensor; None: nothing."""
-        tensors = self.ranges["tensors"] if self.ranges is not None else {}
-        entry = tensors.get(value.name)
-        return entry if isinstance(entry, Mapping) else None
+        return self.ranges.tensors.get(value.name or "") if self.ranges is not None else None
 
     def absmax(self, value: ir.Value) -> float | None:
         """Largest finite |x| that was measured of a tensor."""
-        return finite((self.entry(value) or {}).get("absmax"))
+        entry = self.entry(value)
+        return None if entry is None else entry.absmax
 
     def moving(self, node: ir.Node) -> list[ir.Value]:
         """The float32 inputs and outputs that become float16 with a node (control flow, custom operators: all)."""
         return self._at(node).moving
 
-    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[ir.Value, Mapping[str, Any]]]:
+    def measured(self, node: ir.Node, left_out: Set[str] = frozenset()) -> list[tuple[ir.Value, TensorRange]]:
         """Those of them that have a range and are judged by it; names `left_out` are not."""
         seen = self._at(node)
         if seen.measured is None:
@@ -145,13 +144,8 @@ _KEEP_ALL = ops.with_trait(Trait.LAYOUT | Trait.PERMUTES) | {"Tile"}
 class _Seen:
     node: ir.Node
     moving: list[ir.Value]
-    measured: list[tuple[ir.Value, Mapping[str, Any]]] | None = None
+    measured: list[tuple[ir.Value, TensorRange]] | None = None
     constants: list[tuple[str, ConstantFacts]] | None = None
-
-
-def finite(number: object) -> float | None:
-    """A finite number of a range, as a float; None for anything else."""
-    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
 
 
 def on_sample(sample: object) -> str:
@@ -160,7 +154,7 @@ def on_sample(sample: object) -> str:
 
 
 def _moving(node: ir.Node) -> Iterator[ir.Value]:
-    known = schema_of(node) is not None and not has_bodies(node)
+    known = schema_of(node) is not None and not bodies(node)
     slots = half_slots(node) if known else None
     for index, value in enumerate(node.inputs):
         if value is not None and value.name and is_float32(value) and (slots is None or index in slots.inputs):
@@ -179,12 +173,5 @@ def _held(node: ir.Node) -> Iterator[tuple[str, ConstantFacts]]:
 
 def _returned(node: ir.Node) -> Iterator[ir.Value]:
     """What the bodies of a node return as float32."""
-    for attribute in node.attributes.values() if has_bodies(node) else ():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from (value for value in attribute.as_graph().outputs if is_float32(value))
-
-
-def has_bodies(node: ir.Node) -> bool:
-    """Whether a node holds graphs."""
-    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(attribute.type in graphs for attribute in node.attributes.values())
+    for body in bodies(node):
+        yield from (value for value in body.outputs if is_float32(value))

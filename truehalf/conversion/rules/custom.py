@@ -25,7 +25,7 @@ def custom(node: ir.Node, evidence: Evidence) -> Decision | None:
     if rule is None:
         return None
     try:
-        reason = rule(node, evidence.ranges or {"tensors": {}})
+        reason = rule(node, {"tensors": {}} if evidence.ranges is None else evidence.ranges.content)
     except Exception as error:
         name = getattr(rule, "__qualname__", repr(rule))
         what = f"{name!r} raised {type(error).__name__}: {error}"

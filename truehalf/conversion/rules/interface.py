@@ -6,36 +6,35 @@ No node is at fault there, and none can be pinned against it: the file's own typ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import finite, on_sample
+from truehalf.conversion.rules.base import on_sample
 from truehalf.conversion.rules.facts import constant_facts
+from truehalf.conversion.rules.ranges import Ranges, TensorRange
 from truehalf.float16 import MAX
 from truehalf.ir.slots import is_float32
 
 
 def interface_overflows(
-    model: ir.Model, ranges: Mapping[str, Any] | None, io_type: Callable[[str | None], ir.DataType]
+    model: ir.Model, ranges: Ranges | None, io_type: Callable[[str | None], ir.DataType]
 ) -> list[str]:
     """One line for each float32 graph input or output that becomes float16 with |x| > 65504, measured or constant.
 
     Args:
         model: before it is converted.
-        ranges: content of ranges.json; None: constants alone are known.
+        ranges: what was measured; None: constants alone are known.
         io_type: what a graph input or output becomes, by name (truehalf.conversion.ports.io_type_of).
     """
-    tensors: Mapping[str, Any] = ranges["tensors"] if ranges is not None else {}
+    tensors = ranges.tensors if ranges is not None else {}
     found: list[str] = []
     inputs = [("input", value) for value in model.graph.inputs]
     for kind, value in [*inputs, *(("output", value) for value in model.graph.outputs)]:
         if not is_float32(value) or io_type(value.name) != ir.DataType.FLOAT16:
             continue
-        entry = tensors.get(value.name or "")
-        entry = entry if isinstance(entry, Mapping) else {}
-        absmax, sample = finite(entry.get("absmax")) or 0.0, entry.get("sample")
+        entry = tensors.get(value.name or "", TensorRange())
+        absmax, sample = entry.absmax or 0.0, entry.sample
         tensor = None if value.is_graph_input() else ir.convenience.get_const_tensor(value)
         if tensor is not None:
             absmax, sample = constant_facts(tensor).absmax, None

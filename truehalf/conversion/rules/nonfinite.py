@@ -10,23 +10,22 @@ float16 holds NaN and Inf exactly. But where FP32 divides by zero or overflows, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
-from truehalf.ir.facts import all_nodes
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.ranges import TensorRange
+from truehalf.ir.facts import all_nodes, bodies
 from truehalf.ir.ops import Trait, has, with_trait
 
-_KINDS = ("nan", "posinf", "neginf")
 _PASSES = with_trait(Trait.NO_ARITHMETIC | Trait.LINEAR)
 
 
 def nonfinite(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     """The rule for one model."""
-    tensors: Mapping[str, Any] = evidence.ranges["tensors"] if evidence.ranges is not None else {}
-    spoiled = {name for name, entry in tensors.items() if isinstance(entry, Mapping) and _count(entry)}
+    tensors = evidence.ranges.tensors if evidence.ranges is not None else {}
+    spoiled = {name for name, entry in tensors.items() if entry.nonfinite}
     harmless = _harmless(evidence, spoiled) if spoiled else set[ir.Value]()
 
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
@@ -38,18 +37,12 @@ def nonfinite(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | No
     return rule
 
 
-def _decision(value: ir.Value, entry: Mapping[str, Any]) -> Decision:
-    counted = ", ".join(f"{entry[kind]} {label}" for kind, label in _LABELS.items() if entry.get(kind))
-    sample = entry.get("sample")
+def _decision(value: ir.Value, entry: TensorRange) -> Decision:
+    counts = {"NaN": entry.nan, "+Inf": entry.posinf, "-Inf": entry.neginf}
+    counted = ", ".join(f"{count} {label}" for label, count in counts.items() if count)
+    sample = entry.sample
     reason = f"{value.name!r} holds {counted}, and not only to mask{on_sample(sample)}"
-    return Decision(Verdict.fp32, "nonfinite", reason, float(_count(entry)), 0.0, value.name, sample)
-
-
-_LABELS = {"nan": "NaN", "posinf": "+Inf", "neginf": "-Inf"}
-
-
-def _count(entry: Mapping[str, Any]) -> int:
-    return sum(int(entry.get(kind) or 0) for kind in _KINDS)
+    return Decision(Verdict.fp32, "nonfinite", reason, float(entry.nonfinite), 0.0, value.name, sample)
 
 
 def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
@@ -59,7 +52,7 @@ def _harmless(evidence: Evidence, spoiled: set[str]) -> set[ir.Value]:
     found: set[ir.Value] = set()
 
     def is_harmless(node: ir.Node) -> bool:
-        if node.domain != "" or has_bodies(node):
+        if node.domain != "" or bodies(node):
             return False
         if all(value.dtype is not None and not value.dtype.is_floating_point() for value in node.outputs):
             return True

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, has_bodies, on_sample
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.arithmetic import reduction_depth
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, bodies
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.slots import is_float32
 
@@ -37,7 +37,7 @@ def tiny(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | None]:
     def rule(node: ir.Node, evidence: Evidence) -> Decision | None:
         for value, entry in evidence.measured(node) if felt else ():
             if value in felt and (value in node.outputs or node in felt[value]):
-                absmax, sample = evidence.absmax(value), entry.get("sample")
+                absmax, sample = entry.absmax, entry.sample
                 bound = f"is all below 2^-14, float16's smallest normal: |x| <= {absmax:.3g}"
                 reason = f"{value.name!r} {bound}{on_sample(sample)}"
                 return Decision(Verdict.fp32, "underflow", reason, absmax, NORMAL_MIN, value.name, sample)
@@ -92,7 +92,7 @@ def _allowed(
 
 def _gain(node: ir.Node, value: ir.Value, evidence: Evidence) -> float:
     """How many times larger an error may become in a node, at most; infinite where nothing is known."""
-    if node.domain != "" or has_bodies(node):
+    if node.domain != "" or bodies(node):
         return math.inf
     if has(node, _NO_GAIN):
         return 1.0

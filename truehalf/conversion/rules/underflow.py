@@ -18,14 +18,14 @@ from the next in float16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.hazards import sensitive
-from truehalf.conversion.rules.base import Decision, Evidence, Verdict, finite, on_sample
+from truehalf.conversion.rules.base import Decision, Evidence, Verdict, on_sample
+from truehalf.conversion.rules.ranges import TensorRange
 from truehalf.float16 import LOST, NORMAL_MIN
 from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.ops import Trait, has, row_of
@@ -41,8 +41,7 @@ def underflow(evidence: Evidence) -> Callable[[ir.Node, Evidence], Decision | No
     limit = evidence.precision.underflow_share_max
     if limit is None:
         return lambda node, evidence: None
-    tensors: Mapping[str, Any] = evidence.ranges["tensors"] if evidence.ranges is not None else {}
-    counted = any(isinstance(entry, Mapping) and entry.get("small") for entry in tensors.values())
+    counted = evidence.ranges is not None and any(entry.small for entry in evidence.ranges.tensors.values())
     carried = set(sensitive(evidence.model)) if counted else set[ir.Value]()
     epsilons = _epsilons(evidence)
 
@@ -70,15 +69,15 @@ def _constant(node: ir.Node, evidence: Evidence, limit: float) -> Decision | Non
     return None
 
 
-def _small(value: ir.Value, entry: Mapping[str, Any], limit: float) -> Decision | None:
-    small = entry.get("small")
-    if not isinstance(small, Mapping):
+def _small(value: ir.Value, entry: TensorRange, limit: float) -> Decision | None:
+    small = entry.small
+    if small is None:
         return None
-    for key, becomes in (("zero", "0 in float16 (|x| <= 2^-25)"), ("subnormal", "subnormal in float16 (|x| < 2^-14)")):
-        share, sample = finite(small.get(key)) or 0.0, small.get("sample")
+    zero, subnormal = "0 in float16 (|x| <= 2^-25)", "subnormal in float16 (|x| < 2^-14)"
+    for share, becomes in ((small.zero, zero), (small.subnormal, subnormal)):
         if share > limit:
-            reason = f"{share:.3g} of the nonzero elements of {value.name!r} are {becomes}{on_sample(sample)}"
-            return Decision(Verdict.fp32, "underflow", reason, share, limit, value.name, sample)
+            reason = f"{share:.3g} of the nonzero elements of {value.name!r} are {becomes}{on_sample(small.sample)}"
+            return Decision(Verdict.fp32, "underflow", reason, share, limit, value.name, small.sample)
     return None
 
 
@@ -100,8 +99,8 @@ def _variance(node: ir.Node, evidence: Evidence) -> Decision | None:
         with np.errstate(over="ignore"):
             errors = np.abs(variances.astype(np.float16).astype(np.float64) - variances)
     else:
-        entry = evidence.entry(value) or {}
-        low, high, sample = finite(entry.get("min")), finite(entry.get("absmax")), entry.get("sample")
+        entry = evidence.entry(value) or TensorRange()
+        low, high, sample = entry.low, entry.absmax, entry.sample
         if low is None or high is None:
             return None
         variances = np.array([max(low, 0.0), min(max(low, LOST), high)])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.codes import coded
+from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import SILENT, tensors_of, torch_outputs
 from truehalf.exporting.baked.agreement import Rule, all_finite, largest_values
@@ -35,6 +35,7 @@ from truehalf.exporting.baked.places import (
     turned,
 )
 from truehalf.exporting.baked.reads import Read, reads
+from truehalf.exporting.baked.report import SHOWN, Baked
 from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, other_batches, variations
 from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
@@ -48,7 +49,6 @@ from truehalf.verification.metrics.tensors import query_outputs
 if TYPE_CHECKING:
     import torch
 
-_SHOWN = 10  # places of a sentence
 _LOOKED_AT = 3  # inputs on which rounding decides
 Arrays = Mapping[str, np.ndarray]
 
@@ -67,8 +67,7 @@ class Subject:
         example: the feed that was traced on.
         pairs: (feed, what torch computes from it) of the samples.
         caught: the exporter's warnings.
-        followed: whether the exporter follows values itself, and refuses where Python reads one (dynamo).
-        atol, rtol: of the comparison.
+        options: exporter, and tolerance of the comparison.
     """
 
     module: torch.nn.Module
@@ -80,22 +79,20 @@ class Subject:
     example: Arrays
     pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
     caught: Sequence[warnings.WarningMessage]
-    followed: bool
-    atol: float
-    rtol: float
+    options: TraceConfig
+
+    @property
+    def followed(self) -> bool:
+        """Whether the exporter follows values itself, and refuses where Python reads one."""
+        return self.options.exporter is Exporter.dynamo
 
     def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
         """What torch computes."""
         return torch_outputs(self.module if module is None else module, self.spec, feed, self.example)
 
 
-def what_was_baked(subject: Subject) -> dict[str, Any]:
+def what_was_baked(subject: Subject) -> Baked:
     """Compare on further inputs, and judge the places where Python decided.
-
-    Returns:
-        inputs: what was compared beside the samples; skipped: inputs that prove nothing (torch fails, is not finite, or
-        differs from itself when the input is off by rounding), with the reason; open, settled, installed: sentences on
-        places, each with file and line; unread: why there is no source that lint could read.
 
     Raises:
         StageError: where outputs differ on one of the inputs, or torch's from call to call.
@@ -126,20 +123,7 @@ def what_was_baked(subject: Subject) -> dict[str, Any]:
     }
     if open_state and not any(open_state in sentence for sentence in said[OPEN]):
         said[OPEN].append(open_state)
-    return {"inputs": list(compared), "skipped": skipped, **said, "unread": unread}
-
-
-def reason_of(found: Mapping[str, Any]) -> str:
-    """Why a trace is not verified, in a sentence; empty where nothing is open."""
-    places = found["open"]
-    if not places:
-        return ""
-    more = f"; and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
-    return coded(
-        "trace-open",
-        f"the file keeps what Python decided while it was traced, and {len(found['inputs'])} further inputs do not "
-        f"settle that: {'; '.join(places[:_SHOWN])}{more}; docs/lint.md says what to write instead",
-    )
+    return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
 
 
 @contextlib.contextmanager
@@ -160,16 +144,14 @@ def explaining(subject: Subject) -> Iterator[None]:
         raise StageError(error.code, f"{error.text}.{said}" if said else error.text) from error
 
 
-def check_repeats(
-    run: Callable[[], Mapping[str, np.ndarray]], spec: Mapping[str, Any], atol: float, rtol: float
-) -> None:
+def check_repeats(run: Callable[[], Mapping[str, np.ndarray]], spec: Mapping[str, Any], options: TraceConfig) -> None:
     """Run a module twice on the same input.
 
     Raises:
         StageError: where the outputs differ.
     """
     once, again = run(), run()
-    if all_finite(once) and (said := Rule(spec, atol, rtol, largest_values([once])).difference(once, again)):
+    if all_finite(once) and (said := Rule(spec, options, largest_values([once])).difference(once, again)):
         raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
 
 
@@ -225,7 +207,7 @@ def _compared(
         return {}, ["all: random weights keep arbitrary queries"], {}
     session = Session(subject.path, log_severity_level=SILENT)
     largest = largest_values([outputs for _, outputs in alike] or [subject.run(base)])
-    rule = Rule(spec, subject.atol, subject.rtol, largest)
+    rule = Rule(spec, subject.options, largest)
     compared: dict[str, Arrays] = {}
     hanging: dict[str, Arrays] = {}
     skipped = []
@@ -307,7 +289,7 @@ def _decided(places: Sequence[Place]) -> str:
     named = [place.sentence for place in places if place.own] or [place.sentence for place in places]
     if not named:
         return ""
-    return f" Python decided while it was traced: {'; '.join(named[:_SHOWN])}; docs/lint.md says what to write instead."
+    return f" Python decided while it was traced: {'; '.join(named[:SHOWN])}; docs/lint.md says what to write instead."
 
 
 def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Sequence[Finding]) -> str:
@@ -323,7 +305,7 @@ def _changes_of_state(subject: Subject, feeds: Sequence[Arrays], findings: Seque
         said = "the module changes itself, and cannot be copied to be run as it was made"
         return said if _own_attributes(subject.module, subject.before) else ""
     known = [outputs for _, outputs in subject.pairs] or [subject.run(feeds[0])]
-    rule = Rule(subject.spec, subject.atol, subject.rtol, largest_values(known))
+    rule = Rule(subject.spec, subject.options, largest_values(known))
     for feed in feeds:
         used, fresh = subject.run(feed), subject.run(feed, copied(subject.made))
         difference = rule.difference(fresh, used) if all_finite(fresh) else ""

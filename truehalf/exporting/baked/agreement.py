@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from truehalf.config.schema import TraceConfig
 from truehalf.errors import StageError
 from truehalf.verification.metrics.tensors import SHARE, compare_runs, query_outputs
 
@@ -27,30 +28,29 @@ class Rule:
 
     Attributes:
         spec: I/O spec, of which the outputs are read.
-        atol, rtol: of the value rule.
+        options: atol and rtol of the value rule.
         largest: by output, the largest value that torch has computed for it.
     """
 
     spec: Mapping[str, Any]
-    atol: float
-    rtol: float
+    options: TraceConfig
     largest: Mapping[str, float]
 
     def difference(self, reference: Arrays, other: Arrays) -> str:
         """What is wrong, for a message; empty where the two agree."""
         for names in self._groups():
             one, two = ({name: run[name] for name in names} for run in (reference, other))
-            atol = min(self.atol, max(_OF_ITS_LARGEST * max(self.largest[name] for name in names), _LEAST))
+            atol = min(self.options.atol, max(_OF_ITS_LARGEST * max(self.largest[name] for name in names), _LEAST))
             queries = [name for name in query_outputs(self.spec) if name in names]
             try:
-                found = compare_runs([(one, two)], atol=atol, rtol=self.rtol, queries=queries)
+                found = compare_runs([(one, two)], atol=atol, rtol=self.options.rtol, queries=queries)
             except StageError as error:
                 return error.text
             if not found["agree"] and any(array.size for array in one.values()):
                 errors = ", ".join(f"{name} {error:.3g}" for name, error in found["max_abs"].items())
                 return (
                     f"{found['share']:.2%} of the values agree, expected {SHARE:.1%} (atol {atol:.3g}, rtol "
-                    f"{self.rtol:g}; largest differences: {errors})"
+                    f"{self.options.rtol:g}; largest differences: {errors})"
                 )
         return ""
 

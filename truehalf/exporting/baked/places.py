@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from truehalf.exporting.baked.reads import NUMBER, TRUTH, Read
-from truehalf.exporting.source_files import is_own, shown_file
+from truehalf.exporting.source_files import is_own, nodes_of, shown_file
 from truehalf.exporting.source_lint.rules import DtypeConstant
 from truehalf.linting.finding import Finding
 
@@ -208,12 +208,8 @@ def _statement(file: str, line: int) -> ast.stmt | None:
 @functools.lru_cache(maxsize=64)
 def _spans(source: str) -> list[tuple[int, int, ast.stmt]]:
     """First and last line of each statement, without the statements in it."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return []
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(source):
         if isinstance(node, ast.stmt):
             body = getattr(node, "body", None)
             last = max(node.lineno, body[0].lineno - 1) if body else (node.end_lineno or node.lineno)
@@ -301,12 +297,8 @@ def _is_torchs(node: ast.Try | ast.TryStar | ast.With) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _blocks(source: str) -> list[ast.Try | ast.TryStar | ast.With]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return []
     return [
         node
-        for node in ast.walk(tree)
+        for node in nodes_of(source)
         if isinstance(node, ast.With) or (isinstance(node, (ast.Try, ast.TryStar)) and node.handlers)
     ]

@@ -24,19 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truehalf.exporting.export import evaluation_mode
 from truehalf.exporting.source_files import is_own
+from truehalf.exporting.source_lint.torch_calls import NUMBERS, SHAPED_ALIKE, TRUTHS
 
 if TYPE_CHECKING:
     import torch
 
 TRUTH, NUMBER = "truth", "number"
-_TRUTHS = {"__bool__", "is_nonzero", "equal", "allclose", "__contains__"}
-_NUMBERS = {"__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"}
 _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
 _SIZES = {"shape", "size", "numel", "nelement", "__len__"}
-_SHAPED_ALIKE = {
-    "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like", "new_zeros",
-    "new_ones", "new_full", "new_empty",
-}  # fmt: skip
 _SIZED_BY_VALUES = {
     "nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "where", "bincount",
     "repeat_interleave", "__getitem__", "index", "arange", "range", "zeros", "ones", "full", "empty", "rand", "randn",
@@ -178,9 +173,9 @@ def _mode_class() -> Any:
                     mark = frozenset({(self._sizes, int(size.detach().numpy()))})
                     setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=mark))
                 return
-            if name in _TRUTHS:
+            if name in TRUTHS | {"__contains__"}:
                 self._read(TRUTH, bool(result), origin)
-            elif name in _NUMBERS:
+            elif name in NUMBERS:
                 self._read(NUMBER, result, origin)
             elif name in _COUNTED and origins:
                 self._sizes += 1
@@ -204,7 +199,7 @@ def _joined(name: str, args: Any, origins: list[_Origin]) -> _Origin:
     """Of what an operation returns."""
     loose = any(origin.loose for origin in origins)
     data = any(origin.data for origin in origins)
-    if name in _SHAPED_ALIKE:
+    if name in SHAPED_ALIKE:
         return _Origin(loose=loose)
     if data and name in _SIZED_BY_VALUES and not _by_position(name, args, origins):
         loose = True

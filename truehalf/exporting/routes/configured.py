@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from truehalf.config.schema import Config
 from truehalf.data.samples import TRACE_SAMPLES, stacked, trace_samples
-from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.exporting.routes.half_trace import HalfTracing, trace_in_fp16
 from truehalf.models.source import dynamic_axes_of, open_model
 
 
@@ -32,21 +32,14 @@ def trace_configured(
         StageError: as truehalf.exporting.routes.half_trace.trace_in_fp16.
     """
     model = open_model(config, root)
-    report, rows = trace_in_fp16(
-        model,
-        _example(config, root, spec, model.batch or config.trace.input_shape[0] or 1),
-        out_path,
-        method=config.precision.method.value,
-        spec=spec,
-        exporter=config.trace.exporter.value,
-        opset=config.trace.opset,
-        dynamic_axes=dynamic_axes_of(config, model),
-        keep_io_types=config.precision.keep_io_types,
-        raise_opset=config.precision.opset,
-        skip_patterns=config.slim.skip_patterns,
+    options = HalfTracing(
+        precision=config.precision,
+        trace=replace(config.trace, dynamic_axes=dynamic_axes_of(config, model)),
+        slim=config.slim,
         repair=config.repair.passes,
-        input_shapes=shapes,
     )
+    example = _example(config, root, spec, model.batch or config.trace.input_shape[0] or 1)
+    report, rows = trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
     if pinned := [f"{name}={entries}" for name, entries in asdict(config.pins).items() if entries]:
         report["not_done"].append(
             f"pins of the model and its decoder, without effect under precision.method={report['method']}: "

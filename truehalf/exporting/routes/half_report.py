@@ -60,9 +60,9 @@ def described(
     return {node.name for node in model.graph.all_nodes() if node.name}, notes, norms
 
 
-def slimmed(traced: Path, out: Path, skip_patterns: Sequence[str], repair: Sequence[str] | None) -> dict[str, Any]:
+def slimmed(traced: Path, out: Path, options: SlimConfig, repair: Sequence[str] | None) -> dict[str, Any]:
     """slim's report, less the facts, which are taken of the file."""
-    report = slim(traced, out, SlimConfig(skip_patterns=list(skip_patterns)), repair=repair)
+    report = slim(traced, out, options, repair=repair)
     keys = ("nodes_before", "nodes_after", "skipped_patterns", "repair")
     reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
     return {key: report[key] for key in keys} | {"parity": {"status": report["parity"]["status"], "reason": reason}}

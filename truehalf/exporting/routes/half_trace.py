@@ -17,13 +17,14 @@ import re
 import tempfile
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.precision import FP16_MAX, Method
+from truehalf.config.precision import FP16_MAX, Method, Precision
+from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
 from truehalf.errors import StageError, first_line
-from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.routes.half_report import counted, described, slimmed
 from truehalf.exporting.source_files import shown_file
@@ -53,20 +54,31 @@ _NO_KERNEL = re.compile(
 _OURS = ("truehalf.exporting.routes.half_trace", "truehalf.exporting.export", "truehalf.models.calling")
 
 
+@dataclass(frozen=True)
+class HalfTracing:
+    """How a module is traced in FP16 and slimmed.
+
+    Attributes:
+        precision: method (half or autocast), the float32 inputs and outputs that stay so, and the opset to raise the
+            file to.
+        trace: exporter, opset and dynamic axes of the export.
+        slim: patterns of onnxslim to leave out.
+        repair: passes of truehalf.repairs.PASSES; None: all.
+    """
+
+    precision: Precision
+    trace: TraceConfig
+    slim: SlimConfig = field(default_factory=SlimConfig)
+    repair: Sequence[str] | None = None
+
+
 def trace_in_fp16(
     model: Model,
     example: Arrays,
     out_path: Path | str,
+    options: HalfTracing,
     *,
-    method: str,
     spec: Mapping[str, Any],
-    exporter: str,
-    opset: int,
-    dynamic_axes: DynamicAxes,
-    keep_io_types: bool | Collection[str] = True,
-    raise_opset: int | None = None,
-    skip_patterns: Sequence[str] = (),
-    repair: Sequence[str] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Trace a module in FP16 and slim what comes of it; the module is left as it was.
@@ -75,13 +87,7 @@ def trace_in_fp16(
         model: from truehalf.models.source.open_model, FP32 on the CPU.
         example: real inputs to trace on, by name, with their batch axis.
         out_path: of the slimmed ONNX file; replaced only when all went well.
-        method: "half" or "autocast".
         spec: the I/O spec of the FP32 trace; names, order and shapes are those of the file.
-        exporter, opset, dynamic_axes: as of truehalf.exporting.export.export.
-        keep_io_types: float32 inputs and outputs that stay float32: all, none, or those named; the others become
-            float16.
-        raise_opset: raise what was traced to this opset; None: it stays.
-        skip_patterns, repair: as of truehalf.slimming.slim.slim.
         input_shapes: by graph input, the shape at which arithmetic is counted; other varying sides count 1.
 
     Returns:
@@ -95,33 +101,34 @@ def trace_in_fp16(
         StageError: where the module does not run in FP16, with the place in its code and what to do; where there is no
             module, where the exporter cannot do it, or where the file cannot be loaded.
     """
+    precision, method = options.precision, options.precision.method
     if model.file is not None:
         raise StageError(
             "in-conflict",
-            f"precision.method: {method} traces a torch module, and this model is a file ({model.file.name}); "
+            f"precision.method: {method.value} traces a torch module, and this model is a file ({model.file.name}); "
             "set precision.method=convert",
         )
     check_outputs({"out_path": out_path}, {})
     out_path = destination(Path(out_path))
-    types = _border_types(spec, keep_io_types)
-    warnings = _constants(model.module) if method == Method.half.value else []
+    types = _border_types(spec, precision.keep_io_types)
+    warnings = _constants(model.module) if method is Method.half else []
     with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".fp16") as folder:
         traced = Path(folder) / "traced.onnx"
-        settings = {"exporter": exporter, "opset": opset, "dynamic_axes": dynamic_axes}
-        device, notes = _traced(model, example, traced, method, spec, types, settings)
+        device, notes = _traced(model, example, traced, options, types, spec)
         try:
-            stamp = f"fp16 by truehalf, method {method} on {device}"
-            names, raised, norms = described(traced, spec, types, stamp, raise_opset)
-            slim_report = slimmed(traced, out_path, skip_patterns, repair)
+            stamp = f"fp16 by truehalf, method {method.value} on {device}"
+            names, raised, norms = described(traced, spec, types, stamp, precision.opset)
+            slim_report = slimmed(traced, out_path, options.slim, options.repair)
         except StageError as error:
-            said = "; ".join([f"precision.method={method}: what was traced is no usable file: {error.text}", *notes])
-            raise StageError(error.code, f"{said}; set precision.method=convert") from error
-    rows, report = counted(out_path, method, names, input_shapes)
+            said = "; ".join([f"what was traced is no usable file: {error.text}", *notes])
+            said = f"precision.method={method.value}: {said}; set precision.method=convert"
+            raise StageError(error.code, said) from error
+    rows, report = counted(out_path, method.value, names, input_shapes)
     return {
         "status": "done",
-        "method": method,
+        "method": method.value,
         "device": device,
-        "exporter": exporter,
+        "exporter": options.trace.exporter.value,
         **report,
         "norms": norms,
         "slim": slim_report,
@@ -165,62 +172,47 @@ def _traced(
     model: Model,
     example: Arrays,
     path: Path,
-    method: str,
-    spec: Mapping[str, Any],
+    options: HalfTracing,
     types: Mapping[str, str],
-    settings: Mapping[str, Any],
+    spec: Mapping[str, Any],
 ) -> tuple[str, list[str]]:
     """Write the file; the device on which it was traced, and what is to be said about it."""
-    import torch
-
-    notes: list[str] = []
-    for device in ("cuda", "cpu") if torch.cuda.is_available() else ("cpu",):
-        try:
-            with device_lock(device) if device != CPU else contextlib.nullcontext():
-                return device, notes + _traced_on(device, model, example, path, method, spec, types, settings)
-        except StageError as error:
-            if device == "cpu":
-                raise
-            notes.append(f"tracing on CUDA failed, so the CPU did it: {error}")
-    raise AssertionError("the CPU is always tried")
-
-
-def _traced_on(
-    device: str,
-    model: Model,
-    example: Arrays,
-    path: Path,
-    method: str,
-    spec: Mapping[str, Any],
-    types: Mapping[str, str],
-    settings: Mapping[str, Any],
-) -> list[str]:
     import numpy as np
     import torch
 
-    names = [entry["name"] for entry in spec["inputs"]]
-    outputs = [entry["name"] for entry in spec["outputs"]]
-    with model.prepared():
-        module = _copied(model.module).to(device)
-        notes = _overflowing(module) if method == Method.half.value else []
-        if method == Method.half.value:
-            module.half()
-        inner = torch.float16 if method == Method.half.value else torch.float32
-        _cast_at_borders(module, inner, [types[name] for name in outputs])
-        inputs = [
-            torch.from_numpy(np.ascontiguousarray(example[name])).to(device, getattr(torch, types[name]))
-            for name in names
-        ]
+    inputs, outputs = ([entry["name"] for entry in spec[kind]] for kind in ("inputs", "outputs"))
+    method = options.precision.method.value
+
+    def on(device: str) -> list[str]:
+        with model.prepared():
+            module = _copied(model.module).to(device)
+            notes = _overflowing(module) if method == Method.half.value else []
+            if method == Method.half.value:
+                module.half()
+            inner = torch.float16 if method == Method.half.value else torch.float32
+            _cast_at_borders(module, inner, [types[name] for name in outputs])
+            feed = [
+                torch.from_numpy(np.ascontiguousarray(example[name])).to(device, getattr(torch, types[name]))
+                for name in inputs
+            ]
+            try:
+                with _computing(method, device):
+                    export(module, feed, path, options.trace, input_names=inputs, output_names=outputs)
+            except StageError as error:
+                said = _explained(error.__cause__ or error, error.text, method, device)
+                raise StageError("half-trace-fails", said) from error
+            by_dynamo = options.trace.exporter is Exporter.dynamo
+            if by_dynamo and (fault := _fault_of_a_run(module, feed, method, device)):
+                notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16 itself: {fault}")
+        return notes
+
+    if torch.cuda.is_available():
         try:
-            with _computing(method, device):
-                export(module, inputs, path, input_names=names, output_names=outputs, **settings)
+            with device_lock("cuda"):
+                return "cuda", on("cuda")
         except StageError as error:
-            raise StageError(
-                "half-trace-fails", _explained(error.__cause__ or error, error.text, method, device)
-            ) from error
-        if settings["exporter"] == "dynamo" and (fault := _fault_of_a_run(module, inputs, method, device)):
-            notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16 itself: {fault}")
-    return notes
+            return CPU, [f"tracing on CUDA failed, so the CPU did it: {error}", *on(CPU)]
+    return CPU, on(CPU)
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.errors import StageError
 from truehalf.exporting.source_lint.expressions import Frame
 from truehalf.exporting.source_lint.following import Following
-from truehalf.exporting.source_lint.functions import TENSOR_TYPE, definition, entry
+from truehalf.exporting.source_lint.functions import TENSOR_TYPE, definition, python_function
 from truehalf.exporting.source_lint.kinds import MAYBE, TENSOR, TEXT, UNKNOWN, at_hand
 from truehalf.exporting.source_lint.rules import RULES as _RULES
 from truehalf.linting.base import Rule
@@ -44,8 +44,7 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         there, or to what is not known.
 
     Raises:
-        StageError: when the argument is neither, or the source of its forward (or of its class's own __call__) is not
-            to be had.
+        StageError: when the argument is neither, or the source of its forward is not to be had.
     """
     import torch
 
@@ -54,10 +53,10 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
     if not isinstance(module, torch.nn.Module):
         said = f"lint: expected a torch module or a function that returns one, got {type(module).__name__}"
         raise StageError("wrong-return", said)
-    name, forward = entry(module)
+    forward = python_function(getattr(module, "forward", None))
     tree = None if forward is None else definition(forward)
     if forward is None or tree is None:
-        said = f"lint: {type(module).__name__}.{name} has no python source that can be read; expected a def in a file"
+        said = f"lint: {type(module).__name__}.forward has no python source that can be read; expected a def in a file"
         raise StageError("no-source", f"{said} or a notebook cell; give the module that is traced, not a compiled one")
     packages = frozenset({type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"})
     by_place: list[Any] = []
@@ -74,8 +73,11 @@ def lint_source(module_or_factory: torch.nn.Module | Callable[[], torch.nn.Modul
         program.frame = Frame(forward, f"{forward.__module__}.{forward.__qualname__}", {})
         program.call(tree, module, by_place, by_name)
     findings = [finding for rule in _RULES for finding in rule(program).findings()]
-    findings.sort(key=lambda one: (one.rule == "py-not-followed", one.file or "", one.line or 0, one.rule))
-    return sorted(findings, key=lambda one: one.severity != "warning")
+    return sorted(findings, key=_order)
+
+
+def _order(one: Finding) -> tuple[bool, bool, str, int, str]:
+    return one.severity != "warning", one.rule == "py-not-followed", one.file or "", one.line or 0, one.rule
 
 
 def _input(parameter: inspect.Parameter) -> Any:

@@ -48,15 +48,6 @@ class Called(NamedTuple):
     followed: bool = True  # or known for what it does
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Closure:
-    """A def or lambda, the call that it was made in, and its defaults."""
-
-    tree: ast.FunctionDef | ast.Lambda
-    frame: Frame
-    defaults: Arguments
-
-
 class Expressions(abc.ABC):
     """Reads expressions.
 
@@ -64,8 +55,6 @@ class Expressions(abc.ABC):
         values, calls: of each expression and of each call that was reached, one for each time.
         written: (id of a module, attribute) of what forward writes, which another call may find changed.
         held: by id, copies of the lists and dicts that a module keeps.
-        region: what is read under one condition has the same one (following.py).
-        made: by id, the lists that the program makes, and the region where it does.
     """
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
@@ -73,8 +62,6 @@ class Expressions(abc.ABC):
         self.values: dict[ast.AST, list[Any]] = {}
         self.calls: dict[ast.AST, list[Called]] = {}
         self.held: dict[int, Any] = {}
-        self.region = object()
-        self.made: dict[int, tuple[Any, object]] = {}
         self.frame = Frame(None, "", {})
 
     @abc.abstractmethod
@@ -90,8 +77,6 @@ class Expressions(abc.ABC):
         found = None if node is None else self._value(node)
         if node is not None:
             self.values.setdefault(node, []).append(found)
-        if isinstance(found, list) and isinstance(node, (ast.List, ast.ListComp, ast.Call)):
-            self.made.setdefault(id(found), (found, self.region))
         return found
 
     def _value(self, node: ast.expr) -> Any:
@@ -108,7 +93,7 @@ class Expressions(abc.ABC):
             case ast.Call():
                 return self._called(node)
             case ast.Lambda():
-                return self.closure(node)
+                return UNKNOWN
             case ast.Subscript():
                 return self._item(node)
             case ast.BinOp():
@@ -167,12 +152,6 @@ class Expressions(abc.ABC):
 
     def note(self, node: ast.AST, *call: Any) -> None:
         self.calls.setdefault(node, []).append(Called(*call))
-
-    def closure(self, tree: ast.FunctionDef | ast.Lambda) -> Any:
-        given = tree.args
-        pairs: list[Any] = list(zip([*given.posonlyargs, *given.args][::-1], given.defaults[::-1], strict=False))
-        pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-        return Closure(tree, self.frame, {arg.arg: self.value(value) for arg, value in pairs if value is not None})
 
     def attribute(self, node: ast.AST, owner: Any, name: str, *default: Any) -> Any:
         import torch

@@ -1,9 +1,8 @@
 """Which functions are reached from `forward`, with what arguments: calls and statements, over expressions.py.
 
 An `if` that the configuration decides is followed on its one side, the others on both; a loop over things at hand is
-followed item by item, others twice; calls are followed into the files that may be read (functions.py). Each side of an
-`if` that nothing decides and each round of a loop of unknown length is a region; a list that grows in another region
-than it was made in has no known length.
+followed item by item, others twice; calls are followed into the files that may be read (functions.py). A list that
+grows has no known length.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any
 import truehalf.exporting.source_lint.functions as defs
 import truehalf.exporting.source_lint.kinds as kinds
 import truehalf.exporting.source_lint.torch_calls as torch_calls
-from truehalf.exporting.source_lint.expressions import Arguments, Closure, Expressions, Frame, arithmetic
-from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, Abstract, elements, holds_tensor, join
+from truehalf.exporting.source_lint.expressions import Arguments, Expressions, Frame, arithmetic
+from truehalf.exporting.source_lint.kinds import NUMBER, TENSOR, UNKNOWN, elements, holds_tensor, join
 
 _DEPTH, _FUNCTIONS = 60, 20_000  # deepest call, and how many calls are followed in all
 _QUIET = ("math", "numpy", "warnings", "logging")  # what they do with a tensor is known: a number, or a message
@@ -42,7 +41,7 @@ class Following(Expressions):
 
     def __init__(self, packages: frozenset[str], written: set[tuple[int, str]]) -> None:
         super().__init__(packages, written)
-        self.read: dict[ast.FunctionDef | ast.Lambda, kinds.Place] = {}
+        self.read: dict[ast.FunctionDef, kinds.Place] = {}
         self._results: dict[Any, Any] = {}
         self._depth = self._followed = 0
 
@@ -55,8 +54,7 @@ class Following(Expressions):
         if name in _GROWS or not kinds.abstract_in(args):
             with contextlib.suppress(Exception):  # of arguments that are not at hand
                 found = getattr(owner, name)(*(map(elements, args) if name == "extend" else args))
-                elsewhere = self.made.get(id(owner), [None, None])[1] is not self.region
-                if name in _GROWS and isinstance(owner, list) and elsewhere:
+                if name in _GROWS and isinstance(owner, list):
                     owner[:] = kinds.many(owner)
                 return list(found) if name in _PARTS else found
         item, default = join(*kinds.inside(owner)), args[1] if len(args) > 1 else None
@@ -69,15 +67,8 @@ class Following(Expressions):
     def call(self, node: ast.AST, function: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
         import torch
 
-        if isinstance(function, functools.partial):
-            return self.call(node, function.func, [*function.args, *args], {**function.keywords, **kwargs})
         if isinstance(function, torch.nn.Module) and not isinstance(function, torch.jit.ScriptModule):
             return self._module(node, function, args, kwargs)
-        myself = getattr(function, "__self__", None)
-        if defs.python_function(function) is torch.nn.Module.__call__ and myself is not None:  # super().__call__(x)
-            return self._module(node, myself, args, kwargs, own=False)
-        if function is torch.utils.checkpoint.checkpoint:
-            return self.call(node, args[0], args[1:], {})
         result = self._result(node, function, args, kwargs)
         self.note(node, function, getattr(function, "__name__", ""), args, kwargs, result is not None)
         return UNKNOWN if result is None else result[0]
@@ -88,11 +79,6 @@ class Following(Expressions):
 
         plain, myself = defs.python_function(function), getattr(function, "__self__", None)
         name, top, given = getattr(function, "__name__", ""), defs.package_of(function), holds_tensor(args, kwargs)
-        if isinstance(function, Closure):
-            frame, tree = function.frame, function.tree
-            variables = frame.variables | _bound(tree.args, function.defaults, args, kwargs)
-            scope = f"{frame.scope}.<locals>.{getattr(tree, 'name', '<lambda>')}"
-            return (self.run(tree, Frame(frame.function, scope, variables)),)
         if isinstance(function, (torch.jit.ScriptFunction, torch.jit.ScriptModule)):
             return (TENSOR,)
         if getattr(builtins, name, None) is function:
@@ -117,37 +103,13 @@ class Following(Expressions):
             return (NUMBER if given else UNKNOWN,)
         return (TENSOR,) if top in ("einops", "torchvision") else None
 
-    def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments, own: bool = True) -> Any:
-        """What its own __call__ returns, or what torch.nn.Module.__call__ does: forward, and the hooks around it."""
-        name, forward = defs.entry(module)
-        if name == "__call__" and own and defs.may_read(forward, self.packages):
-            return self.follow(forward, [module, *args], kwargs)
-        for key, hook in module._forward_pre_hooks.items():
-            named = key in module._forward_pre_hooks_with_kwargs
-            match self._hook(node, hook, [module, tuple(args)], kwargs, named):
-                case (tuple(by_place), dict(by_name)) if named:
-                    args, kwargs = by_place, by_name
-                case tuple(by_place) if not named:
-                    args = by_place
-                case Abstract() as only if kinds.is_tensor(only):
-                    args = [kinds.tensor(only)]
-        result = self._forward(node, module, args, kwargs)
-        for key, hook in module._forward_hooks.items():
-            given = [module, tuple(args), result]
-            changed = self._hook(node, hook, given, kwargs, key in module._forward_hooks_with_kwargs)
-            kept = changed is None or changed is UNKNOWN
-            result = result if kept else join(result, TENSOR) if kinds.kind(changed) == "maybe" else changed
-        return result
-
-    def _hook(self, node: ast.AST, hook: Any, given: list[Any], kwargs: Arguments, named: bool) -> Any:
-        """What a hook returns; torch's own (of weight_norm, of pruning) change weights alone."""
-        if defs.package_of(hook) == "torch":
-            return None
-        return self.call(node, hook, [*given[:2], dict(kwargs), *given[2:]] if named else given, {})
-
-    def _forward(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+    def _module(self, node: ast.AST, module: Any, args: Sequence[Any], kwargs: Arguments) -> Any:
+        """What forward returns. Hooks of the user's are read, but not what they return; torch's own change weights."""
         import torch
 
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            if defs.package_of(hook) != "torch":
+                self.call(node, hook, [module, tuple(args), TENSOR], {})
         forward, ours = defs.python_function(module.forward), defs.package_of(type(module)) != "torch"
         if type(module).forward is torch.nn.Sequential.forward:
             return functools.reduce(lambda value, part: self._module(node, part, [value], {}), module, args[0])
@@ -187,7 +149,6 @@ class Following(Expressions):
             return results
         items = [row[0] for row in rows]
         if name == "filter":
-            self.note(node, any, "", [results], {})  # each is asked
             return kinds.many(items)
         if name == "enumerate":
             return [(NUMBER if kinds.any_number(rows) else i, item) for i, item in enumerate(items)]
@@ -206,7 +167,7 @@ class Following(Expressions):
             self._results[asked] = self.run(tree, frame), dict(variables)
         return self._results[asked][0]
 
-    def run(self, tree: ast.FunctionDef | ast.Lambda, frame: Frame) -> Any:
+    def run(self, tree: ast.FunctionDef, frame: Frame) -> Any:
         """What a function returns, its parameters among the names of the frame."""
         if self._depth > _DEPTH or self._followed > _FUNCTIONS:
             return UNKNOWN
@@ -214,8 +175,6 @@ class Following(Expressions):
         self.read[tree] = self.place(tree)
         self._depth, self._followed = self._depth + 1, self._followed + 1
         try:
-            if isinstance(tree, ast.Lambda):
-                return self.value(tree.body)
             frame.returned += [None] if self.block(tree.body) else []
         finally:
             self._depth -= 1
@@ -235,13 +194,10 @@ class Following(Expressions):
                 return False
             case ast.Expr():
                 self.value(node.value)
-            case ast.Assign():
-                value = self.value(node.value)
-                for target in node.targets:
-                    self.assign(target, value)
-            case ast.AnnAssign() if node.value is not None:
-                value = self.value(node.value)
-                self.assign(node.target, TENSOR if value is UNKNOWN and defs.names_a_tensor(node.annotation) else value)
+            case ast.Assign() | ast.AnnAssign() if node.value is not None:
+                value, noted = self.value(node.value), getattr(node, "annotation", None)
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    self.assign(target, TENSOR if value is UNKNOWN and defs.names_a_tensor(noted) else value)
             case ast.AugAssign():
                 old = self.value(node.target)
                 new = arithmetic(node.op, old, self.value(node.value))
@@ -262,7 +218,7 @@ class Following(Expressions):
                 always = counted and not any(isinstance(each, (ast.Break, ast.Continue)) for each in ast.walk(node))
                 for item in items if len(items) > 1 else 2 * items:
                     self.assign(node.target, item)
-                    if not self._one_of(node.body, *([] if always else [[]]), always=always):
+                    if not self._one_of(node.body, *([] if always else [[]])):
                         return False
                 return self.block(node.orelse)
             case ast.With():
@@ -273,13 +229,13 @@ class Following(Expressions):
                 return self.block(node.body)
             case ast.Try():
                 handlers = [] if self._cannot_fail(node.body) else [handler.body for handler in node.handlers]
-                falls = self._one_of([*node.body, *node.orelse], *handlers, always=not handlers)
+                falls = self._one_of([*node.body, *node.orelse], *handlers)
                 return self.block(node.finalbody) and falls
             case ast.Match():
                 self.value(node.subject)
                 return self._one_of(*(case.body for case in node.cases), [])
             case ast.FunctionDef():
-                self.frame.variables[node.name] = UNKNOWN if node.decorator_list else self.closure(node)
+                self.frame.variables[node.name] = UNKNOWN
         return True
 
     def _cannot_fail(self, body: Sequence[ast.stmt]) -> bool:
@@ -289,19 +245,14 @@ class Following(Expressions):
                 return all(isinstance(each, ast.Import) for each in imports) and isinstance(self.value(call), bool)
         return False
 
-    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None, always: bool = False) -> bool:
-        """Each body from the same start; of a test, the first where it holds, the second where it does not.
-
-        Each is a region of its own, unless the first always runs.
-        """
-        before, ends, outer = self.frame.variables, [], self.region
+    def _one_of(self, *bodies: Sequence[ast.stmt], test: ast.expr | None = None) -> bool:
+        """Each body from the same start; of a test, the first where it holds, the second where it does not."""
+        before, ends = self.frame.variables, []
         starts = [self.narrowed(test, i == 0) for i in range(len(bodies))]
         for start, body in zip(starts, bodies, strict=True):
             self.frame.variables = start
-            self.region = outer if always else object()
             if self.block(body):
                 ends.append(self.frame.variables)
-        self.region = outer
         names = dict.fromkeys(name for end in ends for name in end)
         self.frame.variables = {}
         for name in names:

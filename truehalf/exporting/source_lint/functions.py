@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import types
-from collections import ChainMap, Counter
+from collections import ChainMap
 from typing import Any
 
 from truehalf.exporting.source_files import is_installed, nodes_of, source_of
@@ -29,14 +29,6 @@ def package_of(thing: Any) -> str:
     return (getattr(thing, "__module__", None) or "").partition(".")[0]
 
 
-def entry(module: Any) -> tuple[str, Any | None]:
-    """What calling a module runs, its name and its def: forward, or the __call__ of a class that has one of its own."""
-    own = python_function(type(module).__call__)
-    if package_of(own) not in ("", "torch"):
-        return "__call__", own
-    return "forward", python_function(getattr(module, "forward", None))
-
-
 def may_read(function: Any, packages: frozenset[str]) -> bool:
     """Functions with source, of the user's own files and of the packages that the module's classes come from."""
     top = package_of(function)
@@ -45,21 +37,16 @@ def may_read(function: Any, packages: frozenset[str]) -> bool:
     return (top in packages or not is_installed(function.__code__.co_filename)) and definition(function) is not None
 
 
-def definition(function: Any) -> ast.FunctionDef | ast.Lambda | None:
-    """The syntax of a def or lambda; None where the source is not to be had, or a line has several lambdas."""
+def definition(function: Any) -> ast.FunctionDef | None:
+    """The syntax of a def; None where the source is not to be had."""
     code = function.__code__
     return _definitions(source_of(code.co_filename, function.__globals__)).get((code.co_firstlineno, code.co_name))
 
 
 @functools.lru_cache(maxsize=256)
-def _definitions(source: str) -> dict[tuple[int, str], ast.FunctionDef | ast.Lambda]:
-    lambdas = [node for node in nodes_of(source) if isinstance(node, ast.Lambda)]
-    lines = Counter(node.lineno for node in lambdas)
-    found: dict[tuple[int, str], Any] = {(n.lineno, "<lambda>"): n for n in lambdas if lines[n.lineno] == 1}
+def _definitions(source: str) -> dict[tuple[int, str], ast.FunctionDef]:
     defs = [node for node in nodes_of(source) if isinstance(node, ast.FunctionDef)]
-    return found | {
-        (min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in defs
-    }
+    return {(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.name): node for node in defs}
 
 
 def outer_names(function: Any) -> ChainMap[str, Any]:

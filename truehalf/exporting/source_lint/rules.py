@@ -36,7 +36,7 @@ class SourceRule(ast.NodeVisitor):
             self.generic_visit(tree)
 
     def visit_FunctionDef(self, node: ast.AST) -> None:
-        """Nested functions are read by themselves, where they are called."""
+        """Nested functions are not read."""
 
     visit_Lambda = visit_FunctionDef
 
@@ -265,11 +265,9 @@ class NotFollowed(SourceRule):
         """One of all calls, in the scope where reading begins."""
         if not self.places:
             return []
-        (_, file, line), count = next(iter(self.places)), len(self.places)
-        rest = f" and {count - 3} more" if count > 3 else ""
-        where = ", ".join(f"{shown_file(file)}:{line}" for _, file, line in list(self.places)[:3]) + rest
-        calls = "1 call that takes a tensor was" if count == 1 else f"{count} calls that take tensors were"
-        said = f"{calls} not followed ({where}); nothing is said about what happens in them"
+        _, file, line = next(iter(self.places))
+        where = ", ".join(f"{shown_file(file)}:{line}" for _, file, line in list(self.places)[:3])
+        said = f"{len(self.places)} of the calls with tensors not followed ({where}); nothing is said of what they do"
         return [self.finding((self.program.frame.scope, file, line), said)]
 
 

@@ -27,8 +27,7 @@ _VIEWS = {
 }  # fmt: skip
 _SEVERAL = {
     "split", "split_with_sizes", "chunk", "unbind", "tensor_split", "meshgrid", "broadcast_tensors", "topk", "sort",
-    "kthvalue", "mode", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN",
-    "MultiheadAttention", "LSTMCell", "hsplit", "vsplit", "dsplit", "frexp", "slogdet", "qr", "eig", "eigh",
+    "kthvalue", "cummax", "cummin", "aminmax", "std_mean", "var_mean", "LSTM", "GRU", "RNN", "MultiheadAttention",
 }  # fmt: skip
 _NEW_TYPE = TRUTHS | {
     "to", "type", "type_as", "half", "float", "double", "bfloat16", "int", "long", "short", "bool", "byte", "char",

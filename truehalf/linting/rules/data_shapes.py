@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import Trait, has
 from truehalf.linting.base import MOVES, Place, Rule, Subject, behind, rank
 from truehalf.linting.integers import constant
@@ -116,17 +116,15 @@ def suppressions(subject: Subject) -> Iterator[Place]:
 
 def _positions_used(node: ir.Node, subject: Subject) -> bool:
     """Whether something besides Shape and Size reads what was found."""
-    waiting = list(node.outputs)
-    while waiting:
-        value = waiting.pop()
-        if value in subject.outputs:
-            return True
-        for reader in value.consumers():
-            if is_op(reader, *MOVES):
-                waiting += reader.outputs
-            elif not has(reader, Trait.SHAPE_ONLY):
-                return True
-    return False
+    moved = {node, *(each for each in reached(readers_of(node), _moves_to))}
+    ends = [each for each in moved if each is not node and not is_op(each, *MOVES)]
+    return any(not has(each, Trait.SHAPE_ONLY) for each in ends) or any(
+        value in subject.outputs for each in moved - {*ends} for value in each.outputs
+    )
+
+
+def _moves_to(node: ir.Node) -> list[ir.Node]:
+    return readers_of(node) if is_op(node, *MOVES) else []
 
 
 def _is_boolean(node: ir.Node | None) -> bool:
@@ -135,17 +133,14 @@ def _is_boolean(node: ir.Node | None) -> bool:
 
 def _compares_floats(node: ir.Node | None) -> bool:
     """Whether a boolean is computed from a comparison of floats."""
-    waiting, seen = [node], set[ir.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if has(node, Trait.COMPARES) and any(value is not None and value.dtype in _FLOATS for value in node.inputs):
-            return True
-        if has(node, Trait.LOGIC):
-            waiting += [behind(value, MOVES) for value in node.inputs]
-    return False
+
+    def parts(node: ir.Node) -> list[ir.Node | None]:
+        return [behind(value, MOVES) for value in node.inputs] if has(node, Trait.LOGIC) else []
+
+    return any(
+        has(each, Trait.COMPARES) and any(value is not None and value.dtype in _FLOATS for value in each.inputs)
+        for each in reached([node], parts)
+    )
 
 
 def ranges(subject: Subject) -> Iterator[Place]:

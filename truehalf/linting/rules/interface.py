@@ -17,6 +17,7 @@ from truehalf.ir.facts import name_of
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.linting.base import Place, Rule, Subject
 from truehalf.linting.integers import constant
+from truehalf.linting.values import is_static
 
 DEPLOYMENT_IO = Rule(
     "deployment-io",
@@ -118,7 +119,7 @@ def _varying_axes(subject: Subject) -> dict[ir.Value, list[int]]:
     What onnx infers at two sizes of these inputs tells: the dimensions that a file states are names, often new ones.
     """
     graph = subject.model.graph
-    unsure = [value for value in graph.outputs if value.shape is not None and not _is_static(value)]
+    unsure = [value for value in graph.outputs if value.shape is not None and not is_static(value)]
     if not unsure or not subject.varying:
         return {}
     small, large = (concrete_shapes(subject.model, _bound(graph, size)) for size in _PROBES)
@@ -198,10 +199,6 @@ def _stretched(fixed: ir.Value, other: ir.Value) -> list[int]:
         for axis, size in enumerate(fixed.shape)
         if offset + axis > 0 and isinstance(size, int) and size > 1 and not isinstance(other.shape[offset + axis], int)
     ]
-
-
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
 def _sizes(value: ir.Value) -> list[int]:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, reached, readers_of
 from truehalf.ir.ops import TABLE, Trait, with_trait
 from truehalf.linting.base import MOVES, Place, Rule, Subject
 from truehalf.linting.integers import constant
@@ -115,17 +115,8 @@ def integers(subject: Subject) -> Iterator[Place]:
 
 def _is_open_end(node: ir.Node) -> bool:
     """Whether a node takes its constants as limits, or only moves them to such nodes."""
-    waiting, seen = [node], set[ir.Node]()
-    while waiting:
-        node = waiting.pop()
-        if is_op(node, *_OPEN_ENDS) or node in seen:
-            continue
-        seen.add(node)
-        readers = [reader for value in node.outputs for reader in value.consumers()]
-        if not is_op(node, *_MOVES) or not readers:
-            return False
-        waiting += readers
-    return True
+    found = reached([node], lambda each: readers_of(each) if is_op(each, *_MOVES) else ())
+    return all(is_op(each, *_OPEN_ENDS) or (is_op(each, *_MOVES) and readers_of(each)) for each in found)
 
 
 def doubles(subject: Subject) -> Iterator[Place]:

@@ -72,7 +72,7 @@ def conjugates(subject: Subject) -> Iterator[Place]:
             yield RESOLVE_CONJ.at(
                 node,
                 "The exporter had no translation for it; on real tensors it does nothing.",
-                "Export with truehalf export, which drops it; or register a symbolic that returns its input.",
+                "Export with torch 2.0 or later, which drops it; or register a symbolic that returns its input.",
             )
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
+from truehalf.config.options import key
+
 if TYPE_CHECKING:
     import torch
 
@@ -34,8 +36,8 @@ class ConvNext:
         layer_scale_init: initial layer scale; 0.1 suits training from scratch, 1e-6 is DINOv3's own.
     """
 
-    widths: tuple[int, ...]
-    depths: tuple[int, ...]
+    widths: list[int]
+    depths: list[int]
     layer_scale_init: float
 
 
@@ -54,14 +56,14 @@ class Vit:
         adapter_width: channels of the adapter's stem; it has 2, 4 and 4 times as many at strides 8, 16 and 32.
     """
 
-    width: int
-    depth: int
-    heads: int
-    ffn_dim: int
-    registers: int
-    layers: tuple[int, ...]
-    layer_scale_init: float
-    adapter_width: int
+    width: int = key(..., "channels", least=1)
+    depth: int = key(..., "layers", least=1)
+    heads: int = key(..., "attention heads", least=1)
+    ffn_dim: int = key(..., "inner width of the feed-forward parts", least=1)
+    registers: int = key(..., "register tokens beside the class token", least=0)
+    layers: list[int] = key(..., "whose features are taken for strides 8, 16 and 32")
+    layer_scale_init: float = key(..., "initial layer scale")
+    adapter_width: int = key(..., "channels of the adapter's stem", least=1)
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,10 @@ def architecture(
     if len(backbones) != 1:
         raise ValueError(f"model: expected one backbone, convnext or vit, got {', '.join(backbones) or 'none'}")
     ((kind, described),) = backbones.items()
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in described.items()}
     return Architecture(
         decoder=decoder,
         num_classes=len(classes),
-        backbone={"convnext": ConvNext, "vit": Vit}[kind](**fields),
+        backbone={"convnext": ConvNext, "vit": Vit}[kind](**described),
         mean=(mean[0], mean[1], mean[2]),
         std=(std[0], std[1], std[2]),
         **shape,
@@ -211,7 +212,7 @@ def _on_vit(arch: Architecture, backbone: Vit) -> torch.nn.Module:
         network = RTDetrV2ForObjectDetection(RTDetrV2Config(**shape))
         adapted = _put_before(network.model, deimv2)
     adapted.forward = MethodType(_fused, adapted)
-    _spread(network)
+    begin_as_torch(network)
     return cast("torch.nn.Module", network)
 
 
@@ -293,9 +294,12 @@ def _shorten(network: Any, blocks: int) -> None:
         layer.bottlenecks = layer.bottlenecks[:blocks]
 
 
-def _spread(network: torch.nn.Module) -> None:
-    """Begin convolutions and batch norms as torch does; `transformers` begins the adapter's, too, so small that the
-    features vanish and all queries score alike. (With a ConvNeXt it is left: the seed's weights stay what they were.)
+def begin_as_torch(network: torch.nn.Module) -> None:
+    """Begin convolutions and batch norms as torch does.
+
+    `transformers` begins those of RT-DETR, of its successors and of DEIMv2's adapter so small that features vanish:
+    all queries score alike, which of them are taken is chance, and in FP16 nothing is left. (On a ConvNeXt of LT-DETR
+    it is left: the seed's weights stay what they were.)
     """
     import torch
 

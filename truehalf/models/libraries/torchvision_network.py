@@ -5,24 +5,19 @@ from __future__ import annotations
 import difflib
 import inspect
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
 from truehalf.errors import StageError, first_line, typed_line
 from truehalf.models.checkpoints import read_checkpoint
+from truehalf.models.model import Task
 from truehalf.models.weights import load_weights
 
 if TYPE_CHECKING:
     import torch
 
 _TRACKED = "num_batches_tracked"
-
-
-class Task(Enum):
-    detection = "detection"
-    classification = "classification"
 
 
 @dataclass(frozen=True)

@@ -5,28 +5,24 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
 from truehalf.errors import StageError, first_line, typed_line
+from truehalf.models.architectures.ltdetr import begin_as_torch
+from truehalf.models.checkpoints import listed
 from truehalf.models.hub.files import (
     CONFIGURATION,
     read_json,
 )
+from truehalf.models.model import Task
 
 if TYPE_CHECKING:
     import torch
 
 _KERNELS = ("eager", "sdpa")  # attention that torch itself computes
 _NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
-_NAMED = 5  # tensors that an error lists, of each kind
-
-
-class Task(Enum):
-    detection = "detection"
-    classification = "classification"
 
 
 def configuration(folder: Path, task: Task) -> Any:
@@ -98,7 +94,7 @@ def opened_network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.M
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             network = _explained(folder, lambda: auto.from_config(shape, dtype=torch.float32))
-            _spread(network)
+            begin_as_torch(network)
         return network.eval(), [f"{folder}: seeded random weights; none were read"]
     network, report = _explained(
         folder,
@@ -115,19 +111,6 @@ def opened_network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.M
     return network.eval(), _checked(report, folder)
 
 
-def _spread(network: torch.nn.Module) -> None:
-    """Begin convolutions and batch norms as torch does.
-
-    `transformers` begins those of RT-DETR and its successors so small that the features vanish: all queries score
-    alike, which of them are taken is chance, and in FP16 nothing is left.
-    """
-    import torch
-
-    for part in network.modules():
-        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
-            part.reset_parameters()
-
-
 def _checked(report: dict[str, Any], folder: Path) -> list[str]:
     """Notes on tensors that are not used; an error for those that the network lacks."""
     missing = sorted(report["missing_keys"])
@@ -141,13 +124,13 @@ def _checked(report: dict[str, Any], folder: Path) -> list[str]:
             ("missing in the files", missing),
             ("unexpected in the files", unexpected),
         )
-        lines = [f"  {len(found)} {what}: {_first(found)}" for what, found in kinds if found]
+        lines = [f"  {len(found)} {what}: {listed(found)}" for what, found in kinds if found]
         raise StageError(
             "wrong-file",
             f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
             "this task; give a model whose head is trained, too\n" + "\n".join(lines),
         )
-    return [f"{folder}: {len(unexpected)} tensors are not used: {_first(unexpected)}"] if unexpected else []
+    return [f"{folder}: {len(unexpected)} tensors are not used: {listed(unexpected)}"] if unexpected else []
 
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:
@@ -185,8 +168,3 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-
-
-def _first(items: list[str]) -> str:
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return "; ".join(items[:_NAMED]) + more

@@ -28,8 +28,8 @@ from truehalf.models.hub.files import (
     read_json,
 )
 from truehalf.models.hub.processor import preprocessing_of_processor
-from truehalf.models.libraries.transformers_network import Task, configuration, opened_network
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.libraries.transformers_network import configuration, opened_network
+from truehalf.models.model import Input, Model, Output, Task
 
 if TYPE_CHECKING:
     import torch

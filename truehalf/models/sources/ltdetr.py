@@ -12,44 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truehalf.codes import coded
+from truehalf.config.options import key
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.models.architectures import ltdetr
 from truehalf.models.architectures.attention_gain import scale_attention_values
+from truehalf.models.architectures.ltdetr import ConvNext, Vit, architecture, build
 from truehalf.models.common_faults import declared_needlessly
 from truehalf.models.model import Input, Model, Output
 from truehalf.models.weights import load_weights
 
 
 @dataclass(frozen=True)
-class ConvNextOptions:
-    """See truehalf.models.architectures.ltdetr.ConvNext."""
-
-    widths: list[int]
-    depths: list[int]
-    layer_scale_init: float
-
-
-@dataclass(frozen=True)
-class VitOptions:
-    """See truehalf.models.architectures.ltdetr.Vit."""
-
-    width: int
-    depth: int
-    heads: int
-    ffn_dim: int
-    registers: int
-    layers: list[int]
-    layer_scale_init: float
-    adapter_width: int
-
-
-@dataclass(frozen=True)
 class BackboneOptions:
     """One of them; the other is null."""
 
-    convnext: ConvNextOptions | None
-    vit: VitOptions | None
+    convnext: ConvNext | None
+    vit: Vit | None
 
 
 @dataclass(frozen=True)
@@ -57,14 +35,14 @@ class ArchitectureOptions:
     """See truehalf.models.architectures.ltdetr.Architecture."""
 
     backbone: BackboneOptions
-    d_model: int
-    ffn_dim: int
-    heads: int
-    encoder_blocks: int
-    encoder_expansion: float
-    decoder_layers: int
-    num_queries: int
-    num_denoising: int
+    d_model: int = key(..., "width of encoder and decoder", least=1)
+    ffn_dim: int = key(..., "inner width of their feed-forward parts", least=1)
+    heads: int = key(..., "their attention heads", least=1)
+    encoder_blocks: int = key(..., "in a row wherever the encoder fuses two strides", least=1, most=3)
+    encoder_expansion: float = key(..., "width of these blocks, as a share", above=0, most=1)
+    decoder_layers: int = key(..., "layers of the decoder", least=1)
+    num_queries: int = key(..., "detections per image", least=1)
+    num_denoising: int = key(..., "denoising queries, in training alone", least=0)
 
 
 @dataclass(frozen=True)
@@ -76,10 +54,10 @@ class Options:
         mean, std: of RGB in 0..1; the model normalises by itself.
     """
 
-    attention_gain_log2: int
     mean: list[float]
     std: list[float]
     architecture: ArchitectureOptions
+    attention_gain_log2: int = key(..., "of attention values; the projections that follow undo it", least=0, most=60)
 
 
 def faults(config: Config) -> list[str]:
@@ -118,20 +96,11 @@ def _faults_of_options(options: Options) -> Iterator[str]:
             yield coded("wrong-shape", f"model.options.{name}: expected three numbers (RGB), got {values}")
     if any(value <= 0 for value in options.std):
         yield coded("out-of-range", f"model.options.std: expected numbers above 0, got {options.std}")
-    if not 0 <= options.attention_gain_log2 <= 60:
-        yield coded(
-            "out-of-range", f"model.options.attention_gain_log2: expected 0 to 60, got {options.attention_gain_log2}"
-        )
     yield from _faults_of_architecture(options.architecture)
 
 
 def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
     where = "model.options.architecture"
-    for name in ("d_model", "ffn_dim", "heads", "decoder_layers", "num_queries"):
-        if getattr(shape, name) < 1:
-            yield coded("out-of-range", f"{where}.{name}: expected 1 or more, got {getattr(shape, name)}")
-    if shape.num_denoising < 0:
-        yield coded("out-of-range", f"{where}.num_denoising: expected 0 or more, got {shape.num_denoising}")
     if shape.heads > 0 and shape.d_model % shape.heads:
         yield coded(
             "in-conflict", f"{where}.d_model: expected a multiple of heads ({shape.heads}), got {shape.d_model}"
@@ -140,13 +109,6 @@ def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
         yield coded(
             "out-of-range",
             f"{where}.d_model: expected a multiple of 4 (positions: sine and cosine of two axes), got {shape.d_model}",
-        )
-    if not 1 <= shape.encoder_blocks <= 3:
-        yield coded("out-of-range", f"{where}.encoder_blocks: expected 1 to 3, got {shape.encoder_blocks}")
-    if not 0 < shape.encoder_expansion <= 1:
-        yield coded(
-            "out-of-range",
-            f"{where}.encoder_expansion: expected a number above 0, up to 1, got {shape.encoder_expansion}",
         )
     convnext, vit = shape.backbone.convnext, shape.backbone.vit
     if (convnext is None) == (vit is None):
@@ -165,7 +127,7 @@ def _faults_of_architecture(shape: ArchitectureOptions) -> Iterator[str]:
             )
 
 
-def _faults_of_convnext(convnext: ConvNextOptions, where: str) -> Iterator[str]:
+def _faults_of_convnext(convnext: ConvNext, where: str) -> Iterator[str]:
     for name, values in (("widths", convnext.widths), ("depths", convnext.depths)):
         if len(values) != 4 or any(value < 1 for value in values):
             yield coded(
@@ -173,12 +135,7 @@ def _faults_of_convnext(convnext: ConvNextOptions, where: str) -> Iterator[str]:
             )
 
 
-def _faults_of_vit(vit: VitOptions, where: str) -> Iterator[str]:
-    for name in ("width", "depth", "heads", "ffn_dim", "adapter_width"):
-        if getattr(vit, name) < 1:
-            yield coded("out-of-range", f"{where}.{name}: expected 1 or more, got {getattr(vit, name)}")
-    if vit.registers < 0:
-        yield coded("out-of-range", f"{where}.registers: expected 0 or more, got {vit.registers}")
+def _faults_of_vit(vit: Vit, where: str) -> Iterator[str]:
     if vit.heads > 0 and (vit.width % vit.heads or vit.width // vit.heads % 4 or vit.width // vit.heads > 128):
         yield coded(
             "in-conflict",
@@ -207,8 +164,8 @@ def open_model(config: Config, root: Path) -> Model:
     options: Options = config.model.options
     classes = config.model.classes or []
     shape = dataclasses.asdict(options.architecture)
-    arch = ltdetr.architecture(config.decoder.name.value, classes, options.mean, options.std, shape)
-    detector = ltdetr.build(arch, config.seed)
+    arch = architecture(config.decoder.name.value, classes, options.mean, options.std, shape)
+    detector = build(arch, config.seed)
     if config.model.checkpoint is not None:
         load_weights(detector.get_submodule("network"), root / config.model.checkpoint)
     if options.attention_gain_log2:

@@ -123,6 +123,8 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
     """Refuse FP16 anywhere, and other floats than FP32 at the ends."""
     import onnx_ir as ir
 
+    from truehalf.ir.facts import all_nodes
+
     half_types = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     weights = [
         value
@@ -130,12 +132,8 @@ def _check_fp32(model: ir.Model, path: Path) -> None:
         for value in graph.initializers.values()
         if value.const_value is not None and value.const_value.dtype in half_types
     ]
-    nodes = [
-        node
-        for graph in [model.graph, *(function.graph for function in model.functions.values())]
-        for node in ir.traversal.RecursiveGraphIterator(graph)
-        if any(value.dtype in half_types for value in node.outputs)
-    ]
+    every = all_nodes(model, functions=True)
+    nodes = [node for node in every if any(value.dtype in half_types for value in node.outputs)]
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if value.dtype in half_types]
     if weights or nodes or ends:
         first = [f"{value.name!r}" for value in (*ends, *weights)] + [f"node {node.name!r}" for node in nodes]

@@ -33,7 +33,6 @@ from truehalf.models.declared import declared_inputs
 from truehalf.models.extras import extra
 from truehalf.models.libraries.torchvision_network import (
     Options,
-    Task,
     check_name,
     chosen_weights,
     explained_size,
@@ -41,7 +40,7 @@ from truehalf.models.libraries.torchvision_network import (
     opened_network,
     settle,
 )
-from truehalf.models.model import Input, Model, Output
+from truehalf.models.model import Input, Model, Output, Task
 
 if TYPE_CHECKING:
     import torch

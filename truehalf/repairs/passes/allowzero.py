@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, made_by
+from truehalf.ir.facts import behind, constant_of, made_by
 from truehalf.ir.ops import Trait, has
-from truehalf.repairs.rewrite import NotEqualError, Repair, Writer, behind
+from truehalf.repairs.rewrite import NotEqualError, Repair, Writer
 
 
 class AllowZero(Repair):

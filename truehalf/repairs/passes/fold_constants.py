@@ -24,12 +24,12 @@ from truehalf.ir.facts import all_nodes, bodies, constant_of, is_op, values_of
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
+from truehalf.linting.integers import Known, complete, evaluate
 from truehalf.repairs.foldable import is_foldable
-from truehalf.repairs.rewrite import Writer, axes_of, dims_of, graph_of, ints_of
+from truehalf.repairs.rewrite import Writer, dims_of, graph_of, ints_of
 
 SMALL = 1 << 16  # bytes
 _FEW = 64  # elements of a shape that is looked into
-_Elements = np.ndarray[Any, Any]  # of objects: int or None
 
 
 class FoldConstants(Pass):
@@ -168,13 +168,13 @@ def _fits(result: np.ndarray[Any, Any], output: ir.Value) -> bool:
 def _known_sizes(value: ir.Value) -> np.ndarray[Any, Any] | None:
     """A vector or number that is moved out of shapes, where every element of it is known."""
     elements = _elements(value, {})
-    if elements is None or any(element is None for element in elements.ravel()):
+    if elements is None or not complete(elements):
         return None
     result = elements.astype(np.int64)
     return result if _fits(result, value) else None
 
 
-def _elements(value: ir.Value | None, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
+def _elements(value: ir.Value | None, known: dict[ir.Value, Known | None]) -> Known | None:
     """The elements of an int64 vector or number, None for each that only a run knows; None: it is none, or too long."""
     if value is None or value.dtype != ir.DataType.INT64:
         return None
@@ -187,37 +187,12 @@ def _elements(value: ir.Value | None, known: dict[ir.Value, _Elements | None]) -
     return known[value]
 
 
-def _moved_elements(node: ir.Node, known: dict[ir.Value, _Elements | None]) -> _Elements | None:
-    if node.op_type == "Shape":
-        dims = dims_of(node.inputs[0])
-        part = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end"))
-        return None if dims is None else np.array(dims, object)[part]
-    if not has(node, Trait.STAYS_A_SIZE) or not node.inputs:
+def _moved_elements(node: ir.Node, known: dict[ir.Value, Known | None]) -> Known | None:
+    """Of Shape, and of what only moves sizes: along the one axis that there is, and in order."""
+    moves = has(node, Trait.NO_ARITHMETIC) and has(node, Trait.STAYS_A_SIZE) and not is_op(node, "Reshape")
+    if not is_op(node, "Shape") and not moves:
         return None
-    x = _elements(node.inputs[0], known)
-    if x is None:
+    read = {value: _elements(value, known) for value in node.inputs if value is not None} if moves else {}
+    if is_op(node, "Slice") and (steps := node.inputs[4:5]) and (ints_of(steps[0]) or [0])[0] < 1:
         return None
-    match node.op_type:
-        case "Cast" | "Identity":  # of int64, to int64
-            return x
-        case "Concat":
-            parts = [_elements(part, known) for part in node.inputs]
-            vectors = [part for part in parts if part is not None and part.ndim == 1]
-            return np.concatenate(vectors) if len(vectors) == len(parts) else None
-        case "Gather":
-            index = constant_of(node.inputs[1])
-            inside = index is not None and x.ndim == 1 and bool(((-len(x) <= index) & (index < len(x))).all())
-            return np.asarray(x[index], object) if index is not None and inside else None
-        case "Slice" if x.ndim == 1 and len(node.inputs) > 2:
-            ends = [ints_of(end) for end in (node.inputs[1], node.inputs[2], *node.inputs[4:5])]
-            if any(end is None or len(end) != 1 for end in ends):
-                return None
-            start, end, *step = [end[0] for end in ends if end]
-            return x[start : end : (*step, 1)[0]] if (*step, 1)[0] > 0 else None
-        case "Squeeze" | "Unsqueeze":
-            if (axes := axes_of(node, None)) is None or any(axis not in (0, -1) for axis in axes) or len(axes) > 1:
-                return None
-            if node.op_type == "Unsqueeze":
-                return x.reshape(1) if x.ndim == 0 and axes else None
-            return x.reshape(()) if x.shape == (1,) else None
-    return None
+    return evaluate(node, {value: elements for value, elements in read.items() if elements is not None})

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, is_op, made_by
+from truehalf.ir.facts import behind, constant_of, is_op, made_by
 from truehalf.ir.ops import Trait, has
 from truehalf.repairs.masks_by_position import mask_behind, masked_sum, summed_rows
-from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, behind, dims_of, ints_of
+from truehalf.repairs.rewrite import FLOATS, Build, NotEqualError, Repair, Writer, dims_of, ints_of
 
 _KEEP_COMPARISONS = Trait.LOGIC | Trait.LAYOUT | Trait.SAME
 _REASON = (

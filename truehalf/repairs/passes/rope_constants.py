@@ -11,9 +11,11 @@ Refused: repeats that only a run knows, more than one repeated axis, more than M
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
-from truehalf.ir.facts import all_nodes, bodies, is_op
+from truehalf.ir.facts import all_nodes, is_op, reached, readers_of, with_bodies
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, with_trait
 from truehalf.ir.passes import Done, Pass
@@ -48,28 +50,18 @@ class RopeConstants(Pass):
                 writer.replace(node, writer.at(node).op("Concat", *copies, axis=repeated[0]))
 
 
-def _before(nodes: list[ir.Node]) -> list[ir.Node]:
+def _before(nodes: list[ir.Node]) -> set[ir.Node]:
     """Nodes and all that they are computed from, with what is in the bodies."""
-    found: dict[ir.Node, None] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node in found:
-            continue
-        found[node] = None
-        inside = [inner for body in bodies(node) for inner in body]
-        producers = [value.producer() for value in node.inputs if value is not None]
-        waiting += [*inside, *(producer for producer in producers if producer is not None)]
-    return list(found)
+    found = reached(nodes, lambda node: (value.producer() for value in _read(node) if value is not None))
+    return {inner for node in found for inner in with_bodies(node)}
 
 
-def _after(waves: list[ir.Node]) -> list[ir.Node]:
+def _read(node: ir.Node) -> Iterator[ir.Value | None]:
+    return (value for each in with_bodies(node) for value in each.inputs)
+
+
+def _after(waves: list[ir.Node]) -> set[ir.Node]:
     """Tiles, and the moves and arithmetic up to them, that read a table."""
-    found: dict[ir.Node, None] = {}
-    waiting = [reader for wave in waves for output in wave.outputs for reader in output.consumers()]
-    while waiting:
-        node = waiting.pop()
-        if node not in found and is_op(node, *_AFTER):
-            found[node] = None
-            waiting += [reader for output in node.outputs for reader in output.consumers()]
-    return list(found)
+    first = (reader for wave in waves for reader in readers_of(wave))
+    found = reached(first, lambda node: readers_of(node) if is_op(node, *_AFTER) else ())
+    return {node for node in found if is_op(node, *_AFTER)}

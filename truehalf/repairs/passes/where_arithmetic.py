@@ -19,9 +19,9 @@ from collections.abc import Container
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import constant_of, is_op
+from truehalf.ir.facts import behind, constant_of, is_op
 from truehalf.repairs.bounds import bounds
-from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, NotEqualError, Repair, Writer, behind, from_data
+from truehalf.repairs.rewrite import FLOATS, INTEGERS, Build, NotEqualError, Repair, Writer, from_data
 
 _CHECKS = {"IsNaN", "IsInf"}
 

@@ -32,6 +32,7 @@ from truehalf.conversion.masks.masks import find_masks
 from truehalf.conversion.ports import FP16, FP32, End, Ports, Slot, Tensor, Use, ports
 from truehalf.conversion.rounding import Losses, half
 from truehalf.conversion.rules.base import Evidence
+from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, with_bodies
@@ -188,7 +189,7 @@ class _Wiring:
         self.positions = {node: index for index, node in enumerate(self.order)}
         self.clamps: dict[ir.Value, tuple[float, _When]] = {}
         if masks:
-            known = find_masks(model, ranges)
+            known = find_masks(model, None if ranges is None else ranges_of(ranges))
             for value, floor in known.clamps.items():
                 owners = [node for node in known.paths[value].nodes if node in found.owners]
                 self.clamps[value] = floor, _all(self.positions[self.home[node]] for node in owners)

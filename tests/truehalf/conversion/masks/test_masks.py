@@ -12,6 +12,7 @@ from tests.measuring.converted import only
 from tests.messages import expect
 from truehalf.conversion.decide import decide
 from truehalf.conversion.masks.masks import Masks, find_masks
+from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.selectors import Lists
 
@@ -32,7 +33,7 @@ def span(low: float, high: float) -> dict[str, Any]:
 
 
 def masks(body: str, ranges: dict[str, Any] | None = None, **constants: Any) -> Masks:
-    return find_masks(model_of(body, **constants), None if ranges is None else {"tensors": ranges})
+    return find_masks(model_of(body, **constants), None if ranges is None else ranges_of({"tensors": ranges}))
 
 
 BIG = ("'big'", "-3.403e+38")
@@ -266,7 +267,7 @@ def test_float16_sums_stay_finite_and_masked_elements_vanish(low: float, high: f
 
 def test_decide_takes_masks_out_of_the_range_rules() -> None:
     model = model_of(ADD)
-    ranges = {"tensors": SCORES | {name: span(-3.4e38, 0.0) for name in ("m", "u", "s", "t")}}
+    ranges = ranges_of({"tensors": SCORES | {name: span(-3.4e38, 0.0) for name in ("m", "u", "s", "t")}})
     rules = only(masks=True, data_max=512.0, init_max=65504.0)
     found = decide(model, ranges, rules)
     assert {decision.rule for decision in found.nodes.values()} == {"none"}
@@ -282,7 +283,7 @@ def test_decide_takes_masks_out_of_the_range_rules() -> None:
 
 def test_decide_tolerates_small_masks_in_data_max_and_init_max_alone() -> None:
     model = model_of("m = Where(c, tenk, zero) t = Add(x, m) y = Softmax(t)")
-    ranges = {"tensors": SCORES | {"m": span(-10000.0, 0.0), "t": span(-10100.0, 100.0)}}
+    ranges = ranges_of({"tensors": SCORES | {"m": span(-10000.0, 0.0), "t": span(-10100.0, 100.0)}})
     rules = only(masks=True, data_max=512.0, init_max=512.0)
     assert {d.rule for d in decide(model, ranges, rules).nodes.values()} == {"none"}
     doubled = only(masks=True, safety_factor=10.0, block=Lists())

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from tests.measuring.converted import only
 from truehalf.conversion.decide import decide
 from truehalf.conversion.rules.base import CustomRule, Decision
+from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import NORMALIZE
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -30,7 +31,9 @@ def judge(
     NORMALIZE(model)
     for name, array in (weights or {}).items():
         model.graph.initializers[name].const_value = ir.tensor(array, name=name)
-    ranges = None if tensors is None and inner is None else {"tensors": tensors or {}, "inner": inner or {}}
+    ranges = None
+    if tensors is not None or inner is not None:
+        ranges = ranges_of({"tensors": tensors or {}, "inner": inner or {}})
     return {
         node.name or "": decision
         for node, decision in decide(model, ranges, only(inner=inner_rule, **rules), custom_rule).nodes.items()

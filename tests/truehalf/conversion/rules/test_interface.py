@@ -11,6 +11,7 @@ from tests.measuring.converted import only
 from tests.messages import expect
 from tests.truehalf.conversion.rules.judging import HEAD
 from truehalf.conversion.convert import convert_to_fp16
+from truehalf.conversion.rules.ranges import ranges_of
 from truehalf.ir.normalize import PREPARE
 
 TEXT = (
@@ -45,7 +46,9 @@ def assert_warned(warnings: list[str], expected: list[Facts]) -> None:
 def test_what_becomes_float16_and_is_beyond_it(keep: bool | list[str], expected: list[Facts], rules: str) -> None:
     model = ir.from_onnx_text(TEXT)
     PREPARE(model)
-    result = convert_to_fp16(model, {"tensors": TENSORS}, only(rules=rules, safety_factor=2.0, keep_io_types=keep))
+    result = convert_to_fp16(
+        model, ranges_of({"tensors": TENSORS}), only(rules=rules, safety_factor=2.0, keep_io_types=keep)
+    )
     assert_warned(result.decisions.warnings, expected)
 
 

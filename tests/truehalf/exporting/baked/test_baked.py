@@ -11,10 +11,11 @@ import torch
 
 from tests.messages import expect, raises
 from tests.tiers import first_of
+from tests.tracing import trace_json
 from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
-from truehalf.exporting.baked import Subject, reason_of, what_was_baked
-from truehalf.exporting.trace import trace
+from truehalf.config.schema import TraceConfig
+from truehalf.exporting.baked import Subject, what_was_baked
 from truehalf.models.as_made import copied, state
 
 DIFFERS = {
@@ -223,7 +224,7 @@ def test_conditions_that_no_input_changes_are_verified(seed: int, tmp_path: Path
 
 
 def test_places_in_packages_are_told_and_open_nothing(tmp_path: Path) -> None:
-    report = trace(
+    report = trace_json(
         detectors.detector("dfine"),
         detectors.pictures(0, 1),
         tmp_path / "m.onnx",
@@ -249,9 +250,7 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
         example=example,
         pairs=[(example, outputs)],
         caught=[],
-        followed=False,
-        atol=1e-3,
-        rtol=1e-3,
+        options=TraceConfig(),
     )
 
 
@@ -266,7 +265,7 @@ def test_what_hangs_on_rounding_proves_nothing(tmp_path: Path) -> None:
         int64[2] r = {-1, 4}, float k = {1.0e5}, float off = {1.0}>
         { a = Slice(x, s, e) b = Reshape(a, r) c = Mul(b, k) d = Add(c, off) y = Sin(d) }"""
     found = what_was_baked(subject(tmp_path / "m.onnx", Chaotic(), text, trained=False))
-    assert found["inputs"] == [] and len(found["skipped"]) > 3 and reason_of(found) == ""
+    assert found.inputs == [] and len(found.skipped) > 3 and found.reason == ""
 
 
 class Small(torch.nn.Module):

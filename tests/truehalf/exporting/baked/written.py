@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truehalf.exporting.trace import trace
+from tests.tracing import trace_json
 
 SPEC: dict[str, Any] = {
     "inputs": [
@@ -84,4 +84,6 @@ def traced(folder: Path, body: str, **options: Any) -> dict[str, Any]:
     """The report of trace, with checks on other pictures and in other batches."""
     spec = SPEC | options.pop("spec", {})
     checks = options.pop("check_feeds", [pictures(3, 4, 5), pictures(6)])
-    return trace(written(folder, body), pictures(1, 2), folder / "m.onnx", spec=spec, check_feeds=checks, **options)
+    return trace_json(
+        written(folder, body), pictures(1, 2), folder / "m.onnx", spec=spec, check_feeds=checks, **options
+    )

@@ -18,6 +18,7 @@ from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.measuring.converted import to_fp16
 from tests.messages import expect, raises
+from tests.tracing import half_tracing, trace_config
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import first_line
 from truehalf.exporting.export import export
@@ -106,15 +107,15 @@ def traced(
     module: torch.nn.Module, out: Path, method: str, exporter: str = "torchscript", outputs: int = 10, **options: Any
 ) -> dict[str, Any]:
     opset = 17 if exporter == "torchscript" else 18
-    settings: dict[str, Any] = {"exporter": exporter, "opset": opset, "dynamic_axes": AXES, "spec": spec_of(outputs)}
-    return trace_in_fp16(model_of(module), PICTURES, out, method=method, **settings | options)[0]
+    how = half_tracing(method, AXES, exporter, opset, **options)
+    return trace_in_fp16(model_of(module), PICTURES, out, how, spec=spec_of(outputs))[0]
 
 
 def fp32(module: torch.nn.Module, folder: Path) -> Path:
     """The reference: traced in FP32, slimmed."""
-    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["y"], "dynamic_axes": AXES}
+    names: dict[str, Any] = {"input_names": ["images"], "output_names": ["y"]}
     tensors = [torch.from_numpy(PICTURES["images"])]
-    export(module, tensors, folder / "traced.onnx", exporter="torchscript", opset=17, **names)
+    export(module, tensors, folder / "traced.onnx", trace_config("torchscript", 17, AXES), **names)
     slim(folder / "traced.onnx", folder / "fp32.onnx")
     return folder / "fp32.onnx"
 
@@ -158,8 +159,7 @@ def test_the_module_is_left_as_it_was(method: str, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     modes = [part.training for part in module.modules()]
     model = Model(module, [Input("images")], [Output("y")], [], trained=False)
-    settings: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": AXES, "spec": spec_of()}
-    trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", method=method, **settings)
+    trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", half_tracing(method, AXES), spec=spec_of())
     assert [part.training for part in module.modules()] == modes
     assert not module._forward_hooks and not module._forward_pre_hooks
     for name, tensor in module.state_dict().items():
@@ -179,9 +179,8 @@ def test_what_a_source_prepares_is_there_while_tracing_and_undone(method: str, t
         del module.forward
         seen.append("out")
 
-    settings: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": AXES, "spec": spec_of(3)}
     model = model_of(module, prepared=prepared)
-    trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", method=method, **settings)
+    trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", half_tracing(method, AXES), spec=spec_of(3))
     assert seen == ["in", "out"]
     assert "Conv" not in {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}
 
@@ -289,10 +288,9 @@ def test_a_constant_that_is_traced_well_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_file_has_no_module_to_trace(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": AXES, "spec": spec_of(3)}
     model = model_of(Edges(), file=tmp_path / "given.onnx")
     with raises("in-conflict", "precision.method:", "half", "given.onnx", "precision.method=convert"):
-        trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", method="half", **settings)
+        trace_in_fp16(model, PICTURES, tmp_path / "m.onnx", half_tracing("half", AXES), spec=spec_of(3))
 
 
 def test_a_module_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
@@ -306,8 +304,9 @@ def test_a_module_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_are_what_the_file_is(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": AXES, "spec": spec_of()}
-    report, rows = trace_in_fp16(model_of(resnet()), PICTURES, tmp_path / "m.onnx", method="autocast", **settings)
+    report, rows = trace_in_fp16(
+        model_of(resnet()), PICTURES, tmp_path / "m.onnx", half_tracing("autocast", AXES), spec=spec_of()
+    )
     kinds = [row["precision"] for row in rows]
     assert (len(kinds), kinds.count("fp16")) == (report["model"]["float_nodes"], report["model"]["fp16_nodes"])
     assert report["fp32_nodes_total"] == kinds.count("fp32") and {row["rule"] for row in rows} == {"autocast"}

@@ -84,15 +84,15 @@ class Parts(torch.nn.Module):
 
 
 class Lengths(torch.nn.Module):
-    """Lists that grow as often as the configuration says."""
+    """Lists that are put together as often as the configuration says."""
 
     def forward(self, x: Tensor) -> Tensor:
-        levels = []
+        levels: list[Tensor] = []
         coarse = [x]
         for scale in (1, 2, 3):
-            levels.append(x * scale)
+            levels = levels + [x * scale]  # noqa: RUF005
             if scale > 1:
-                coarse.extend([x, x])
+                coarse = coarse + [x, x]  # noqa: RUF005
         for i in range(len(levels), 3):
             x = x * levels[i].max().item()
         return x * x.max().item() if len(levels) != 3 or len(coarse) != 5 else x

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import torch
 
+from tests.tracing import trace_config
 from truehalf.exporting.export import export
 from truehalf.exporting.source_lint import lint_source
 from truehalf.ir.model_file import load_model
@@ -56,11 +57,9 @@ def check_export(
         module,
         examples[0],
         path,
-        exporter=exporter[0],
-        opset=exporter[1],
+        trace_config(exporter[0], exporter[1], axes),
         input_names=names,
         output_names=[f"y{i}" for i in range(len(results))],
-        dynamic_axes=axes,
     )
     check_file(path, module, examples, tolerance, rules)
     assert lint_source(module) == []

@@ -20,6 +20,7 @@ from PIL import Image
 from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.tiers import first_of
+from tests.tracing import half_tracing, trace_config
 from tests.truehalf.models.refusing import in_order, refuses
 from tests.truehalf.models.sources.hf_families import (
     CLASSIFIERS,
@@ -123,9 +124,9 @@ def _same_in_onnx(model: Model, folder: Path, exporter: str, opset: int) -> None
     """The exported file is the module, on a batch that was traced and on others, once it is no longer prepared."""
     names = [each.name for each in model.outputs]
     axes = {name: {0: "batch"} for name in ("images", *names)}
-    keywords: dict[str, Any] = {"input_names": ["images"], "output_names": names, "dynamic_axes": axes}
+    keywords: dict[str, Any] = {"input_names": ["images"], "output_names": names}
     with model.prepared():
-        export(model.module, [pictures(2)], folder / "model.onnx", exporter=exporter, opset=opset, **keywords)
+        export(model.module, [pictures(2)], folder / "model.onnx", trace_config(exporter, opset, axes), **keywords)
     session = Session(folder / "model.onnx")
     for count in (1, 2, 3):
         images = pictures(count)
@@ -497,11 +498,8 @@ def test_positions_that_are_fixed_follow_the_module_into_half_precision(exporter
     model = opened(tmp_path / "rf_detr")
     example = {"images": pictures(2).numpy()}
     axes = {name: {0: "batch"} for name in ("images", "logits", "boxes")}
-    settings: dict[str, Any] = {
-        **{"method": "half", "exporter": exporter, "opset": 17 if exporter == "torchscript" else 18},
-        **{"spec": spec_of(model, example, axes), "dynamic_axes": axes},
-    }
-    report, _ = trace_in_fp16(model, example, tmp_path / "half.onnx", **settings)
+    how = half_tracing("half", axes, exporter, 17 if exporter == "torchscript" else 18)
+    report, _ = trace_in_fp16(model, example, tmp_path / "half.onnx", how, spec=spec_of(model, example, axes))
     assert report["fp16_fraction"] > 0.75  # sines of positions are float32 in the module itself
     assert report["norms"].keys() == {"folded", "widened"}
     assert all(part.dtype == torch.float32 for part in model.module.parameters())

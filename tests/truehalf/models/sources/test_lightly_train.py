@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from tests.configurations import composed
 from tests.conftest import ROOT
 from tests.messages import expect, raises
+from tests.tracing import trace_config
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.exporting.export import export
@@ -253,11 +254,9 @@ def test_what_is_exported_computes_what_the_network_does(decoder: str, exporter:
     with model.prepared():
         export(
             *(model.module, [pictures(2)], path),
-            exporter=exporter,
-            opset=18,
+            trace_config(exporter, 18, {name: {0: "batch"} for name in ("images", *names)}),
             input_names=["images"],
             output_names=names,
-            dynamic_axes={name: {0: "batch"} for name in ("images", *names)},
         )
     assert "GridSample" not in {node.op_type for node in load_model(path).graph.all_nodes()}
     session = Session(path)

@@ -64,7 +64,7 @@ def config(*overrides: str, **model: Any) -> Config:
 
 
 def traced(folder: Path, *overrides: str) -> tuple[dict[str, Any], Path]:
-    return export_configured(config(*overrides), folder, folder / "out" / "model.onnx"), folder / "out"
+    return export_configured(config(*overrides), folder, folder / "out" / "model.onnx").to_json(), folder / "out"
 
 
 def test_a_file_is_passed_on_with_its_spec_and_computes_the_same(tmp_path: Path) -> None:

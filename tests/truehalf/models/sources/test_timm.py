@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from tests.configurations import composed
 from tests.messages import expect, raises
+from tests.tracing import trace_config
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
@@ -117,11 +118,9 @@ def test_a_classifier_says_what_it_is_and_its_file_computes_it(name: str, size: 
         model.module,
         [images],
         path,
-        exporter="torchscript",
-        opset=17,
+        trace_config("torchscript", 17, {"images": {0: "batch"}, "logits": {0: "batch"}}),
         input_names=["images"],
         output_names=["logits"],
-        dynamic_axes={"images": {0: "batch"}, "logits": {0: "batch"}},
     )
     for count in (1, 3):
         shown = torch.rand(count, 3, size, size)

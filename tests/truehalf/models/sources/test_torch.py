@@ -313,7 +313,7 @@ def test_prepare_that_fails_leaves_the_module(
 
 
 def traced(mine: str, folder: Path, *overrides: str) -> dict[str, Any]:
-    return export_configured(config(mine, *overrides), folder, folder / "out" / "m.onnx")
+    return export_configured(config(mine, *overrides), folder, folder / "out" / "m.onnx").to_json()
 
 
 def test_trace_holds_the_prepared_file_against_the_module_as_it_is(mine: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from tests.configurations import composed
 from tests.messages import expect, raises
+from tests.tracing import trace_config
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.data.preprocessing import Preprocessing
@@ -206,11 +207,9 @@ def test_a_detector_says_what_it_is_and_its_file_computes_it(detector: Model, tm
         module,
         [pictures],
         path,
-        exporter="torchscript",
-        opset=17,
+        trace_config("torchscript", 17, {"images": {0: "batch"}, "scores": {0: "batch"}, "boxes": {0: "batch"}}),
         input_names=["images"],
         output_names=["scores", "boxes"],
-        dynamic_axes={"images": {0: "batch"}, "scores": {0: "batch"}, "boxes": {0: "batch"}},
     )
     for count in (1, 3):
         shown = torch.rand(count, 3, *size, generator=torch.Generator().manual_seed(count))

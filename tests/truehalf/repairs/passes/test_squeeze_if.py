@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from tests.messages import expect, raises
+from tests.tracing import trace_config
 from tests.truehalf.repairs.repairing import assert_equal, ops, parsed, repaired, run, uniform
 from truehalf.exporting.export import export
 
@@ -160,9 +160,8 @@ class Stem(torch.nn.Module):
 
 def test_what_torch_exports_before_a_convolution(tmp_path: Path) -> None:
     axes = {"clip": {0: "batch", 1: "frames"}}
-    options: dict[str, Any] = {"exporter": "torchscript", "opset": 17, "dynamic_axes": axes}
     example = (torch.from_numpy(uniform(2, 1, 3, 8, 8)),)
-    export(Stem(), example, tmp_path / "m.onnx", input_names=["clip"], output_names=["y"], **options)
+    export(Stem(), example, tmp_path / "m.onnx", trace_config(axes=axes), input_names=["clip"], output_names=["y"])
     before = onnx.load(tmp_path / "m.onnx")
     assert "If" in ops(before)
     after, report = repaired(before, "squeeze_if")

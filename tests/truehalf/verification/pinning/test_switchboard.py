@@ -26,6 +26,7 @@ from tests.tiers import examples
 from tests.truehalf.random_graphs import FEEDS, models
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_to_fp16
+from truehalf.conversion.rules.ranges import read_ranges
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.files import read_json
 from truehalf.ir.normalize import PREPARE
@@ -50,7 +51,7 @@ def emulated(proto: onnx.ModelProto, feeds: Arrays, rules: Precision, **options:
     model = ir.from_proto(proto)
     PREPARE(model)
     ranges = options.pop("ranges", None)
-    result = convert_to_fp16(model, ranges, replace(rules, **{"placement": "eager"} | options))
+    result = convert_to_fp16(model, read_ranges(ranges), replace(rules, **{"placement": "eager"} | options))
     kept = [str(node.name) for node in result.decisions.nodes if node not in result.fp16]
     return EmulatedSession(model, **SAME_KERNELS).run(feeds), kept
 

@@ -22,3 +22,22 @@ def test_it_can_be_off_and_says_nothing_without_numbers() -> None:
     assert judge(TEXT, inner={"mean": ENTRY}, safety_factor=2.0)["mean"].rule == "none"
     assert judge(TEXT, inner_rule=True)["mean"].rule == "none"
     assert judge(TEXT, inner={"mean": {"value": None}}, inner_rule=True)["mean"].rule == "none"
+
+
+DEEP = "(float[2,640] x, float[640,3] w) => (float[2,3] y) { [mul] a = MatMul(x, w) [soft] y = Softmax(a) }"
+
+
+def test_deep_reductions_are_candidates() -> None:
+    found = judge(DEEP, reduction_depth_max=639)
+    expect(found["mul"].reason, None, "MatMul", 640, "reduction_depth_max", 639)
+    assert (found["mul"].value, found["mul"].threshold) == (640.0, 639.0)
+    assert (found["mul"].rule, found["soft"].rule) == ("reduction_depth", "none")
+
+
+def test_softmax_counts_and_none_is_off() -> None:
+    assert {name: d.rule for name, d in judge(DEEP, reduction_depth_max=2).items()} == {
+        "mul": "reduction_depth",
+        "soft": "reduction_depth",
+    }
+    assert {d.rule for d in judge(DEEP, reduction_depth_max=640).values()} == {"none"}
+    assert {d.rule for d in judge(DEEP).values()} == {"none"}

@@ -1,0 +1,181 @@
+"""Ranges as the rules read them: the content of a ranges.json, checked and typed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from truehalf.errors import StageError
+from truehalf.files import read_json
+
+RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
+_LISTED_FAULTS = 20
+
+
+@dataclass(frozen=True)
+class Small:
+    """Shares of the nonzero elements of a value that is divided by which float16 makes 0, or holds as subnormals."""
+
+    zero: float
+    subnormal: float
+    sample: str | None
+
+
+@dataclass(frozen=True)
+class TensorRange:
+    """What was measured of a tensor.
+
+    Attributes:
+        absmax, low, high: largest |x|, smallest and largest x over the finite elements; None: not known, or not finite.
+        sample: calibration sample that `absmax` comes from.
+        integral: whether all elements are whole numbers.
+        above: by magnitude, the share of elements above it.
+        small: where something divides by the tensor.
+        nan, posinf, neginf: elements.
+    """
+
+    absmax: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sample: str | None = None
+    integral: bool = False
+    above: Mapping[float, float] = field(default_factory=dict)
+    small: Small | None = None
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+
+    @property
+    def nonfinite(self) -> int:
+        return self.nan + self.posinf + self.neginf
+
+
+@dataclass(frozen=True)
+class InnerSum:
+    """The largest sum, or mean square, that was found inside a node."""
+
+    quantity: str
+    value: float | None
+    sample: str | None
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What calibration has measured.
+
+    Attributes:
+        tensors: by name.
+        inner: by name of the node.
+        warnings: of the calibration, one line each.
+        content: the file as it stands, for rules of the user's.
+    """
+
+    tensors: Mapping[str, TensorRange]
+    inner: Mapping[str, InnerSum] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    content: RangesJson = field(default_factory=lambda: {"tensors": {}})
+
+
+def finite(number: object) -> float | None:
+    """A finite number, as a float; None for anything else."""
+    return float(number) if isinstance(number, (int, float)) and math.isfinite(number) else None
+
+
+def ranges_of(content: RangesJson) -> Ranges:
+    """Ranges of a content that has been checked; an entry that is no mapping is none."""
+    tensors = {name: _range(entry) for name, entry in content["tensors"].items() if isinstance(entry, Mapping)}
+    inner = {
+        name: InnerSum(str(entry.get("quantity", "sum")), finite(entry.get("value")), entry.get("sample"))
+        for name, entry in (content.get("inner") or {}).items()
+    }
+    return Ranges(tensors, inner, tuple(content.get("warnings", ())), content)
+
+
+def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
+    """The content of a ranges.json, from its path or as it is.
+
+    Raises:
+        StageError: naming every entry that is none, or that holds something else than numbers.
+    """
+    content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
+    if content is None:
+        return None
+    if not (isinstance(content, Mapping) and isinstance(content.get("tensors"), Mapping)):
+        raise StageError(
+            "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
+        )
+    faults = [f"tensors: {name!r}: {fault}" for name, entry in content["tensors"].items() if (fault := _fault(entry))]
+    inner = content.get("inner", {})
+    if not isinstance(inner, Mapping):
+        faults.append(f"inner: expected a mapping by node name, got {inner!r}")
+    else:
+        faults += [
+            f"inner: {name!r}: expected {{'quantity': text, 'value': a number}}, got {entry!r}"
+            for name, entry in inner.items()
+            if not (isinstance(entry, Mapping) and "quantity" in entry and _is_number(entry.get("value")))
+        ]
+    if faults:
+        more = len(faults) - _LISTED_FAULTS
+        lines = faults[:_LISTED_FAULTS] + ([f"and {more} more"] if more > 0 else [])
+        raise StageError(
+            "file-unreadable",
+            "ranges: expected the JSON of `truehalf calibrate`, got\n" + "\n".join(f"  - {x}" for x in lines),
+        )
+    return ranges_of(content)
+
+
+def _range(entry: Mapping[str, Any]) -> TensorRange:
+    absmax, low, high = (finite(entry.get(key)) for key in ("absmax", "min", "max"))
+    small = entry.get("small")
+    nan, posinf, neginf = (int(entry.get(kind) or 0) for kind in ("nan", "posinf", "neginf"))
+    return TensorRange(
+        absmax=absmax,
+        low=low,
+        high=high,
+        sample=entry.get("sample"),
+        integral=entry.get("integral") is True,
+        above={float(rung): share for rung, share in (entry.get("above") or {}).items()},
+        small=_small(small) if isinstance(small, Mapping) and small else None,
+        nan=nan,
+        posinf=posinf,
+        neginf=neginf,
+    )
+
+
+def _small(entry: Mapping[str, Any]) -> Small:
+    return Small(finite(entry.get("zero")) or 0.0, finite(entry.get("subnormal")) or 0.0, entry.get("sample"))
+
+
+def _fault(entry: Any) -> str | None:
+    if not isinstance(entry, Mapping) or "absmax" not in entry:
+        return f"expected {{'absmax': a number}}, got {entry!r}"
+    absmax = entry["absmax"]
+    if absmax is not None and not (_is_number(absmax) and absmax >= 0):
+        return f"absmax: expected a number, 0 or more, or null, got {absmax!r}"
+    for key in ("min", "max"):
+        if entry.get(key) is not None and not _is_number(entry[key]):
+            return f"{key}: expected a number or null, got {entry[key]!r}"
+    for key in ("above", "small"):
+        if entry.get(key) is not None and not isinstance(entry[key], Mapping):
+            return f"{key}: expected a mapping, got {entry[key]!r}"
+    above = entry.get("above") or {}
+    if not all(_is_number(share) for share in above.values()) or not all(_reads_as_number(rung) for rung in above):
+        return f"above: expected shares by magnitude, got {above!r}"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    import numpy as np
+
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _reads_as_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
