@@ -18,7 +18,8 @@ STAGE_MODULES = {
 }
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
-    *("codes", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code", "config"),
+    *("codes", "records", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code"),
+    "config",
     *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
 )
@@ -31,6 +32,7 @@ FOR_PIPELINE = (
     "truehalf.codes",
     "truehalf.config",
     "truehalf.output_files",
+    "truehalf.records",
     "truehalf.report",
     "truehalf.models.configuration",
 )

@@ -20,8 +20,8 @@ from uuid import uuid4
 from pipeline.compose import effective
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.sweep.isolated import cache_of, local_configuration, named_files
-from pipeline.sweep.ray_worker import Order, unpack
-from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.sweep.ray_worker import Answer, Order, unpack
+from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
 from pipeline.track import catch_up, take_over
 from pipeline.tracking.record import commit_of, kept
 from pipeline.tracking.redact import redact_credentials
@@ -112,8 +112,7 @@ class RemoteJobs:
             return False  # its worker says what is wrong with it
         first = self.sweep.first_with(claim_of(known), number)
         if first != number:
-            same = {"number": number, "overrides": overrides, "name": name_of(known), "reason": None, "same_as": first}
-            self.sweep.note(same | {"exit_code": 0, "seconds": 0.0})
+            self.sweep.note(JobResult(number, overrides, name_of(known), 0, 0.0, same_as=first))
         return first != number
 
     def order(self, number: int, overrides: list[str]) -> Order:
@@ -127,21 +126,22 @@ class RemoteJobs:
             variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
         )
 
-    def unpack(self, number: int, overrides: list[str], answer: Mapping[str, Any]) -> None:
+    def unpack(self, number: int, overrides: list[str], answer: Answer) -> None:
         """Keep what a worker sent: reports in runs/, what DVC made in the cache, runs that are to be logged."""
-        self.sweep.log_of(number).write_text(answer["log"])
+        exit_code, log, brought = answer
+        self.sweep.log_of(number).write_text(log)
         with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
             folder = Path(name)
-            unpack(answer["brought"], folder)
+            unpack(brought, folder)
             noted = replace(self.sweep, project=name).folder / f"{number}.json"
             if not noted.exists():
-                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
+                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {exit_code}"))
                 return
-            result = json.loads(noted.read_text()) | {"overrides": overrides}
+            result = replace(JobResult.from_json(json.loads(noted.read_text())), overrides=overrides)
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
             take_over(folder, self.project)
-            if result["name"] is not None and result["exit_code"] != 130:  # or it was refused, or stopped
-                bring_back(folder, self.project / "runs" / result["name"])
+            if result.name is not None and result.exit_code != 130:  # or it was refused, or stopped
+                bring_back(folder, self.project / "runs" / result.name)
             for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
                 bring_back(params.parent, self.project / "runs" / params.parent.name)
             self.sweep.note(result)
