@@ -15,16 +15,17 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO, cast
 
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cache.remote_cache import without_remote
 from pipeline.compose import effective, resolved
+from pipeline.forms import Params
 from pipeline.gate import failures
 from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
@@ -39,6 +40,7 @@ from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
+from truehalf.records import JsonObject
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
 
@@ -73,22 +75,22 @@ class _Job:
     same_as: int | None = None
 
 
-def name_of(values: Mapping[str, Any]) -> str:
+def name_of(values: Params) -> str:
     """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values but
     those that say where it runs and is logged.
     """
-    params = {key: value for key, value in values.items() if key not in ("workspace", "tracking")}
+    params = cast("Params", {key: value for key, value in values.items() if key not in ("workspace", "tracking")})
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 
 
-def claim_of(values: Mapping[str, Any]) -> str:
+def claim_of(values: Params) -> str:
     """What the jobs of a sweep have in common that are one run, logged to one place."""
     digest = hashlib.sha256(json.dumps(values["tracking"], sort_keys=True).encode()).hexdigest()
     return f"{name_of(values)}-{digest[:8]}"
 
 
-def _run(values: dict[str, Any], sweep: Sweep | None, job: _Job) -> tuple[int, Path]:
+def _run(values: Params, sweep: Sweep | None, job: _Job) -> tuple[int, Path]:
     """The exit code, and the folder with the run's reports; of a search, those of the run that it has chosen."""
     name = job.name = name_of(values)
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
@@ -117,7 +119,7 @@ class _Place:
     project: Path | None
     output: TextIO | None
 
-    def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
+    def once(self, values: Params) -> tuple[int, Path]:
         """Run a configuration; the exit code, and what was brought back. A run that was stopped says nothing of itself:
         what an earlier one has left in its folder stays.
         """
@@ -128,7 +130,7 @@ class _Place:
         return code, kept
 
 
-def _searched(place: _Place, values: dict[str, Any], job: _Job) -> tuple[int, Path]:
+def _searched(place: _Place, values: Params, job: _Job) -> tuple[int, Path]:
     """Run a search; the workspace holds the chosen run afterwards."""
     project = place.project or place.folder
 
@@ -196,16 +198,18 @@ def _replace(place: Path, kept: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _checked(values: dict[str, Any]) -> Config:
+def _checked(values: Params) -> Config:
     """The configuration, typed; or ConfigErrors with all that is wrong, files that are not there included."""
     errors: list[str] = []
     config: Config | None = None
     try:
-        config = validated(values)
+        config = validated(cast("JsonObject", values))
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    errors += [
+        error for error in missing_files(cast("JsonObject", values), root()) if error.partition(":")[0] not in keys
+    ]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
     errors += faults_of_lock(root())

@@ -4,17 +4,16 @@ an ONNX file already is checked and passed on. What stays open is in open.json, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.exporting.baked import reason_of
 from truehalf.exporting.configured import export_configured
 from truehalf.files import MODEL_FILE, write_json
+from truehalf.records import JsonObject
 
 OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     report = export_configured(stage.config, stage.root, stage.out() / MODEL_FILE)
     baked = report.get("baked")  # of a model that was traced
     if baked is not None and (open_because := reason_of(baked)):

@@ -31,6 +31,7 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 FOR_PIPELINE = (
     "truehalf.codes",
     "truehalf.config",
+    *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
     "truehalf.output_files",
     "truehalf.records",
     "truehalf.report",

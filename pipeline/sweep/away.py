@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from pipeline.compose import effective
+from pipeline.forms import Params
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.sweep.isolated import cache_of, local_configuration, named_files
 from pipeline.sweep.ray_worker import Answer, Order, unpack
@@ -29,6 +30,7 @@ from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, 
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
 from truehalf.models.configuration import validated
+from truehalf.records import JsonObject
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
 _LINK_MODE = "120000"  # git's
@@ -56,7 +58,7 @@ class RemoteJobs:
         command = ["git", "archive", "--format=tar", self.sweep.snapshot]
         return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
 
-    def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def named(self, values: Params) -> tuple[str, ...]:
         """What a configuration names in the project and the snapshot does not have: ignored weights, images."""
         return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
 
@@ -78,7 +80,7 @@ class RemoteJobs:
         rows = [row.partition("\t") for row in listed.split("\0") if row]
         return {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
 
-    def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
+    def brought(self, values: Params, put: Callable[[bytes], Any]) -> list[Any]:
         """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
         names = self.named(values)
         for name in names:
@@ -104,10 +106,10 @@ class RemoteJobs:
                 tar.add(file, str(file.relative_to(self.project)))
         return archive.getvalue()
 
-    def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
+    def is_another(self, number: int, overrides: list[str], values: Params) -> bool:
         """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
         try:
-            known = effective(values, validated(values))
+            known = effective(values, validated(cast("JsonObject", values)))
         except ConfigErrors:
             return False  # its worker says what is wrong with it
         first = self.sweep.first_with(claim_of(known), number)

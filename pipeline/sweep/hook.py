@@ -60,14 +60,12 @@ class SweepHook(Callback):
         except NoSnapshot as error:  # Hydra would make a warning of it, and go on
             print(error, file=sys.stderr)
             raise SystemExit(2) from error
-        workspace = {key: bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push")}
-        if missing := without_remote(workspace, project):
+        pull, push = (bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push"))
+        if missing := without_remote({"pull": pull, "push": push}, project):
             print(*missing, sep="\n", file=sys.stderr)
             raise SystemExit(2)
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
-        sweep = Sweep(
-            f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
-        )
+        sweep = Sweep(f"sweep-{digest}", str(project), snapshot, parallel, arguments, pull, push)
         try:
             sweep = _at_work.enter_context(sweep.begun())
         except OSError as error:
@@ -75,7 +73,7 @@ class SweepHook(Callback):
             print(coded("file-unwritable", said), file=sys.stderr)
             raise SystemExit(2) from error
         remove_abandoned(project)
-        if workspace["pull"]:
+        if pull:
             _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
         if launcher != _SERIAL:
