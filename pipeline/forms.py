@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, cast
 
 from truehalf.engines.engine_report import EngineReport
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 from truehalf.runtime.machine import Machine
 
 

@@ -39,8 +39,8 @@ from truehalf.codes import coded
 from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
+from truehalf.json_values import JsonObject
 from truehalf.models.configuration import validated
-from truehalf.records import JsonObject
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
 

@@ -16,7 +16,7 @@ from truehalf.data.samples import calibration_samples, verification_samples
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 ONE_SAMPLE = (
     "calibrated on the sample that is verified with, for there is one alone: that it passes proves nothing of others. "

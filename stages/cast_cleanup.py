@@ -10,7 +10,7 @@ from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.ir.normalize import InferTypes
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 
 def run(stage: Stage) -> JsonObject:

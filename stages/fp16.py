@@ -12,7 +12,7 @@ from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profile_shapes import completed
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 
 def run(stage: Stage) -> JsonObject:

@@ -7,7 +7,7 @@ from truehalf.data.samples import calibration_samples
 from truehalf.files import MODEL_FILE, read_json
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 from truehalf.slimming.check_feeds import check_feeds
 from truehalf.slimming.slim import slim
 

@@ -8,7 +8,7 @@ from stages.frame import Stage, stage_main
 from truehalf.exporting.baked import reason_of
 from truehalf.exporting.configured import export_configured
 from truehalf.files import MODEL_FILE, write_json
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 

@@ -99,7 +99,7 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
     after_chain: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = pictures(after_chain / "one_broken", TRACE_SAMPLES + 5)
-    corrupt = list_images(folder, seed=0)[TRACE_SAMPLES + 2 + 1]  # the second of those for verification
+    corrupt = list_images(folder, seed=0)[0][TRACE_SAMPLES + 2 + 1]  # the second of those for verification
     corrupt.write_bytes(corrupt.read_bytes()[:100])
     data = ("data=images", "data.folder=one_broken", "data.calibration_samples=2", "data.verification_samples=3")
     with pytest.raises(SystemExit) as ended:

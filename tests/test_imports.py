@@ -18,7 +18,7 @@ STAGE_MODULES = {
 }
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
-    *("codes", "records", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code"),
+    *("codes", "json_values", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code"),
     "config",
     *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
@@ -33,7 +33,7 @@ FOR_PIPELINE = (
     "truehalf.config",
     *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
     "truehalf.output_files",
-    "truehalf.records",
+    "truehalf.json_values",
     "truehalf.report",
     "truehalf.models.configuration",
 )

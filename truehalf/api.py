@@ -21,7 +21,7 @@ from truehalf.config.precision import Precision
 from truehalf.config.schema import REPAIR_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from truehalf.records import Json
+from truehalf.json_values import Json
 
 _PATTERN = re.compile(r"[*?\[!]")
 

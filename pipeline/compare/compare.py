@@ -23,8 +23,8 @@ from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.node_diff import changes, summary
 from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.json_values import JsonObject
 from truehalf.output_files import destination, same_place, write_text
-from truehalf.records import JsonObject
 from truehalf.report.page import rendered
 
 _TEMPLATE = Path(__file__).with_name("compare.html.j2")

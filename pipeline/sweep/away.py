@@ -29,8 +29,8 @@ from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
+from truehalf.json_values import JsonObject
 from truehalf.models.configuration import validated
-from truehalf.records import JsonObject
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
 _LINK_MODE = "120000"  # git's
@@ -139,7 +139,7 @@ class RemoteJobs:
             if not noted.exists():
                 self.lost(number, overrides, RuntimeError(f"the pipeline ended with {exit_code}"))
                 return
-            result = replace(JobResult.from_json(json.loads(noted.read_text())), overrides=overrides)
+            result = JobResult(**json.loads(noted.read_text()) | {"overrides": overrides})
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
             take_over(folder, self.project)
             if result.name is not None and result.exit_code != 130:  # or it was refused, or stopped

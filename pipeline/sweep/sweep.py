@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pipeline.workspace import locked
 from truehalf.codes import coded
+from truehalf.json_values import Json
 from truehalf.output_files import write_text
-from truehalf.records import Record, absent
 
 VARIABLE = "TRUEHALF_SWEEP"
 
 
 @dataclass(frozen=True)
-class JobResult(Record):
+class JobResult:
     """What became of a job.
 
     Attributes:
@@ -36,7 +36,11 @@ class JobResult(Record):
     exit_code: int
     seconds: float
     reason: str | None = None
-    same_as: int | None = absent()
+    same_as: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """`same_as` only where there is one."""
+        return {name: value for name, value in asdict(self).items() if name != "same_as" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class Sweep:
 
     def results(self) -> dict[int, JobResult]:
         """Of the jobs that ended, by their number. What another job runs ends as that one does."""
-        said = [JobResult.from_json(json.loads(path.read_text())) for path in self.folder.glob("*.json")]
+        said = [JobResult(**json.loads(path.read_text())) for path in self.folder.glob("*.json")]
         found = {result.number: result for result in sorted(said, key=lambda result: result.number)}
         ended = {}
         for number, result in found.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truehalf.calibration.ranges_form import Ranges
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -21,7 +21,7 @@ from truehalf.config.options import Options, default_of
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.files import explain, plain, write_json
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from truehalf.codes import coded
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 
 # What each source of data reads, and whether that is a folder.
 _OF_DATA: dict[str, dict[str, bool | None]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from truehalf.errors import StageError
-from truehalf.records import Json
+from truehalf.json_values import Json
 
 
 def params_digest(root: Path) -> str:

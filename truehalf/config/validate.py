@@ -12,7 +12,7 @@ from truehalf.config.options import faults_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, typed
-from truehalf.records import Json, JsonObject
+from truehalf.json_values import Json, JsonObject
 
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
 # Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.

@@ -59,18 +59,13 @@ def images_under(folder: Path) -> list[Path]:
     return [path for _, path in sorted(seen)]
 
 
-def list_images(folder: Path, seed: int) -> list[Path]:
+def list_images(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
     """The images under a folder, each content once, shuffled by the seed (file systems differ in their order, the
-    result does not).
+    result does not); and those left out, each as the same as another one.
 
     Raises:
         StageError: when the folder does not exist or holds no image.
     """
-    return _listed(folder, seed)[0]
-
-
-def _listed(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
-    """The images, and those left out as the same as another one."""
     if not folder.is_dir():
         raise StageError("file-missing", f"data.folder: no such folder: {folder}")
     found = images_under(folder)
@@ -169,5 +164,5 @@ def drawn(config: Config, root: Path, purpose: str, first: int, count: int) -> F
     """Images of `data.folder` for a purpose."""
     assert config.data.folder is not None, "validated: data.source=images has a folder"
     folder = root / config.data.folder
-    images, same = _listed(folder, config.data.seed)
+    images, same = list_images(folder, config.data.seed)
     return FolderImages(take(images, first, count, folder, purpose), folder, left_out(same, folder))

@@ -17,10 +17,10 @@ from truehalf.engines.precision import precision_facts, typed_model
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import scope_of
+from truehalf.json_values import JsonObject
 from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
-from truehalf.records import JsonObject
 from truehalf.runtime.device_lock import CPU, device_lock
 from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import runtime_version

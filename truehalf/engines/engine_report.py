@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan
 from truehalf.runtime.timing import Timing
 

@@ -25,7 +25,7 @@ _NO_RESULT = {
     *("stages/__init__.py", "stages/restore.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
     *("truehalf/output_files.py", "truehalf/output_paths.py", "truehalf/provenance/code.py"),
-    *("truehalf/provenance/watched.py", "truehalf/runtime/alone.py", "truehalf/runtime/cuda_driver.py"),
+    *("truehalf/provenance/watched.py", "truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
 }
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]+)"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from truehalf.records import JsonObject
+from truehalf.json_values import JsonObject
 from truehalf.report.drawings import BLUE, ORANGE, Histogram, NodeError, error_chart, histogram
 from truehalf.report.numbers import count, number, percent, precision
 
