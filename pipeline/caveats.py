@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pipeline.engine import engine_stage, was_made
+from pipeline.forms import Params, Reports, StageNumbers, StageReport, of_stage
 from truehalf.codes import coded
 
-Reports = Mapping[str, Mapping[str, Any]]
 _NOT_VERIFYS = "the TensorRT engine: "  # verify leaves the engine to its own stage, whose word counts once it has one
+
+
+def _report(stage: str, reports: Reports) -> StageReport:
+    return of_stage(reports, stage) or {}
 
 
 def parity(stage: str, reports: Reports) -> str:
     """What is known of a stage's file: compared with torch (trace), its source (slim), or the reference (verify)."""
     verify = reports.get("verify", {})
-    if stage not in reports:
+    if (report := of_stage(reports, stage)) is None:
         return ""
     if stage == "cast_cleanup":
         return str(verify.get("verdict", "not verified"))
     if stage == "fp16":
-        measured = verify.get("stages", {}).get("fp16", {})
-        for measure, said in (("matched_fraction", "matched"), ("top1_agreement", "same class")):
-            if measured.get(measure) is not None:
-                return f"{100 * measured[measure]:.2f} % {said}"
+        measured: StageNumbers = verify.get("stages", {}).get("fp16", {})
+        shares = (measured.get("matched_fraction"), "matched"), (measured.get("top1_agreement"), "same class")
+        for share, said in shares:
+            if share is not None:
+                return f"{100 * share:.2f} % {said}"
         return "not verified"
     if stage == "engine":
         return str(engine_stage(reports)["state"]) if was_made(reports["engine"]) else ""
-    return str(reports[stage].get("parity", {}).get("status", ""))
+    return str(report.get("parity", {}).get("status", ""))
 
 
 def not_verified(reports: Reports) -> list[str]:
     """What was not verified and why, from every stage that says so; never empty of a reason."""
     items = []
     for stage in ("trace", "slim"):
-        parity = reports.get(stage, {}).get("parity", {})
+        parity = _report(stage, reports).get("parity", {})
         if parity.get("status") == "not verified":
             items.append(f"{stage}: {parity.get('reason', 'no reason given')}")
     if "verify" not in reports:
         items.append(coded("not-run", "the final file: verify has not run"))
-    engine = reports.get("engine", {}).get("not_verified")
-    said = reports.get("verify", {}).get("not_verified", [])
+    engine = _report("engine", reports).get("not_verified")
+    said = _report("verify", reports).get("not_verified", [])
     items += [item for item in said if engine is None or not item.startswith(_NOT_VERIFYS)]
     return items + list(engine or [])
 
@@ -59,11 +61,12 @@ def warnings(reports: Reports) -> list[str]:
     opsets, outputs not finite; and what the engine's stage finds odd about the file's precision.
     """
     noise = reports.get("calibrate", {}).get("warnings", [])
-    odd = (reports.get("engine", {}).get("precision") or {}).get("warnings", [])
+    precision = reports.get("engine", {}).get("precision")
+    odd = precision.get("warnings", []) if precision else []
     return [*noise, *reports.get("fp16", {}).get("warnings", []), *odd]
 
 
-def unmet(params: Mapping[str, Any], reports: Reports) -> list[str]:
+def unmet(params: Params, reports: Reports) -> list[str]:
     """What verify.require names, another stage than verify had to verify, and did not; verify fails by its own."""
     reasons = {name: _open(name, reports) for name in params.get("verify", {}).get("require", [])}
     return [
@@ -78,7 +81,7 @@ def _open(name: str, reports: Reports) -> str | None:
         return None if measured["state"] == "verified" else measured["reason"]
     if name not in ("trace", "slim"):
         return None
-    parity = reports.get(name, {}).get("parity", {})
+    parity = _report(name, reports).get("parity", {})
     if parity.get("status") == "verified":
         return None
     return str(parity.get("reason") or f"the report of {name} does not say so")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from pipeline.forms import Params
 from truehalf.config.precision import Precision, PrecisionName
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
@@ -24,7 +25,7 @@ def opened(arguments: Sequence[str]) -> list[str]:
     return [f"++{each}" if _OPEN.match(each) else each for each in arguments]
 
 
-def resolved(config: DictConfig) -> dict[str, Any]:
+def resolved(config: DictConfig) -> Params:
     """The configuration as plain dicts, lists and scalars, every interpolation resolved, every key there.
 
     A `model.image_size` that is no pair stays as it was given, for the check to name it: other keys are made of its two
@@ -36,16 +37,16 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain: Any = OmegaConf.to_container(config)
     size = plain["model"].get("image_size")
     if (isinstance(size, list) and len(size) == 2) or (isinstance(size, str) and "${" in size):
-        return completed(_container(config))
+        return _completed(config)
     replaced = config.copy()
     with open_dict(replaced):
         OmegaConf.update(replaced, "model.image_size", [None, None])
-    values = _container(replaced)
+    values = _completed(replaced)
     values["model"]["image_size"] = size
-    return completed(values)
+    return values
 
 
-def effective(values: Mapping[str, Any], config: Config) -> dict[str, Any]:
+def effective(values: Params, config: Config) -> Params:
     """A checked configuration in which all that has the same effect is written the same way: a number as its type has
     it, and in FP32 nothing of `precision` but its dtype.
 
@@ -56,12 +57,12 @@ def effective(values: Mapping[str, Any], config: Config) -> dict[str, Any]:
         values: plain ones.
         config: the same, as the check has returned it.
     """
-    values = as_typed(values, config)
-    if values["precision"]["dtype"] != PrecisionName.fp32.value:
-        return dict(values)
-    return dict(values) | {"precision": plain(Precision(dtype=PrecisionName.fp32))}
+    typed: Params = as_typed(values, config)
+    if typed["precision"]["dtype"] != PrecisionName.fp32.value:
+        return typed
+    return {**typed, "precision": plain(Precision(dtype=PrecisionName.fp32))}
 
 
-def _container(config: DictConfig) -> dict[str, Any]:
-    values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    return values
+def _completed(config: DictConfig) -> Params:
+    values: Any = OmegaConf.to_container(config, resolve=True)
+    return cast("Params", completed(values))

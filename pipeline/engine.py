@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict, cast
 
+from pipeline.forms import Reports, StageNumbers
 from truehalf.codes import coded
+from truehalf.engines.engine_report import EngineReport, Parity, PointOfProfile
+from truehalf.runtime.timing import BeforeAndAfter
 
 _SHOWN = (
     *("evaluation", "provider", "samples", "ap50", "ap50_95", "ap50_95_fp32", "self_ap50_95", "matched_fraction"),
@@ -14,45 +17,47 @@ _SHOWN = (
 )
 
 
-def engine_stage(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def engine_stage(reports: Reports) -> StageNumbers:
     """The engine's line of the table of stages: {state: verified | failed | not verified, reason}, and where its
     outputs were measured the numbers of a stage.
     """
     engine = reports.get("engine")
     if engine is None:
         return {"state": "not verified", "reason": coded("not-run", "the engine stage has not run")}
-    parity = engine.get("parity") or {}
-    measured = {name: parity[name] for name in _SHOWN if name in parity} if "matched_fraction" in parity else {}
+    parity: Parity = engine.get("parity") or {}
+    measured: StageNumbers = {}
+    if "matched_fraction" in parity:
+        measured = cast("StageNumbers", {name: value for name, value in parity.items() if name in _SHOWN})
     reason = engine.get("reason", "no reason is given")
     if not was_made(engine):
         state = "failed" if engine.get("status") == "failed" else "not verified"
         return {"state": state, "reason": coded("no-engine", f"no engine was built: {reason}")}
     if engine.get("status") == "failed":
-        return {"state": "failed", "reason": reason} | measured
-    precision = engine.get("precision") or {}
-    if parity.get("state") == "verified" and precision.get("state", "verified") == "verified":
-        return {"state": "verified", "reason": ""} | measured
+        return {"state": "failed", "reason": reason, **measured}
+    precision = engine.get("precision")
     if parity.get("state") == "verified":
+        if not precision or precision.get("state", "verified") == "verified":
+            return {"state": "verified", "reason": "", **measured}
         reason = f"its outputs are, but not that its layers are {engine.get('declared')}: {precision.get('reason')}"
-        return {"state": "not verified", "reason": reason} | measured
+        return {"state": "not verified", "reason": reason, **measured}
     reason = parity.get("reason") or ", ".join(engine.get("not_verified") or [])
     reason = reason or coded("not-compared", "its outputs were not compared")
-    return {"state": str(parity.get("state", "not verified")), "reason": reason} | measured
+    return {"state": str(parity.get("state", "not verified")), "reason": reason, **measured}
 
 
-def was_made(engine: Mapping[str, Any]) -> bool:
+def was_made(engine: EngineReport) -> bool:
     """Whether there is an engine, good or bad."""
     return engine.get("status") == "built" or "parity" in engine
 
 
-def maker(engine: Mapping[str, Any]) -> str:
+def maker(engine: EngineReport) -> str:
     """Such as "TensorRT 11.4" or "ONNX Runtime 1.31.1 (CPUExecutionProvider)"."""
     if engine.get("tensorrt"):
         return f"TensorRT {engine['tensorrt']}"
     return f"ONNX Runtime {engine.get('onnxruntime', 'unknown')} ({engine.get('provider', 'unknown')})"
 
 
-def engine_sentence(engine: Mapping[str, Any]) -> str:
+def engine_sentence(engine: EngineReport) -> str:
     """What became of it: "built with TensorRT 11.4: 12.3 MB, 95.0 % of what its 300 layers compute in Half", or why
     there is none.
     """
@@ -72,41 +77,60 @@ def engine_sentence(engine: Mapping[str, Any]) -> str:
     return f"NO ENGINE WAS BUILT ({engine.get('status', 'unknown')}): {reason}"
 
 
-def latency_rows(engine: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Latency by point of the profiles: {where, p50_ms, p95_ms, p99_ms, spread, throughput_per_s, clocks, in words}."""
+class LatencyRow(TypedDict):
+    """Latency at a point of the profiles; the clocks in words."""
+
+    where: str
+    clocks: str
+    p50_ms: float
+    p95_ms: float | None
+    p99_ms: float
+    spread: float | None
+    throughput_per_s: float
+
+
+def latency_rows(engine: EngineReport) -> list[LatencyRow]:
     return [
-        {"where": where(row), "clocks": clocks_sentence(row.get("clocks"))}
-        | {name: row.get(name) for name in ("p50_ms", "p95_ms", "p99_ms", "spread", "throughput_per_s")}
+        {
+            "where": where(row),
+            "clocks": clocks_sentence(row.get("clocks")),
+            "p50_ms": row["p50_ms"],
+            "p95_ms": row.get("p95_ms"),
+            "p99_ms": row["p99_ms"],
+            "spread": row.get("spread"),
+            "throughput_per_s": row["throughput_per_s"],
+        }
         for row in engine.get("latency") or []
     ]
 
 
-def clocks_sentence(clocks: Mapping[str, Any] | None) -> str:
+def clocks_sentence(clocks: BeforeAndAfter | None) -> str:
     """The GPU while it was timed: "SM clock 1590 of 1980 MHz (before: 345), memory 2619 MHz, 61 °C, 310 W, P0"; empty
     where no GPU was.
     """
     if clocks is None:
         return ""
     before, during = clocks.get("before") or {}, clocks.get("after") or {}
-    clocks = {
-        name: value if isinstance(value, str) else f"{value:g}" for name, value in during.items() if value is not None
-    }
-    if "sm_mhz" not in clocks:
+    told = {name: _shown(value) for name, value in during.items() if value is not None}
+    if "sm_mhz" not in told:
         return "GPU clocks: not known, nvidia-smi does not tell them"
-    most = f" of {clocks['sm_max_mhz']}" if "sm_max_mhz" in clocks else ""
-    idle = f" (before: {before['sm_mhz']:g})" if before.get("sm_mhz") is not None else ""
-    parts = [f"SM clock {clocks['sm_mhz']}{most} MHz{idle}"]
-    parts += [f"memory {clocks['memory_mhz']} MHz"] if "memory_mhz" in clocks else []
+    most = f" of {told['sm_max_mhz']}" if "sm_max_mhz" in told else ""
+    idle = f" (before: {_shown(found)})" if (found := before.get("sm_mhz")) is not None else ""
+    parts = [f"SM clock {told['sm_mhz']}{most} MHz{idle}"]
+    parts += [f"memory {told['memory_mhz']} MHz"] if "memory_mhz" in told else []
     units = {"temperature_c": " °C", "power_w": " W", "performance_state": ""}
-    return ", ".join(parts + [clocks[name] + unit for name, unit in units.items() if name in clocks])
+    return ", ".join(parts + [told[name] + unit for name, unit in units.items() if name in told])
 
 
-def fact_rows(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
     """What was measured of the engine itself, as (name, text); what it does not tell is said not to be known."""
     if not was_made(engine):
         return []
-    precision = engine.get("precision") or {}
-    rows = []
+    precision, rows = engine.get("precision"), []
     if engine.get("gpu"):
         rows.append(("GPU", str(engine["gpu"])))
     if precision:
@@ -116,8 +140,8 @@ def fact_rows(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("precision", said))
     half, layers = engine.get("half_layers"), engine.get("layers")
     said = "not known" if half is None else f"{half} of {layers} layers compute a Half output"
-    if engine.get("half_layers_fraction") is not None:
-        said += f", {_share(engine['half_layers_fraction'])} of those that compute floats"
+    if (fraction := engine.get("half_layers_fraction")) is not None:
+        said += f", {_share(fraction)} of those that compute floats"
     rows.append(("layers in Half", said))
     share = engine.get("half_io_fraction")
     said = "not known" if share is None else f"{_share(share)} of the floating-point inputs and outputs of layers"
@@ -127,7 +151,7 @@ def fact_rows(engine: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("engine file", "engine_mb", "MB"),
         ("device memory", "device_memory_mb", "MB for an execution context"),
     ):
-        value = engine.get(key)
+        value = cast("float | None", engine.get(key))
         rows.append(
             (name, "not known" if value is None else f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}")
         )
@@ -142,7 +166,7 @@ def _share(value: float) -> str:
     return "all" if value == 1 else "none" if value == 0 else f"{min(max(100 * value, 0.1), 99.9):.1f} %"
 
 
-def layer_rows(engine: Mapping[str, Any]) -> list[dict[str, str]]:
+def layer_rows(engine: EngineReport) -> list[dict[str, str]]:
     """The layer table: {name, type, inputs, outputs, weights, nodes}, each as text."""
     return [
         {
@@ -171,17 +195,17 @@ def _some(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def where(point: Mapping[str, Any]) -> str:
+def where(point: PointOfProfile) -> str:
     """A point of a profile: "profile 0, min and opt: images 1x3x640x640"."""
     shapes = ", ".join(f"{name} {'x'.join(map(str, numbers))}" for name, numbers in point["shapes"].items())
     return f"profile {point['profile']}, {' and '.join(point['points'])}: {shapes}"
 
 
-def engine_metrics(engine: Mapping[str, Any]) -> dict[str, Any]:
+def engine_metrics(engine: EngineReport) -> dict[str, object]:
     """Numbers for tracking, under names that stay the same; what was not measured is None."""
-    parity = engine.get("parity") or {}
+    parity: Parity = engine.get("parity") or {}
     facts = ("engine_mb", "build_seconds", "device_memory_mb", "layers", "half_layers_fraction", "half_io_fraction")
-    found = {f"engine/{name}": engine.get(name) for name in facts}
+    found: dict[str, object] = {f"engine/{name}": engine.get(name) for name in facts}
     found |= {f"engine/{name}": parity.get(name) for name in ("ap50_95", "matched_fraction", "nonfinite")}
     found |= {f"engine/max_abs_error/{name}": value for name, value in (parity.get("max_abs_error") or {}).items()}
     for row in engine.get("latency") or []:

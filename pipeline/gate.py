@@ -10,24 +10,24 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from pipeline.caveats import unmet
+from pipeline.forms import Outcome, Params, Reports, of_stage
 from pipeline.summary import print_summary
 from pipeline.workspace import read_params, read_reports, root
 from truehalf.codes import coded
 
 
-def failures(reports: dict[str, dict[str, Any]], params: dict[str, Any]) -> list[str]:
+def failures(reports: Reports, params: Params) -> list[str]:
     """Why the run fails: a line for each reason of a failed stage, and for each thing that had to be verified and was
     not; empty when it does not fail.
     """
     found = []
     for stage in ("verify", "engine"):
-        report = reports.get(stage)
+        report = of_stage(reports, stage)
         if report is None:
             found.append(coded("file-missing", f"{stage}: reports/{stage}.json is missing or broken"))
-        elif report["status"] == "failed":
+        elif report.get("status") == "failed":
             found += [f"{stage}: {reason}" for reason in report.get("reasons") or [report.get("reason", "failed")]]
     return found + unmet(params, reports)
 
@@ -61,7 +61,7 @@ def main() -> None:
     sys.exit(1 if reasons else 0)
 
 
-def _tracked(folder: Path) -> dict[str, Any] | None:
+def _tracked(folder: Path) -> Outcome | None:
     path = folder / "reports" / "track.json"
     return json.loads(path.read_text()) if path.exists() else None
 

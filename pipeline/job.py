@@ -15,22 +15,23 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO, cast
 
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.cache.remote_cache import without_remote
 from pipeline.compose import effective, resolved
+from pipeline.forms import Params
 from pipeline.gate import failures
 from pipeline.run import run
 from pipeline.search import NoRanking, Part, Stopped, frontier, searching, tracked
 from pipeline.sweep.isolated import isolated
 from pipeline.sweep.snapshot import NoSnapshot, take
-from pipeline.sweep.sweep import Sweep
+from pipeline.sweep.sweep import JobResult, Sweep
 from pipeline.track import without_address
 from pipeline.tracking.record import run_name
 from pipeline.workspace import AWAY_VARIABLE, faults_of_lock, locked, read_params, read_reports, root
@@ -38,6 +39,7 @@ from truehalf.codes import coded
 from truehalf.config.named_files import missing_files
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors
+from truehalf.json_values import JsonObject
 from truehalf.models.configuration import validated
 
 _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/decisions.json", "artifacts/verify")
@@ -45,59 +47,68 @@ _BROUGHT_BACK = ("params.yaml", "dvc.lock", "experiment.yaml", "artifacts/fp16/d
 
 def execute(config: DictConfig, number: int, overrides: list[str]) -> int:
     """Run a configuration; the exit code is 0, 1 for a failure, 2 for a bad configuration, 130 for Ctrl-C."""
-    sweep = Sweep.joined()
-    result: dict[str, Any] = {"number": number, "overrides": overrides, "name": None, "reason": None}
+    sweep, job = Sweep.joined(), _Job(number, overrides)
     started = time.time()
     try:
         values = resolved(config)
-        code, place = _run(effective(values, _checked(values)), sweep, number, result)
-        result["reason"] = result["reason"] or _reason(place) if code == 1 else None
+        code, place = _run(effective(values, _checked(values)), sweep, job)
+        job.reason = job.reason or _reason(place) if code == 1 else None
     except (ConfigErrors, OmegaConfBaseException, NoSnapshot) as error:
         print(error, file=sys.stderr)
-        code, result["reason"] = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")
+        code, job.reason = 2, str(error).strip().splitlines()[-1].removeprefix("  - ")
     except OSError as error:  # a full disk, a file that another has removed: other jobs go on
         traceback.print_exc()
-        code, result["reason"] = 1, f"{type(error).__name__}: {error}"
-    result |= {"exit_code": code, "seconds": round(time.time() - started, 1)}
+        code, job.reason = 1, f"{type(error).__name__}: {error}"
     if sweep is not None:
-        sweep.note(result)
+        sweep.note(JobResult(exit_code=code, seconds=round(time.time() - started, 1), **vars(job)))
     return code
 
 
-def name_of(values: Mapping[str, Any]) -> str:
+@dataclass
+class _Job:
+    """What is known of a job while it runs; see JobResult."""
+
+    number: int
+    overrides: list[str]
+    name: str | None = None
+    reason: str | None = None
+    same_as: int | None = None
+
+
+def name_of(values: Params) -> str:
     """Of a run's workspace and of its folder in runs/: model, decoder, precision, and a digest of all its values but
     those that say where it runs and is logged.
     """
-    params = {key: value for key, value in values.items() if key not in ("workspace", "tracking")}
+    params = cast("Params", {key: value for key, value in values.items() if key not in ("workspace", "tracking")})
     digest = hashlib.sha256(json.dumps(params, sort_keys=True).encode()).hexdigest()
     return f"{run_name(params)}-{digest[:8]}"
 
 
-def claim_of(values: Mapping[str, Any]) -> str:
+def claim_of(values: Params) -> str:
     """What the jobs of a sweep have in common that are one run, logged to one place."""
     digest = hashlib.sha256(json.dumps(values["tracking"], sort_keys=True).encode()).hexdigest()
     return f"{name_of(values)}-{digest[:8]}"
 
 
-def _run(values: dict[str, Any], sweep: Sweep | None, number: int, result: dict[str, Any]) -> tuple[int, Path]:
+def _run(values: Params, sweep: Sweep | None, job: _Job) -> tuple[int, Path]:
     """The exit code, and the folder with the run's reports; of a search, those of the run that it has chosen."""
-    result["name"] = name_of(values)
+    name = job.name = name_of(values)
     if not (values["workspace"]["isolated"] or (sweep is not None and sweep.parallel)):
         project = root() if AWAY_VARIABLE in os.environ else None
         if not searching(values):
             return run(root(), values, project=project), root()
-        return _searched(_Place(root(), project, None), values, result)
+        return _searched(_Place(root(), project, None), values, job)
     project = root() if sweep is None else Path(sweep.project)
-    if sweep is not None and sweep.parallel and (first := sweep.first_with(claim_of(values), number)) != number:
-        result["same_as"] = first
-        return 0, project / "runs" / result["name"]
+    if sweep is not None and sweep.parallel and (first := sweep.first_with(claim_of(values), job.number)) != job.number:
+        job.same_as = first
+        return 0, project / "runs" / name
     snapshot = sweep.snapshot if sweep is not None and sweep.snapshot else take(project)
     with (
-        isolated(project, snapshot, result["name"], values) as folder,
-        _output(sweep, number) as output,
+        isolated(project, snapshot, name, values) as folder,
+        _output(sweep, job.number) as output,
     ):
         place = _Place(folder, project, output)
-        return _searched(place, values, result) if searching(values) else place.once(values)
+        return _searched(place, values, job) if searching(values) else place.once(values)
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class _Place:
     project: Path | None
     output: TextIO | None
 
-    def once(self, values: Mapping[str, Any]) -> tuple[int, Path]:
+    def once(self, values: Params) -> tuple[int, Path]:
         """Run a configuration; the exit code, and what was brought back. A run that was stopped says nothing of itself:
         what an earlier one has left in its folder stays.
         """
@@ -119,7 +130,7 @@ class _Place:
         return code, kept
 
 
-def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> tuple[int, Path]:
+def _searched(place: _Place, values: Params, job: _Job) -> tuple[int, Path]:
     """Run a search; the workspace holds the chosen run afterwards."""
     project = place.project or place.folder
 
@@ -134,18 +145,18 @@ def _searched(place: _Place, values: dict[str, Any], result: dict[str, Any]) -> 
         return [Part(row["node_block_list"], row["scope_block_list"]) for row in rows]
 
     stream = sys.stdout if place.output is None else place.output
-    with tracked(values, project, result["overrides"]), contextlib.redirect_stdout(stream):
+    with tracked(values, project, job.overrides), contextlib.redirect_stdout(stream):
         try:
             step = frontier(values, place.once, parts_of)
         except Stopped as stopped:
             return stopped.code, stopped.folder
         except NoRanking:
-            result["reason"] = "the parts of the model could not be ranked"
+            job.reason = "the parts of the model could not be ranked"
             return 1, project / "runs" / name_of(values)
-        result["name"] = step.folder.name
+        job.name = step.folder.name
         if step.run.verdict == "not verified":
             said = "the gates cannot be judged (not verified), so nothing is inside them"
-            result["reason"] = coded("nothing-verified", said)
+            job.reason = coded("nothing-verified", said)
     return 0 if step.passed else 1, step.folder
 
 
@@ -187,16 +198,18 @@ def _replace(place: Path, kept: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _checked(values: dict[str, Any]) -> Config:
+def _checked(values: Params) -> Config:
     """The configuration, typed; or ConfigErrors with all that is wrong, files that are not there included."""
     errors: list[str] = []
     config: Config | None = None
     try:
-        config = validated(values)
+        config = validated(cast("JsonObject", values))
     except ConfigErrors as error:
         errors += error.errors
     keys = {error.partition(":")[0] for error in errors}
-    errors += [error for error in missing_files(values, root()) if error.partition(":")[0] not in keys]
+    errors += [
+        error for error in missing_files(cast("JsonObject", values), root()) if error.partition(":")[0] not in keys
+    ]
     if not keys:
         errors += [*without_remote(values["workspace"], root()), *without_address(values["tracking"])]
     errors += faults_of_lock(root())

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from pipeline.cache.stale_locks import release
+from pipeline.forms import Params
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import AWAY_VARIABLE, PROJECT_VARIABLE, locked, remove_leftovers, write_params
 from truehalf.output_files import write_text
@@ -38,7 +38,7 @@ class _Place:
     output: TextIO | None
 
 
-def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, output: TextIO | None = None) -> int:
+def run(folder: Path, values: Params, project: Path | None = None, output: TextIO | None = None) -> int:
     """Run the chain for a validated configuration and return the exit code: 0, 1 for a failure, 130 for Ctrl-C.
 
     Progress, the summary table and the gates' verdict come from the stages themselves. When a stage crashes, DVC stops
@@ -61,7 +61,7 @@ def run(folder: Path, values: Mapping[str, Any], project: Path | None = None, ou
         return code
 
 
-def _repro(values: Mapping[str, Any]) -> list[str]:
+def _repro(values: Params) -> list[str]:
     """What runs the stages: `dvc repro`, with a lock around each stage, and transfers from a remote."""
     if not values["workspace"]["pull"]:
         return ["pipeline.cache.shared_repro"]

@@ -19,25 +19,23 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from pipeline.compare.compare import number
 from pipeline.compare.compared_runs import ComparedRun, of_folder
 from pipeline.compare.frontier import COSTS, ERRORS, chosen, measured
+from pipeline.forms import Params, PrecisionParams, SearchParams
 from pipeline.sweep.sweep import VARIABLE, Sweep
 from truehalf.codes import coded
 from truehalf.output_files import write_text
 
-NONE = {"name": "none", "runs": None, "samples": None}
-_LISTS = ("node_block_list", "scope_block_list")
+NONE: SearchParams = {"name": "none", "runs": None, "samples": None}
 
-Values = Mapping[str, Any]
-Once = Callable[[Values], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
+Once = Callable[[Params], tuple[int, Path]]  # runs a configuration: its exit code, and the folder with its reports
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Step:
     """
 
     title: str
-    values: Values
+    values: Params
     code: int
     folder: Path
     run: ComparedRun
@@ -87,11 +85,11 @@ class NoRanking(Exception):
     """The parts could not be ranked; stages.frontier has said why."""
 
 
-def searching(values: Values) -> bool:
+def searching(values: Params) -> bool:
     return bool(values["search"]["name"] != "none")
 
 
-def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence[Part]]) -> Step:
+def frontier(values: Params, once: Once, parts_of: Callable[[int, int], Sequence[Part]]) -> Step:
     """Search; return the step that is chosen, which the workspace then holds, or where none is inside the gates the
     last one.
 
@@ -113,7 +111,7 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
         cheapest = walk.take("no data_max", {"data_max": None})
     if not cheapest.passed:
         print("search: ranking the parts of the model", flush=True)
-        parts = parts_of(2**walk.left, int(values["search"]["samples"]))
+        parts = parts_of(2**walk.left, int(values["search"]["samples"] or 0))
         low, high = 0, len(parts)  # low fails; high, where it is all parts, is FP32
         while high - low > 1 and walk.left:
             middle = (low + high) // 2
@@ -129,7 +127,7 @@ def frontier(values: Values, once: Once, parts_of: Callable[[int, int], Sequence
     return _ended(walk.steps, best)
 
 
-def _take_back(step: Step, values: Values, once: Once) -> None:
+def _take_back(step: Step, values: Params, once: Once) -> None:
     """Have the workspace hold the chosen step, which comes from the cache, and register it where that is asked for.
 
     Raises:
@@ -149,18 +147,18 @@ def _take_back(step: Step, values: Values, once: Once) -> None:
 class _Walk:
     """The steps so far, and how many more the budget allows."""
 
-    def __init__(self, values: Values, once: Once) -> None:
-        self.values, self.once, self.budget = values, once, int(values["search"]["runs"])
+    def __init__(self, values: Params, once: Once) -> None:
+        self.values, self.once, self.budget = values, once, int(values["search"]["runs"] or 0)
         self.steps: list[Step] = []
 
     @property
     def left(self) -> int:
         return self.budget - len(self.steps)
 
-    def take(self, title: str, precision: Values) -> Step:
+    def take(self, title: str, precision: PrecisionParams) -> Step:
         """Run the configuration with these keys of `precision`."""
         print(f"search: run {len(self.steps) + 1} of at most {self.budget}: in FP32 {title}", flush=True)
-        step_values = {
+        step_values: Params = {
             **self.values,
             "search": NONE,
             "tracking": {**self.values["tracking"], "register": False},  # the newest version is to be the chosen one
@@ -176,13 +174,16 @@ class _Walk:
         return step
 
 
-def _pinned(values: Values, parts: Sequence[Part]) -> dict[str, Any]:
+def _pinned(values: Params, parts: Sequence[Part]) -> PrecisionParams:
     """The section `precision` that keeps some parts FP32, beside what the configuration keeps."""
-    more = {
-        "node_block_list": [entry for part in parts for entry in part.node_block_list],
-        "scope_block_list": [entry for part in parts for entry in part.scope_block_list],
+    given = values["precision"]
+    nodes = [entry for part in parts for entry in part.node_block_list]
+    scopes = [entry for part in parts for entry in part.scope_block_list]
+    return {
+        "data_max": None,
+        "node_block_list": [*given["node_block_list"], *nodes],
+        "scope_block_list": [*given["scope_block_list"], *scopes],
     }
-    return {"data_max": None} | {name: [*values["precision"][name], *more[name]] for name in _LISTS}
 
 
 def _judged(step: Step) -> ComparedRun:
@@ -207,7 +208,8 @@ def _ended(steps: Sequence[Step], best: int | None) -> Step:
 
 
 def _experiment(step: Step) -> str:
-    section = {name: step.values["precision"][name] for name in ("data_max", *_LISTS)}
+    given = step.values["precision"]
+    section = {name: given.get(name) for name in ("data_max", "node_block_list", "scope_block_list")}
     head = f"# @package _global_\n# Found by search=frontier: {step.title}.\n"
     return head + yaml.safe_dump({"precision": section}, sort_keys=False, width=120)
 
@@ -229,7 +231,7 @@ def _print_table(steps: Sequence[Step], best: int | None) -> None:
 
 
 @contextlib.contextmanager
-def tracked(values: Values, project: Path, overrides: Sequence[str]) -> Iterator[None]:
+def tracked(values: Params, project: Path, overrides: Sequence[str]) -> Iterator[None]:
     """Where this is no job of a sweep: the runs of a search, tracked as those of a sweep are."""
     if Sweep.joined() is not None:
         yield

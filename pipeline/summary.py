@@ -8,19 +8,20 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from pipeline.caveats import decided, not_verified, parity, warnings
 from pipeline.engine import engine_sentence, latency_rows
+from pipeline.forms import Outcome, Params, Reports, model_of, of_stage
 from pipeline.workspace import STAGES, read_params, reports_of_run, root
+from truehalf.engines.engine_report import EngineReport
 
 _PLACES = 5  # of a line; the report has all
 
 
 def print_summary(
-    params: dict[str, Any],
-    reports: dict[str, dict[str, Any]],
-    tracked: dict[str, Any] | None,
+    params: Params,
+    reports: Reports,
+    tracked: Outcome | None,
     crash: dict[str, str] | None = None,
 ) -> None:
     """Print per stage: status, parity, seconds, nodes, casts, FP16 share, size; then what was verified and what not.
@@ -48,7 +49,7 @@ def print_summary(
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _title(params: dict[str, Any]) -> str:
+def _title(params: Params) -> str:
     """Model, decoder where it is chosen, precision, and how it was made where that is not the default."""
     decoder, precision = params["decoder"]["name"], params["precision"]
     made = str(precision["dtype"])
@@ -57,15 +58,15 @@ def _title(params: dict[str, Any]) -> str:
     return " · ".join([params["model"]["name"], *([decoder] if decoder != "none" else []), made])
 
 
-def _row(stage: str, reports: dict[str, dict[str, Any]], crashed: bool) -> list[str]:
-    report = reports.get(stage)
+def _row(stage: str, reports: Reports, crashed: bool) -> list[str]:
+    report = of_stage(reports, stage)
     if report is None:
         return [stage, "failed" if crashed else "not run", "", "", "", "", "", ""]
-    model = report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
+    model = model_of(report)
     fraction = model.get("fp16_fraction")
     return [
         stage,
-        str(report["status"]),
+        str(report.get("status", "done")),
         parity(stage, reports),
         f"{report['seconds']:.1f}" if "seconds" in report else "",
         str(model.get("nodes", "")),
@@ -75,7 +76,7 @@ def _row(stage: str, reports: dict[str, dict[str, Any]], crashed: bool) -> list[
     ]
 
 
-def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | None) -> list[str]:
+def _sentences(reports: Reports, tracked: Outcome | None) -> list[str]:
     lines = [f"WARNING: {warning}" for warning in warnings(reports)]
     verify = reports.get("verify")
     if verify:
@@ -85,10 +86,10 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
                 f"AP50-95 {verify['ap50_95_fp32']:.4f} in FP32, {verify['ap50_95']:.4f} in the final file; "
                 f"AP50 {verify['ap50_fp32']:.4f}, {verify['ap50']:.4f}"
             )
-        if verify.get("matched_fraction") is not None:
-            lines.append(f"{100 * verify['matched_fraction']:.2f} % of the FP32 detections matched")
-        if verify.get("top1_agreement") is not None:
-            lines.append(f"{100 * verify['top1_agreement']:.2f} % of the samples have the FP32 best class (top 1)")
+        if (matched := verify.get("matched_fraction")) is not None:
+            lines.append(f"{100 * matched:.2f} % of the FP32 detections matched")
+        if (agreement := verify.get("top1_agreement")) is not None:
+            lines.append(f"{100 * agreement:.2f} % of the samples have the FP32 best class (top 1)")
         if verify.get("tensor_error") is not None:
             lines.append(f"outputs differ by at most {verify['tensor_error']:.2g} of their largest value")
     if verify and (suggestion := verify.get("suggestion")):
@@ -108,7 +109,7 @@ def _sentences(reports: dict[str, dict[str, Any]], tracked: dict[str, Any] | Non
     return lines
 
 
-def _engine_lines(engine: dict[str, Any]) -> list[str]:
+def _engine_lines(engine: EngineReport) -> list[str]:
     lines = [f"engine: {engine_sentence(engine)}"]
     for row in latency_rows(engine):
         lines.append(

@@ -14,11 +14,12 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from pipeline.forms import Outcome, TrackingParams
 from pipeline.tracking.record import (
     Record,
     flat_params,
@@ -61,16 +62,12 @@ def main() -> None:
     print(f"track: {outcome['message']}", file=sys.stderr if outcome["status"] == "pending" else sys.stdout)
 
 
-def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
+def track(folder: Path, failed_stage: str | None = None) -> Outcome:
     """Log the workspace's run; keep it where that fails.
 
     Args:
         folder: the workspace.
         failed_stage: the stage that crashed; reports from it on belong to earlier runs and are left out.
-
-    Returns:
-        {"status": "logged" | "already logged" | "pending", "run_id", "experiment", "message", "registered"}; the last
-        is {"name", "version"} of the registered model, None where there is none.
     """
     project = Path(os.environ.get(PROJECT_VARIABLE, folder))
     record = with_what_waits(of_workspace(folder, failed_stage), project)
@@ -82,7 +79,7 @@ def track(folder: Path, failed_stage: str | None = None) -> dict[str, Any]:
     return outcome
 
 
-def without_address(tracking: Mapping[str, Any]) -> list[str]:
+def without_address(tracking: TrackingParams) -> list[str]:
     """What is wrong where runs are logged to a server and the environment does not say to which: known before any work.
 
     A worker of a sweep need not know it: what it cannot log is logged by the process that started the sweep.
@@ -124,7 +121,7 @@ def _pending_of(project: Path) -> AbstractContextManager[int]:
     return locked(project / ".truehalf.pending.lock", "track: another process logs what is pending; waiting")
 
 
-def log(record: Record, project: Path) -> dict[str, Any]:
+def log(record: Record, project: Path) -> Outcome:
     """Log a run where its configuration says, and return what came of it, as `track` does."""
     settings = record.params["tracking"]
     uri_env = settings["uri_env"]
@@ -162,7 +159,7 @@ def _logging_to(mlflow: Any, address: str) -> Iterator[None]:
             os.environ[_ADDRESS_VARIABLE] = given
 
 
-def _pending(reason: str) -> dict[str, Any]:
+def _pending(reason: str) -> Outcome:
     said = f"{NOT_LOGGED}: {reason}. It is kept; log it with: python -m pipeline.track --pending"
     message = coded("not-logged", said)
     return {"status": "pending", "run_id": None, "experiment": None, "message": message, "registered": None}
@@ -190,7 +187,7 @@ def _experiment(mlflow: Any, name: str, artifacts: str | None) -> str:
     return str(found.experiment_id)
 
 
-def _log(mlflow: Any, experiment: str, record: Record) -> dict[str, Any]:
+def _log(mlflow: Any, experiment: str, record: Record) -> Outcome:
     client = mlflow.MlflowClient()
     digest, params = record.digest, record.params
     for earlier in client.search_runs([experiment], f"tags.`{DIGEST_TAG}` = '{digest}'"):
@@ -232,7 +229,7 @@ def _parent(client: Any, experiment: str, sweep: str) -> str:
     return parent
 
 
-def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> dict[str, Any]:
+def _outcome(mlflow: Any, status: str, run_id: str, record: Record) -> Outcome:
     """What is said of a logged run, which becomes a registered model where that is asked for and its gates passed."""
     experiment = record.params["tracking"]["experiment"]
     what = f"{status} as {'a failed run' if record.failed else 'run'} {run_id} in {experiment!r}"

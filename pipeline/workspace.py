@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import yaml
 
+from pipeline.forms import Params, Reports
 from truehalf.codes import coded
 from truehalf.output_files import write_text
 
@@ -104,7 +105,7 @@ def remove_leftovers(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def write_params(folder: Path, values: Mapping[str, Any]) -> None:
+def write_params(folder: Path, values: Params) -> None:
     """Write params.yaml atomically, and only when it would say something else: of 512 and 512.0 each is something else
     than the other, to DVC.
     """
@@ -116,13 +117,13 @@ def write_params(folder: Path, values: Mapping[str, Any]) -> None:
     write_text(path, _HEADER + text)
 
 
-def reports_of_run(folder: Path, failed_stage: str | None) -> dict[str, dict[str, Any]]:
+def reports_of_run(folder: Path, failed_stage: str | None) -> Reports:
     """Reports of this run: of a run that crashed, those from before the crash; later ones are an earlier run's."""
     reports = read_reports(folder)
     if failed_stage is None:
         return reports
     kept = STAGES[: STAGES.index(failed_stage)] if failed_stage in STAGES else ()
-    return {stage: report for stage, report in reports.items() if stage in kept}
+    return only(kept, reports)
 
 
 def faults_of_lock(folder: Path) -> list[str]:
@@ -139,16 +140,20 @@ def faults_of_lock(folder: Path) -> list[str]:
     return []
 
 
-def read_params(folder: Path) -> dict[str, Any]:
+def only(stages: Container[str], reports: Reports) -> Reports:
+    return cast("Reports", {stage: report for stage, report in reports.items() if stage in stages})
+
+
+def read_params(folder: Path) -> Params:
     values = yaml.load((folder / "params.yaml").read_text(), LOADER)
     assert isinstance(values, dict)
-    return values
+    return cast("Params", values)
 
 
-def read_reports(folder: Path) -> dict[str, dict[str, Any]]:
+def read_reports(folder: Path) -> Reports:
     """reports/<stage>.json of every stage that has one, in the order of the chain; broken files are left out."""
     found = {}
     for stage in (*STAGES, "probe", "inputs"):
         with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
             found[stage] = json.loads((folder / "reports" / f"{stage}.json").read_text())
-    return found
+    return cast("Reports", found)

@@ -6,8 +6,6 @@ Facts of the FP32 model alone: no precision setting is read, so none re-runs thi
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.report import calibration_report
@@ -18,6 +16,7 @@ from truehalf.data.samples import calibration_samples, verification_samples
 from truehalf.files import read_json, write_json
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
+from truehalf.json_values import JsonObject
 
 ONE_SAMPLE = (
     "calibrated on the sample that is verified with, for there is one alone: that it passes proves nothing of others. "
@@ -25,7 +24,7 @@ ONE_SAMPLE = (
 )
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     spec = read_json(stage.artifact("trace", "io_spec.json"))
     samples = calibration_samples(stage.config, stage.root, spec)
     model = load_model(stage.artifact("slim"))
@@ -35,7 +34,7 @@ def run(stage: Stage) -> dict[str, Any]:
     warnings = [WARNING] if stage.config.data.source is DataSource.random else []
     if len(samples) == 1 and samples.names == verification_samples(stage.config, stage.root, spec).names:
         warnings.append(ONE_SAMPLE)
-    return calibration_report(ranges, model) | ({"warnings": warnings} if warnings else {})
+    return {**calibration_report(ranges, model), **({"warnings": warnings} if warnings else {})}
 
 
 def main() -> None:

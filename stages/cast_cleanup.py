@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import PrecisionName
 from truehalf.conversion.casts import count_casts
@@ -12,9 +10,10 @@ from truehalf.files import MODEL_FILE
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
 from truehalf.ir.normalize import InferTypes
+from truehalf.json_values import JsonObject
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     precision = stage.config.precision
     if precision.dtype is PrecisionName.fp32:
         return _pass_on(stage)
@@ -26,7 +25,7 @@ def run(stage: Stage) -> dict[str, Any]:
     )
 
 
-def _pass_on(stage: Stage) -> dict[str, Any]:
+def _pass_on(stage: Stage) -> JsonObject:
     source = stage.artifact("fp16")
     stage.copy(source)
     model = load_model(source)

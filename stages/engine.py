@@ -8,11 +8,11 @@ was declared, or does not find what the FP32 model finds, is kept and failed: `g
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from stages.frame import Stage, stage_main
 from truehalf.config.typed import plain
 from truehalf.engines.build import FILES, build_engine
+from truehalf.engines.engine_report import EngineReport
 from truehalf.engines.evidence import evidence_of
 from truehalf.engines.precision import check_precision, nothing_in_fp16
 from truehalf.files import read_json
@@ -21,7 +21,7 @@ from truehalf.io_spec.profile_shapes import completed
 _FAILED = "the model failed verify; engine.build_unverified=true builds it all the same"
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> EngineReport:
     options, declared = stage.config.engine, stage.config.precision.dtype.value
     model_path = stage.artifact("cast_cleanup")
     if nothing := nothing_in_fp16(model_path, declared):
@@ -47,7 +47,7 @@ def run(stage: Stage) -> dict[str, Any]:
         )
 
 
-def _none_built(stage: Stage, status: str, reason: str) -> dict[str, Any]:
+def _none_built(stage: Stage, status: str, reason: str) -> EngineReport:
     stage.out().joinpath("REFUSED").write_text(f"no engine: {reason}\n")
     return {"status": status, "reason": reason, "not_verified": [f"the engine: none was built: {reason}"]}
 

@@ -5,7 +5,6 @@ autocast, the torch module traced in FP16 (truehalf/exporting/routes).
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
 
 from stages.frame import Stage, stage_main
 from truehalf.config.precision import Method, PrecisionName
@@ -13,9 +12,10 @@ from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profile_shapes import completed
+from truehalf.json_values import JsonObject
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     config, out = stage.config, stage.out() / MODEL_FILE
     if config.precision.dtype is PrecisionName.fp32:
         stage.copy(stage.artifact("slim"))

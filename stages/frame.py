@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from stages.restore import restore_outs
 from truehalf.codes import coded
@@ -72,7 +71,7 @@ class Stage:
         for file in model.parent.glob(f"{MODEL_FILE}*"):
             shutil.copy2(file, self.out() / file.name)
 
-    def finish(self, report: Mapping[str, Any]) -> None:
+    def finish(self, report: Mapping[str, object]) -> None:
         """Move outs into place and write reports/<stage>.json."""
         if params_digest(self.root) != self.digest:
             raise StageError(
@@ -106,7 +105,7 @@ _COMMANDS = {
 }
 
 
-def stage_main(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
+def stage_main(name: str, body: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
     """`python -m stages.<name>`: answer --help, refuse other arguments, run the stage."""
     command = f"; for a file: {_COMMANDS[name]}" if name in _COMMANDS else ""
     parser = argparse.ArgumentParser(
@@ -121,7 +120,7 @@ def stage_main(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: boo
     run_stage(name, body, timed)
 
 
-def run_stage(name: str, body: Callable[[Stage], Mapping[str, Any]], timed: bool = True) -> None:
+def run_stage(name: str, body: Callable[[Stage], Mapping[str, object]], timed: bool = True) -> None:
     """Run a stage's body in the workspace and end the process: 0 when it ended well, 1 on a fault, 130 on Ctrl-C.
 
     The body returns the content of reports/<name>.json; `stage`, `seconds` (unless `timed` is off) and, unless given,

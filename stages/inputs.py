@@ -5,8 +5,6 @@ purposes.
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.files import write_json
 from truehalf.models.sources import source
@@ -15,7 +13,7 @@ from truehalf.provenance.fingerprints import check_plugins, fingerprint_code, fi
 from truehalf.provenance.software import tracing_device, versions
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> dict[str, object]:
     config, root, out = stage.config, stage.root, stage.out()
     check_plugins(config.engine.plugins, root)
     rule, files = config.precision.custom_rule, source(config.model.source).files(config, root)

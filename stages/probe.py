@@ -7,14 +7,12 @@ equal.
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.config.engine import Backend, Provider
-from truehalf.runtime.machine import probe
+from truehalf.runtime.machine import Machine, probe
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> Machine:
     engine = stage.config.engine
     return probe(engine.plugins, stage.root, engine.backend is Backend.onnxruntime and engine.provider is Provider.cpu)
 

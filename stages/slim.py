@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.data.samples import calibration_samples
 from truehalf.files import MODEL_FILE, read_json
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, model_size_mb
+from truehalf.json_values import JsonObject
 from truehalf.slimming.check_feeds import check_feeds
 from truehalf.slimming.slim import slim
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     config, source = stage.config, stage.artifact("trace")
     if not config.simplify and not config.repair.passes:
         stage.copy(source)

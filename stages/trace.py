@@ -4,16 +4,15 @@ an ONNX file already is checked and passed on. What stays open is in open.json, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from stages.frame import Stage, stage_main
 from truehalf.exporting.configured import export_configured
 from truehalf.files import MODEL_FILE, write_json
+from truehalf.json_values import JsonObject
 
 OPEN_FILE = "open.json"  # why the file is not verified; verify reads it
 
 
-def run(stage: Stage) -> dict[str, Any]:
+def run(stage: Stage) -> JsonObject:
     report = export_configured(stage.config, stage.root, stage.out() / MODEL_FILE)
     if report.baked is not None and (open_because := report.baked.reason):
         write_json(stage.out() / OPEN_FILE, [open_because])

@@ -18,7 +18,8 @@ STAGE_MODULES = {
 }
 # Rooms and single modules of truehalf stand on floors: each imports from its own and from those before it.
 FLOORS = (
-    *("codes", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code", "config"),
+    *("codes", "json_values", "errors", "output_files", "files", "output_paths", "float16", "progress", "user_code"),
+    "config",
     *("report", "io_spec", "ir", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
 )
@@ -30,7 +31,9 @@ FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 FOR_PIPELINE = (
     "truehalf.codes",
     "truehalf.config",
+    *("truehalf.engines.engine_report", "truehalf.runtime.machine", "truehalf.runtime.timing"),  # forms of reports
     "truehalf.output_files",
+    "truehalf.json_values",
     "truehalf.report",
     "truehalf.models.configuration",
 )

@@ -21,12 +21,14 @@ from truehalf.config.precision import Precision
 from truehalf.config.schema import REPAIR_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
+from truehalf.json_values import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
     import torch as torch_
 
+    from truehalf.calibration.ranges_form import Ranges
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
     from truehalf.verification.compare.compare import Report
@@ -60,8 +62,8 @@ def convert(
     out: Path | str | None = None,
     *,
     samples: Any = None,
-    ranges: Mapping[str, Any] | Path | str | None = None,
-    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    ranges: Mapping[str, object] | Path | str | None = None,
+    preprocessing: JsonObject | Path | str | None = None,
     slim: bool | None = None,
     precision: Precision | None = None,
 ) -> Result:
@@ -124,9 +126,7 @@ def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
     return in_memory(written) if out is None else written
 
 
-def calibrate(
-    model: Model, samples: Any, *, preprocessing: Mapping[str, Any] | Path | str | None = None
-) -> dict[str, Any]:
+def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> Ranges:
     """Ranges of every float32 tensor inside a model, over real inputs.
 
     Args:
@@ -182,8 +182,8 @@ def compare(
     candidate: Model,
     samples: Any,
     *,
-    spec: Mapping[str, Any] | Path | str | None = None,
-    preprocessing: Mapping[str, Any] | Path | str | None = None,
+    spec: JsonObject | Path | str | None = None,
+    preprocessing: JsonObject | Path | str | None = None,
     locate: bool | str = True,
     options: VerifyConfig | None = None,
 ) -> Report:

@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from truehalf.errors import StageError
 from truehalf.files import explain
@@ -17,7 +16,7 @@ _WEIGHTS = "{}.data"  # where the weights of a large model go, beside it
 
 
 def check_outputs(
-    outputs: Mapping[str, Path | str | None], inputs: Mapping[str, Any], weights: Iterable[Path | str] = ()
+    outputs: Mapping[str, Path | str | None], inputs: Mapping[str, object], weights: Iterable[Path | str] = ()
 ) -> None:
     """Refuse places that cannot be written, outputs of one name, and outputs in the place of an input.
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from truehalf.json_values import Json
+
 _PATTERN = re.compile(r"[*?\[!]")
 
 
@@ -79,7 +81,7 @@ class _Lock:
         self._blocks: dict[bytes, str] = {}
 
     @contextlib.contextmanager
-    def modified(self, path: Path) -> Iterator[dict[str, Any]]:
+    def modified(self, path: Path) -> Iterator[dict[str, Json]]:
         """What the file holds, to be changed; it is written at the end."""
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         last, content = self._last

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.forms import WorkspaceParams
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import LOADER, root
 from truehalf.codes import coded
@@ -33,9 +34,9 @@ class RemoteFails(Exception):
     """What a remote cannot do, where no library has an error of its own for it."""
 
 
-def without_remote(workspace: Mapping[str, Any], project: Path) -> list[str]:
+def without_remote(workspace: WorkspaceParams, project: Path) -> list[str]:
     """What is wrong where `workspace.pull` or `workspace.push` asks for a remote and the project has none."""
-    asked = " and ".join(f"workspace.{key}" for key in ("pull", "push") if workspace[key])
+    asked = " and ".join(f"workspace.{key}" for key in ("pull", "push") if workspace.get(key))
     if not asked:
         return []
     from dvc.config import Config, ConfigError
@@ -220,7 +221,7 @@ def main() -> int:
     from dvc.repo import Repo
 
     project = root()
-    if missing := without_remote({"pull": False, "push": False} | {options.what: True}, project):
+    if missing := without_remote({"pull": options.what == "pull", "push": options.what == "push"}, project):
         print(*missing, sep="\n", file=sys.stderr)
         return 2
     with Repo(str(project)) as repo:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare, counted, labels, of_folders, of_mlflow
 from pipeline.compare.frontier import COSTS, ERRORS, Axis, chosen, front_of, measured
@@ -23,6 +23,7 @@ from pipeline.compare.frontier_plot import drawn
 from pipeline.compare.node_diff import changes, summary
 from pipeline.workspace import root
 from truehalf.codes import coded
+from truehalf.json_values import JsonObject
 from truehalf.output_files import destination, same_place, write_text
 from truehalf.report.page import rendered
 
@@ -115,7 +116,7 @@ def _named(runs: Sequence[ComparedRun], name: str) -> ComparedRun:
     return found[0]
 
 
-def table(runs: Sequence[ComparedRun]) -> list[dict[str, Any]]:
+def table(runs: Sequence[ComparedRun]) -> list[JsonObject]:
     """A row for each run: number, name, label, verdict, its errors and costs, and where it stands.
 
     `frontier`: how many of the pairs of an error and a cost it is on the frontier of; `chosen`: the cheapest inside its
@@ -136,7 +137,7 @@ def table(runs: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     ]
 
 
-def page(runs: Sequence[ComparedRun], rows: Sequence[dict[str, Any]]) -> str:
+def page(runs: Sequence[ComparedRun], rows: Sequence[JsonObject]) -> str:
     """One page that opens anywhere: it loads nothing, and holds no date."""
     from markupsafe import Markup
 
@@ -160,7 +161,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if value == 0 or 1e-4 <= abs(value) < 1e4 else f"{value:.2e}"
 
 
-def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+def _print_table(rows: Sequence[JsonObject]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -174,9 +175,9 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
         shown.add_column(name, justify="left" if name == "verdict" else "right")
     for row in rows:
         mark = "* " if row["chosen"] else ""
-        values = [number(row[axis.key]) for axis in axes]
+        values = [number(cast("float | None", row[axis.key])) for axis in axes]
         on = f"{row['frontier']} of {row['pairs']}"
-        shown.add_row(f"{mark}{row['number']}", escape(row["label"]), row["verdict"], *values, on)
+        shown.add_row(f"{mark}{row['number']}", escape(str(row["label"])), str(row["verdict"]), *values, on)
     Console(width=width, highlight=False).print(shown)
     for row in rows:
         if row["chosen"]:
@@ -187,7 +188,7 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def _alike(row: dict[str, Any], other: dict[str, Any], axes: Sequence[Axis]) -> bool:
+def _alike(row: JsonObject, other: JsonObject, axes: Sequence[Axis]) -> bool:
     return other["verdict"] == "passed" and all(row[axis.key] == other[axis.key] for axis in axes)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from pipeline.caveats import unmet
+from pipeline.forms import Decision, failed
 from pipeline.track import COMPLETE_TAG, SWEEP_TAG, be_brief
 from pipeline.tracking.record import flat_params, metrics, run_name
 from pipeline.tracking.redact import first_line
@@ -56,7 +57,7 @@ class ComparedRun:
     params: dict[str, str]
     numbers: dict[str, float]
     verdict: str
-    decisions: Callable[[], list[dict[str, Any]] | None] = field(repr=False, compare=False)
+    decisions: Callable[[], list[Decision] | None] = field(repr=False, compare=False)
     reason: str = ""
 
 
@@ -104,11 +105,11 @@ def of_folder(name: str, place: Path) -> ComparedRun:
     verdict, reason = str(reports.get("verify", {}).get("verdict", "crashed")), ""
     if crash is not None:
         verdict, reason = "crashed", f"{crash['stage']}: {crash['message']}".splitlines()[0]
-    elif "failed" in (reports.get(stage, {}).get("status") for stage in ("verify", "engine")) or unmet(params, reports):
+    elif failed(reports) or unmet(params, reports):
         verdict = "failed"
     file = place / "artifacts" / "fp16" / "decisions.json"
 
-    def decisions() -> list[dict[str, Any]] | None:
+    def decisions() -> list[Decision] | None:
         try:
             return _read(file) if "fp16" in reports and file.exists() else None
         except ValueError as error:
@@ -197,7 +198,7 @@ def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:
         verdict = "failed"  # the engine, or what verify.require names
     client = mlflow.MlflowClient(tracking_uri=address)
 
-    def decisions() -> list[dict[str, Any]] | None:
+    def decisions() -> list[Decision] | None:
         with _reading(where):
             if not any(file.path == _DECISIONS for file in client.list_artifacts(run.info.run_id, "reports")):
                 return None  # a run in FP32
@@ -208,9 +209,9 @@ def _of_mlflow(mlflow: Any, address: str, where: str, run: Any) -> ComparedRun:
     return ComparedRun(run.info.run_id, str(run.info.run_name), params, numbers, verdict, decisions)
 
 
-def _read(file: Path) -> list[dict[str, Any]] | None:
+def _read(file: Path) -> list[Decision] | None:
     """Decisions; a file that was passed on as it is has none."""
-    found: list[dict[str, Any]] = json.loads(file.read_text())
+    found: list[Decision] = json.loads(file.read_text())
     return found or None
 
 

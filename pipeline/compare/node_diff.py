@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.compare.compared_runs import ComparedRun, NothingToCompare
+from pipeline.forms import Decision
 from truehalf.codes import coded
 
 
@@ -48,7 +48,12 @@ def changes(first: ComparedRun, second: ComparedRun) -> list[NodeChange]:
     return found
 
 
-def _why(first: ComparedRun, second: ComparedRun, decided: list[Any], sides: tuple[Any, Any]) -> str:
+def _why(
+    first: ComparedRun,
+    second: ComparedRun,
+    decided: list[list[Decision] | None],
+    sides: tuple[Decision | None, Decision | None],
+) -> str:
     """What the side says that keeps the node FP32, the second run's first."""
     for run, decisions in ((first, decided[0]), (second, decided[1])):
         if decisions is None:
@@ -58,7 +63,7 @@ def _why(first: ComparedRun, second: ComparedRun, decided: list[Any], sides: tup
     return f"{kept['rule']}: {kept['reason']}" if kept.get("reason") else str(kept["rule"])
 
 
-def _precision(passed_on: bool, decisions: dict[str, dict[str, Any]], node: str) -> str:
+def _precision(passed_on: bool, decisions: dict[str, Decision], node: str) -> str:
     """Of a node; a run that decided nothing has passed the FP32 file on."""
     if passed_on:
         return "fp32"

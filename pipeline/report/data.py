@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
+
+from pipeline.forms import Inputs, Source, Used
 
 _PURPOSES = {"trace": "to trace on", "calibration": "to calibrate with", "verification": "to verify with"}
 _FIRST = 3
@@ -11,34 +13,39 @@ _LISTED = 2000  # files of a purpose on the page; all of them stand in reports/i
 _RESIZED = {"stretch": "stretched", "letterbox": "letterboxed"}
 
 
-def data_of(inputs: Mapping[str, Any] | None, spec: Mapping[str, Any] | None) -> dict[str, Any] | None:
+class Spec(TypedDict):
+    inputs: list[dict[str, Any]]
+
+
+def data_of(inputs: Inputs | None, spec: Spec | None) -> dict[str, object] | None:
     """{source, rows, files, left_out, preprocessing} for the page; None where the stage inputs has not run.
 
     Args:
         inputs: reports/inputs.json.
         spec: the model's I/O spec, where trace has run.
     """
-    purposes = [purpose for purpose in _PURPOSES if inputs and isinstance(inputs.get(purpose), dict)]
-    if not inputs or not purposes:
+    found = {purpose: cast("Used | None", inputs.get(purpose)) for purpose in _PURPOSES} if inputs else {}
+    used = {purpose: each for purpose, each in found.items() if isinstance(each, dict)}
+    if not inputs or not used:
         return None
-    said = inputs.get("data", {})
+    said: Source = inputs.get("data", {})
     return {
         "source": said.get("source", ""),
-        "rows": [_row(purpose, inputs[purpose]) for purpose in purposes],
-        "files": [_files(purpose, inputs[purpose]) for purpose in purposes if inputs[purpose].get("files")],
+        "rows": [_row(purpose, each) for purpose, each in used.items()],
+        "files": [_files(purpose, each) for purpose, each in used.items() if each.get("files")],
         "left_out": [
             {"reason": reason, "count": len(names), "names": _first(names)}
             for reason, names in said.get("left_out", {}).items()
         ],
         "preprocessing": [
             {"input": entry["name"], "said": _preprocessing(entry)}
-            for entry in (spec or {}).get("inputs", [])
+            for entry in (spec["inputs"] if spec else [])
             if entry.get("kind") == "images"
         ],
     }
 
 
-def _row(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
+def _row(purpose: str, used: Used) -> dict[str, Any]:
     files, labels, code = used.get("files", []), used.get("annotations"), used.get("code")
     names = _first([entry["file"] for entry in files]) or ("" if code else "made, not read")
     if labels:
@@ -55,7 +62,7 @@ def _row(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _files(purpose: str, used: Mapping[str, Any]) -> dict[str, Any]:
+def _files(purpose: str, used: Used) -> dict[str, Any]:
     files = used["files"]
     return {
         "purpose": _PURPOSES[purpose],

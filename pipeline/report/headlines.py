@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
+from pipeline.forms import Params, Reports, VerifyReport
+from truehalf.engines.engine_report import EngineReport
 from truehalf.report.numbers import count, number, percent
 
 WORDS = {"passed": "Verified", "failed": "Failed", "stopped": "Stopped", "unknown": "Not verified"}
 
 
+class Headline(TypedDict):
+    """state: passed, failed or unknown."""
+
+    state: str
+    word: str
+    sentence: str
+    reasons: list[str]
+
+
 def headline(
-    verify: Mapping[str, Any] | None,
+    verify: VerifyReport | None,
     crash: Mapping[str, str] | None,
-    params: Mapping[str, Any],
+    params: Params,
     missing: Sequence[str] = (),
-    engine: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """{state: passed | failed | unknown, word, sentence, reasons}: the verdict in plain words.
+    engine: EngineReport | None = None,
+) -> Headline:
+    """The verdict in plain words.
 
     Args:
         missing: what had to be verified by another stage than verify, and was not.
@@ -51,11 +62,11 @@ def headline(
     return _headline("unknown", sentence, reasons)
 
 
-def _headline(state: str, sentence: str, reasons: list[str]) -> dict[str, Any]:
+def _headline(state: str, sentence: str, reasons: list[str]) -> Headline:
     return {"state": state, "word": WORDS[state], "sentence": sentence, "reasons": reasons}
 
 
-def _found(verify: Mapping[str, Any]) -> str:
+def _found(verify: VerifyReport) -> str:
     parts = []
     if verify.get("matched_fraction") is not None:
         parts.append(
@@ -75,7 +86,7 @@ def _found(verify: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "nothing was compared"
 
 
-def _evaluated(verify: Mapping[str, Any]) -> str:
+def _evaluated(verify: VerifyReport) -> str:
     return {
         "emulated-fp16": "Measured with the rounding of FP16 hardware, emulated on the CPU.",
         "emulated-fp16-pessimistic": "Measured with the rounding of FP16 hardware, sums inside nodes too, emulated on "
@@ -85,10 +96,10 @@ def _evaluated(verify: Mapping[str, Any]) -> str:
     }.get(str(verify.get("evaluation")), "")
 
 
-def tiles(reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
+def tiles(reports: Reports) -> list[dict[str, str]]:
     """The figures at the top: {name, value, note}."""
     verify = reports.get("verify", {})
-    before, after = (reports.get(stage, {}).get("model", {}) for stage in ("slim", "cast_cleanup"))
+    before, after = reports.get("slim", {}).get("model", {}), reports.get("cast_cleanup", {}).get("model", {})
     found = []
     if verify.get("ap50_95") is not None:
         note = f"FP32 {verify['ap50_95_fp32']:.4f}"

@@ -12,19 +12,22 @@ import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from pipeline.caveats import decided, not_verified, parity, unmet, warnings
 from pipeline.engine import engine_sentence, engine_stage, fact_rows, latency_rows, layer_rows, was_made
+from pipeline.forms import Params, Reports, StageReport, VerifyReport, model_of, of_stage
 from pipeline.report.data import data_of
 from pipeline.report.headlines import headline, tiles
-from pipeline.workspace import STAGES, read_reports, root
+from pipeline.workspace import STAGES, only, read_reports, root
+from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.output_files import write_text
-from truehalf.report.drawings import ORANGE, histogram, node_counts
+from truehalf.report.drawings import ORANGE, Histogram, histogram, node_counts
 from truehalf.report.numbers import count, number, percent
-from truehalf.report.page import kept_in_fp32, page, verification_sections
+from truehalf.report.page import Details, Verdict, kept_in_fp32, page, verification_sections
+from truehalf.runtime.machine import Machine
 
 _STAGE_WORK = {
     "trace": "PyTorch to ONNX",
@@ -49,15 +52,14 @@ def render(folder: Path) -> str:
     return page(content(folder))
 
 
-def content(folder: Path) -> dict[str, Any]:
+def content(folder: Path) -> dict[str, object]:
     """What the page shows; a part that the run does not have is None or empty."""
     reports, crash = _reports(folder)
     params = _params(folder)
     verify, engine = reports.get("verify"), reports.get("engine")
     verdict_folder = folder / "artifacts" / "verify"
-    verdict, details = (
-        (_json(verdict_folder / name) if verify else None) or {} for name in ("verdict.json", "details.json")
-    )
+    verdict = cast("Verdict", (_json(verdict_folder / "verdict.json") if verify else None) or {})
+    details = cast("Details", (_json(verdict_folder / "details.json") if verify else None) or {})
     rows = _json(folder / "artifacts" / "fp16" / "decisions.json") if "fp16" in reports else None
     return {
         "title": " · ".join(_names(params)) or "truehalf",
@@ -68,7 +70,7 @@ def content(folder: Path) -> dict[str, Any]:
         "decided": decided(reports),
         "compared": reports.get("trace", {}).get("baked", {}).get("inputs", []),
         "stages": [
-            _stage_row(stage, reports.get(stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
+            _stage_row(stage, of_stage(reports, stage), crash) | {"parity": parity(stage, reports)} for stage in STAGES
         ],
         "machine": _machine(reports.get("probe")),
         "stage_rows": (stage_rows := _stage_rows(verify, reports)),
@@ -88,7 +90,7 @@ def content(folder: Path) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _reports(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str] | None]:
+def _reports(folder: Path) -> tuple[Reports, dict[str, str] | None]:
     """The reports of this run, and {stage, message} where it crashed: what later stages left is of an earlier run."""
     reports = read_reports(folder)
     error_file = folder / "reports" / "error.json"
@@ -99,14 +101,14 @@ def _reports(folder: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str] | 
     if report_file.exists() and report_file.stat().st_mtime_ns > error_file.stat().st_mtime_ns:
         return reports, None  # the stage has run well since
     stale = STAGES[STAGES.index(crash["stage"]) :] if crash["stage"] in STAGES else (*STAGES, crash["stage"])
-    return {stage: report for stage, report in reports.items() if stage not in stale}, crash
+    return only([stage for stage in reports if stage not in stale], reports), crash
 
 
-def _params(folder: Path) -> dict[str, Any]:
+def _params(folder: Path) -> Params:
     with contextlib.suppress(FileNotFoundError, yaml.YAMLError):
         values = yaml.safe_load((folder / "params.yaml").read_text())
         if isinstance(values, dict):
-            return values
+            return cast("Params", values)
     return {}
 
 
@@ -123,7 +125,7 @@ def _spec(folder: Path) -> Any:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str, str] | None) -> dict[str, Any]:
+def _stage_row(stage: str, report: StageReport | None, crash: Mapping[str, str] | None) -> dict[str, Any]:
     row: dict[str, Any] = {"stage": stage, "work": _STAGE_WORK[stage], "status": "not run", "reason": "", "model": {}}
     if crash and crash["stage"] == stage:
         return row | {"status": "failed", "reason": crash["message"], "seconds": None}
@@ -133,11 +135,11 @@ def _stage_row(stage: str, report: Mapping[str, Any] | None, crash: Mapping[str,
         "status": report.get("status", "done"),
         "reason": report.get("reason", ""),
         "seconds": report.get("seconds"),
-        "model": report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {}),
+        "model": model_of(report),
     }
 
 
-def _machine(probe: Mapping[str, Any] | None) -> str:
+def _machine(probe: Machine | None) -> str:
     if not probe:
         return ""
     gpus = ", ".join(gpu["name"] for gpu in probe.get("gpus") or []) or "no GPU"
@@ -145,15 +147,15 @@ def _machine(probe: Mapping[str, Any] | None) -> str:
     return f"Machine: {gpus}, {tensorrt}, ONNX Runtime {probe.get('onnxruntime', 'unknown')}."
 
 
-def _stage_rows(verify: Mapping[str, Any] | None, reports: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _stage_rows(verify: VerifyReport | None, reports: Reports) -> list[dict[str, Any]]:
     """The files as verify measured them, and the engine as its own stage says."""
     if not verify:
         return []
     found = verify.get("stages", {}) | {"engine": engine_stage(reports)}
-    return [{"name": name} | row for name, row in found.items()]
+    return [{"name": name, **row} for name, row in found.items()]
 
 
-def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _claims(verify: VerifyReport | None) -> dict[str, Any] | None:
     """What the CPU provider says beside what was measured, as rows {name, claimed, measured}, or {error}."""
     claims = (verify or {}).get("cpu_provider_claims")
     if not verify or not claims:
@@ -178,21 +180,23 @@ def _claims(verify: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {"rows": rows, "samples": claims["samples"], "evaluation": verify["evaluation"]}
 
 
-def _plots(reports: Mapping[str, Mapping[str, Any]], errors: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _plots(reports: Reports, errors: Mapping[str, Histogram]) -> list[tuple[str, str]]:
     """(caption, SVG) of each plot that there are numbers for."""
     from markupsafe import Markup
 
-    verify, found = reports.get("verify", {}), []
+    verify: Mapping[str, Any] = reports.get("verify", {})
+    found = []
     for name, caption, unit in (("score_error", "Score error", ""), ("box_error_px", "Box error", ", pixels")):
         marks = {level: value for level in ("p50", "p99", "max") if (value := verify.get(f"{name}_{level}"))}
         if svg := histogram([("final file", ORANGE, errors[name])], marks, unit) if name in errors else "":
             found.append((f"{caption} of the final file", svg))
-    models = {stage: model for stage in STAGES if "float_nodes" in (model := reports.get(stage, {}).get("model") or {})}
+    made = {stage: (of_stage(reports, stage) or {}).get("model") or {} for stage in STAGES}
+    models: Mapping[str, Any] = {stage: model for stage, model in made.items() if "float_nodes" in model}
     found += [("Nodes by stage and precision", node_counts(models))] if models else []
     return [(caption, Markup(svg)) for caption, svg in found]
 
 
-def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
+def _engine(engine: EngineReport | None) -> dict[str, Any]:
     empty: dict[str, Any] = {"command": "", "elsewhere": "", "by_hand": []}
     if not engine:
         said = "The engine stage has not run: no engine was built."
@@ -200,7 +204,7 @@ def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
         return empty | nothing | {"sentence": said, "layers_say": ""}
     said = engine_sentence(engine) if was_made(engine) else _why_no_engine(engine)
     by_tensorrt = engine.get("backend", "tensorrt") == "tensorrt"
-    return (empty if was_made(engine) else _elsewhere(engine.get("plan") or {}, by_tensorrt)) | {
+    return (empty if was_made(engine) else _elsewhere(engine.get("plan"), by_tensorrt)) | {
         "sentence": f"{said[:1].upper()}{said[1:]}.",
         "facts": fact_rows(engine),
         "latency": latency_rows(engine),
@@ -211,13 +215,13 @@ def _engine(engine: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _elsewhere(plan: Mapping[str, Any], by_tensorrt: bool) -> dict[str, Any]:
+def _elsewhere(plan: EnginePlan | None, by_tensorrt: bool) -> dict[str, Any]:
     """How the plan is carried out on another machine: {elsewhere, command, by_hand: [(with what, command)]}."""
     if not by_tensorrt:
         said = "On a machine where ONNX Runtime has that provider, this command builds and proves it:"
-        return {"elsewhere": said, "command": plan.get("command", ""), "by_hand": []}
-    lines = (("TensorRT 11", "trtexec"), ("TensorRT 10", "trtexec_10"))
-    by_hand = [(version, plan[key].replace(" --", " \\\n  --")) for version, key in lines if plan.get(key)]
+        return {"elsewhere": said, "command": plan.get("command", "") if plan else "", "by_hand": []}
+    lines = (("TensorRT 11", plan.get("trtexec")), ("TensorRT 10", plan.get("trtexec_10"))) if plan else ()
+    by_hand = [(version, line.replace(" --", " \\\n  --")) for version, line in lines if line]
     said = (
         "On a machine with an NVIDIA GPU and TensorRT 10 or 11, in a folder with the files that "
         "artifacts/engine/README.txt names, this builds it and looks at the types of its layers:"
@@ -226,26 +230,27 @@ def _elsewhere(plan: Mapping[str, Any], by_tensorrt: bool) -> dict[str, Any]:
     return {"elsewhere": said if by_hand else "", "command": command, "by_hand": by_hand}
 
 
-def _why_no_engine(engine: Mapping[str, Any]) -> str:
+def _why_no_engine(engine: EngineReport) -> str:
     word = {"planned": "no engine was built here"}.get(engine["status"], f"no engine was built ({engine['status']})")
     return f"{word}: {engine.get('reason', 'no reason is given')}"
 
 
-def _names(params: Mapping[str, Any]) -> list[str]:
+def _names(params: Params) -> list[str]:
     """Model, decoder where it is chosen, precision."""
     keys = (("model", "name"), ("decoder", "name"), ("precision", "dtype"))
-    named = [(group, str(params[group][key])) for group, key in keys if key in params.get(group, {})]
+    given: Mapping[str, Any] = params
+    named = [(group, str(given[group][key])) for group, key in keys if key in given.get(group, {})]
     return [name for group, name in named if (group, name) != ("decoder", "none")]
 
 
-def _config(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _config(params: Params) -> list[tuple[str, str]]:
     """The choices that a reader asks for first."""
     if not params:
         return []
-    model, dtype, data, verify, trace = (
-        params.get(group, {}) for group in ("model", "precision", "data", "verify", "trace")
-    )
-    pins = [dtype, *(params.get(owner, {}).get("fp32_pins", {}) for owner in ("model", "decoder"))]
+    model, data = params.get("model", {}), params.get("data", {})
+    verify, trace = params.get("verify", {}), params.get("trace", {})
+    dtype: Mapping[str, Any] = params.get("precision", {})
+    pins = [dtype, model.get("fp32_pins", {}), params.get("decoder", {}).get("fp32_pins", {})]
     lists = [entry for owner in pins for key, entries in owner.items() if "_block_list" in key for entry in entries]
     included = [entry for key, entries in dtype.items() if "_include_list" in key for entry in entries]
     limits = [f"{name} {number(dtype[name])}" for name in ("data_max", "init_max") if dtype.get(name) is not None]

@@ -11,23 +11,25 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from pipeline.compose import effective
+from pipeline.forms import Params
 from pipeline.job import bring_back, claim_of, name_of
 from pipeline.sweep.isolated import cache_of, local_configuration, named_files
-from pipeline.sweep.ray_worker import Order, unpack
-from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.sweep.ray_worker import Answer, Order, unpack
+from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
 from pipeline.track import catch_up, take_over
 from pipeline.tracking.record import commit_of, kept
 from pipeline.tracking.redact import redact_credentials
 from pipeline.workspace import AWAY_VARIABLE, LOCKS, PROJECT_VARIABLE, lock_in, rights_of
 from truehalf.codes import coded
 from truehalf.config.typed import ConfigErrors
+from truehalf.json_values import JsonObject
 from truehalf.models.configuration import validated
 
 MOST_SENT_BYTES = 2_000_000_000  # of ignored files, all jobs together: they lie in the memory of Ray's object store
@@ -56,7 +58,7 @@ class RemoteJobs:
         command = ["git", "archive", "--format=tar", self.sweep.snapshot]
         return subprocess.run(command, cwd=self.project, capture_output=True, check=True).stdout
 
-    def named(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def named(self, values: Params) -> tuple[str, ...]:
         """What a configuration names in the project and the snapshot does not have: ignored weights, images."""
         return tuple(str(name) for name in named_files(self.project, values) if self._unknown(name))
 
@@ -78,7 +80,7 @@ class RemoteJobs:
         rows = [row.partition("\t") for row in listed.split("\0") if row]
         return {Path(name) for facts, _, name in rows if not facts.startswith(_LINK_MODE)}
 
-    def brought(self, values: Mapping[str, Any], put: Callable[[bytes], Any]) -> list[Any]:
+    def brought(self, values: Params, put: Callable[[bytes], Any]) -> list[Any]:
         """What `put` made of what a configuration names and the snapshot does not have; of each once for all jobs."""
         names = self.named(values)
         for name in names:
@@ -104,16 +106,15 @@ class RemoteJobs:
                 tar.add(file, str(file.relative_to(self.project)))
         return archive.getvalue()
 
-    def is_another(self, number: int, overrides: list[str], values: Mapping[str, Any]) -> bool:
+    def is_another(self, number: int, overrides: list[str], values: Params) -> bool:
         """Whether a job's configuration is that of an earlier one, which runs it: then that is noted."""
         try:
-            known = effective(values, validated(values))
+            known = effective(values, validated(cast("JsonObject", values)))
         except ConfigErrors:
             return False  # its worker says what is wrong with it
         first = self.sweep.first_with(claim_of(known), number)
         if first != number:
-            same = {"number": number, "overrides": overrides, "name": name_of(known), "reason": None, "same_as": first}
-            self.sweep.note(same | {"exit_code": 0, "seconds": 0.0})
+            self.sweep.note(JobResult(number, overrides, name_of(known), 0, 0.0, same_as=first))
         return first != number
 
     def order(self, number: int, overrides: list[str]) -> Order:
@@ -127,21 +128,22 @@ class RemoteJobs:
             variables=(VARIABLE, PROJECT_VARIABLE, AWAY_VARIABLE),
         )
 
-    def unpack(self, number: int, overrides: list[str], answer: Mapping[str, Any]) -> None:
+    def unpack(self, number: int, overrides: list[str], answer: Answer) -> None:
         """Keep what a worker sent: reports in runs/, what DVC made in the cache, runs that are to be logged."""
-        self.sweep.log_of(number).write_text(answer["log"])
+        exit_code, log, brought = answer
+        self.sweep.log_of(number).write_text(log)
         with tempfile.TemporaryDirectory(dir=self.sweep.folder) as name:
             folder = Path(name)
-            unpack(answer["brought"], folder)
+            unpack(brought, folder)
             noted = replace(self.sweep, project=name).folder / f"{number}.json"
             if not noted.exists():
-                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {answer['exit_code']}"))
+                self.lost(number, overrides, RuntimeError(f"the pipeline ended with {exit_code}"))
                 return
-            result = json.loads(noted.read_text()) | {"overrides": overrides}
+            result = JobResult(**json.loads(noted.read_text()) | {"overrides": overrides})
             _move_missing(folder / ".dvc" / "cache", cache_of(self.project))
             take_over(folder, self.project)
-            if result["name"] is not None and result["exit_code"] != 130:  # or it was refused, or stopped
-                bring_back(folder, self.project / "runs" / result["name"])
+            if result.name is not None and result.exit_code != 130:  # or it was refused, or stopped
+                bring_back(folder, self.project / "runs" / result.name)
             for params in (folder / "runs").glob("*/params.yaml"):  # steps of a search have folders of their own
                 bring_back(params.parent, self.project / "runs" / params.parent.name)
             self.sweep.note(result)

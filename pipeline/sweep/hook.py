@@ -24,7 +24,7 @@ from pipeline.cache.remote_cache import without_remote
 from pipeline.sweep.isolated import remove_abandoned
 from pipeline.sweep.launched import guard
 from pipeline.sweep.snapshot import NoSnapshot, take
-from pipeline.sweep.sweep import VARIABLE, Sweep
+from pipeline.sweep.sweep import VARIABLE, JobResult, Sweep
 from pipeline.track import NOT_LOGGED
 from pipeline.tracking.record import kept
 from pipeline.workspace import root
@@ -60,14 +60,12 @@ class SweepHook(Callback):
         except NoSnapshot as error:  # Hydra would make a warning of it, and go on
             print(error, file=sys.stderr)
             raise SystemExit(2) from error
-        workspace = {key: bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push")}
-        if missing := without_remote(workspace, project):
+        pull, push = (bool(OmegaConf.select(config, f"workspace.{key}")) for key in ("pull", "push"))
+        if missing := without_remote({"pull": pull, "push": push}, project):
             print(*missing, sep="\n", file=sys.stderr)
             raise SystemExit(2)
         digest = hashlib.sha256(json.dumps([sorted(arguments), snapshot]).encode()).hexdigest()[:12]
-        sweep = Sweep(
-            f"sweep-{digest}", str(project), snapshot, parallel, arguments, workspace["pull"], workspace["push"]
-        )
+        sweep = Sweep(f"sweep-{digest}", str(project), snapshot, parallel, arguments, pull, push)
         try:
             sweep = _at_work.enter_context(sweep.begun())
         except OSError as error:
@@ -75,7 +73,7 @@ class SweepHook(Callback):
             print(coded("file-unwritable", said), file=sys.stderr)
             raise SystemExit(2) from error
         remove_abandoned(project)
-        if workspace["pull"]:
+        if pull:
             _remote_cache(sweep, "pull")
         os.environ[VARIABLE] = sweep.text()
         if launcher != _SERIAL:
@@ -95,7 +93,7 @@ def push() -> None:
         return
     sweep, _ = _started[0]
     runs = Path(sweep.project) / "runs"
-    locks = (runs / str(result["name"]) / "dvc.lock" for result in sweep.results().values())
+    locks = (runs / str(result.name) / "dvc.lock" for result in sweep.results().values())
     _remote_cache(sweep, "push", *(str(lock) for lock in locks if lock.exists()))
 
 
@@ -121,29 +119,29 @@ def finish() -> int:
         sweep.folder.rmdir()
         return 1
     ended = sweep.results()
-    jobs = jobs or [result["overrides"] for result in ended.values()]
-    failed = [number for number in range(len(jobs)) if number not in ended or ended[number]["exit_code"]]
+    jobs = jobs or [result.overrides for result in ended.values()]
+    failed = [number for number in range(len(jobs)) if number not in ended or ended[number].exit_code]
     if sweep.parallel and jobs:
         _print_table(sweep, jobs, ended)
         _print_pending(sweep, ended)
     if failed and len(jobs) > 1:
         said = f"sweep: {len(failed)} of {len(jobs)} jobs failed: #{', #'.join(map(str, failed))}"
         print(coded("jobs-failed", said), file=sys.stderr)
-    return max([int(len(ended) < len(jobs)), *(int(result["exit_code"]) for result in ended.values())])
+    return max([int(len(ended) < len(jobs)), *(result.exit_code for result in ended.values())])
 
 
-def _print_pending(sweep: Sweep, ended: Mapping[int, Mapping[str, Any]]) -> None:
+def _print_pending(sweep: Sweep, ended: Mapping[int, JobResult]) -> None:
     """How many runs of the sweep wait to be logged, and why."""
     waiting = sum(record.sweep == sweep.id for record in kept(Path(sweep.project)))
     if not waiting:
         return
-    files = (Path(sweep.project) / "runs" / str(result["name"]) / "reports/track.json" for result in ended.values())
+    files = (Path(sweep.project) / "runs" / str(result.name) / "reports/track.json" for result in ended.values())
     outcomes = [json.loads(file.read_text()) for file in files if file.exists()]
     why = next((outcome["message"] for outcome in outcomes if outcome["status"] == "pending"), NOT_LOGGED)
     print(coded("not-logged", f"sweep: {waiting} of its runs: {why}"), file=sys.stderr)
 
 
-def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str, Any]]) -> None:
+def _print_table(sweep: Sweep, jobs: list[list[str]], ended: Mapping[int, JobResult]) -> None:
     """What each job was, what became of it, where its reports are."""
     from rich.console import Console
     from rich.markup import escape
@@ -162,8 +160,8 @@ def _print_table(sweep: Sweep, jobs: list[list[str]], ended: dict[int, dict[str,
             said = f"stopped, or its process was lost: {log}" if log.exists() else "stopped before its first report"
             table.add_row(str(number), differs, "not ended", "", escape(said))
             continue
-        state = "done" if result["exit_code"] == 0 else "failed"
-        where = f"runs/{result['name']}" if result["name"] else None
-        said = "; ".join(part for part in (result["reason"], where) if part)
-        table.add_row(str(number), differs, state, f"{result['seconds']:.0f}", escape(said))
+        state = "done" if result.exit_code == 0 else "failed"
+        where = f"runs/{result.name}" if result.name else None
+        said = "; ".join(part for part in (result.reason, where) if part)
+        table.add_row(str(number), differs, state, f"{result.seconds:.0f}", escape(said))
     Console(width=width, highlight=False).print(table)

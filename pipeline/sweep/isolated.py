@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.forms import Params
 from pipeline.run import LOCK_FILE
 from pipeline.sweep.snapshot import NoSnapshot
 from pipeline.workspace import is_file_of, locked
@@ -26,7 +27,7 @@ FOLDER = Path(".dvc") / "tmp" / "workspaces"
 
 
 @contextlib.contextmanager
-def isolated(project: Path, snapshot: str, name: str, values: Mapping[str, Any]) -> Iterator[Path]:
+def isolated(project: Path, snapshot: str, name: str, values: Params) -> Iterator[Path]:
     """Make a workspace and remove it afterwards.
 
     Args:

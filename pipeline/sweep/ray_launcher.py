@@ -20,6 +20,7 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.compose import resolved
+from pipeline.forms import Params
 
 _PLUGINS = "hydra_plugins.truehalf"  # Hydra makes launchers of the package hydra_plugins alone, registered ones, too
 _REACHED_S = 10
@@ -72,7 +73,7 @@ class RayLauncher(Launcher):
             away.track()
         return [JobReturn(overrides=overrides, status=JobStatus.COMPLETED) for overrides in job_overrides]
 
-    def _values(self, overrides: list[str]) -> dict[str, Any]:
+    def _values(self, overrides: list[str]) -> Params:
         """A job's configuration as far as it can be resolved; its worker says what is wrong with it."""
         config = self.compose(self.base, overrides)
         with open_dict(config):

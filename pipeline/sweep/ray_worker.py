@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# Exit code, log, and tar.gz of reports, of what is to be logged, and of DVC's cache if it is not shared. A tuple: the
+# other side does not know this module's classes.
+Answer = tuple[int, str, bytes]
 _SENT_BACK = ("runs", "reports", "params.yaml", "dvc.lock", "artifacts/fp16/decisions.json", "artifacts/verify")
 
 
@@ -57,16 +60,13 @@ def _leads_outside(member: tarfile.TarInfo, folder: Path) -> bool:
     return member.issym() and not target.resolve().is_relative_to(folder)
 
 
-def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:
+def work(archive: bytes, order: Order, *brought: bytes) -> Answer:
     """Run a job.
 
     Args:
         archive: tar of the project's files.
         order: see Order.
         brought: tars of what the job's configuration names beside them.
-
-    Returns:
-        exit_code, log, and brought: tar.gz of reports, of what is to be logged, and of DVC's cache if it is not shared.
     """
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:
         folder = Path(name)
@@ -94,7 +94,7 @@ def work(archive: bytes, order: Order, *brought: bytes) -> dict[str, Any]:
             for part in (*_SENT_BACK, *(() if shared else (".dvc/cache",))):
                 if (folder / part).exists():
                     tar.add(folder / part, part)
-    return {"exit_code": process.returncode, "log": log, "brought": packed.getvalue()}
+    return process.returncode, log, packed.getvalue()
 
 
 @contextlib.contextmanager

@@ -11,13 +11,36 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from pipeline.workspace import locked
 from truehalf.codes import coded
+from truehalf.json_values import Json
 from truehalf.output_files import write_text
 
 VARIABLE = "TRUEHALF_SWEEP"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What became of a job.
+
+    Attributes:
+        name: of the run; None where the configuration is refused.
+        reason: why it failed.
+        same_as: the job that runs the same configuration.
+    """
+
+    number: int
+    overrides: list[str]
+    name: str | None
+    exit_code: int
+    seconds: float
+    reason: str | None = None
+    same_as: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """`same_as` only where there is one."""
+        return {name: value for name, value in asdict(self).items() if name != "same_as" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -89,39 +112,34 @@ class Sweep:
             claim.symlink_to(str(number))  # a link appears whole, with what it says
         return int(claim.readlink().name)
 
-    def note(self, result: dict[str, Any]) -> None:
-        """Keep what became of a job: number, overrides, name, exit_code, seconds, reason; same_as, where another runs
-        the same configuration.
-        """
-        write_text(self.folder / f"{result['number']}.json", json.dumps(result, indent=2))
+    def note(self, result: JobResult) -> None:
+        """Keep what became of a job."""
+        write_text(self.folder / f"{result.number}.json", json.dumps(result.to_json(), indent=2))
         if self.parallel:
             print(_line(result), flush=True)
 
     def note_lost(self, number: int, overrides: list[str], reason: str) -> None:
         """Note a job whose process or machine was lost; one that had noted its end before keeps it."""
         if number not in self.results():
-            result = {"number": number, "overrides": overrides, "name": None, "exit_code": 1}
-            self.note(result | {"seconds": 0.0, "reason": coded("job-lost", reason)})
+            self.note(JobResult(number, overrides, None, 1, 0.0, coded("job-lost", reason)))
 
-    def results(self) -> dict[int, dict[str, Any]]:
+    def results(self) -> dict[int, JobResult]:
         """Of the jobs that ended, by their number. What another job runs ends as that one does."""
-        said = [json.loads(path.read_text()) for path in self.folder.glob("*.json")]
-        found = {result["number"]: result for result in sorted(said, key=lambda result: int(result["number"]))}
+        said = [JobResult(**json.loads(path.read_text())) for path in self.folder.glob("*.json")]
+        found = {result.number: result for result in sorted(said, key=lambda result: result.number)}
         ended = {}
         for number, result in found.items():
-            if "same_as" not in result:
+            if result.same_as is None:
                 ended[number] = result
-            elif (first := found.get(result["same_as"])) is not None:
-                ended[number] = result | {
-                    "exit_code": first["exit_code"],
-                    "reason": f"the same as #{result['same_as']}",
-                }
+            elif (first := found.get(result.same_as)) is not None:
+                ended[number] = replace(result, exit_code=first.exit_code, reason=f"the same as #{result.same_as}")
         return ended
 
 
-def _line(result: dict[str, Any]) -> str:
-    if "same_as" in result:
-        return f"sweep: #{result['number']} {' '.join(result['overrides'])}: the same as #{result['same_as']}"
-    state = "done" if result["exit_code"] == 0 else f"failed ({result['exit_code']})"
-    reason = f": {result['reason']}" if result["reason"] else ""
-    return f"sweep: #{result['number']} {' '.join(result['overrides'])}: {state} in {result['seconds']:g} s{reason}"
+def _line(result: JobResult) -> str:
+    job = f"sweep: #{result.number} {' '.join(result.overrides)}"
+    if result.same_as is not None:
+        return f"{job}: the same as #{result.same_as}"
+    state = "done" if result.exit_code == 0 else f"failed ({result.exit_code})"
+    reason = f": {result.reason}" if result.reason else ""
+    return f"{job}: {state} in {result.seconds:g} s{reason}"

@@ -18,6 +18,7 @@ from typing import Any
 
 from pipeline.caveats import unmet
 from pipeline.engine import engine_metrics, engine_stage
+from pipeline.forms import Params, Reports, failed, of_stage
 from pipeline.sweep.snapshot import SUBJECT
 from pipeline.sweep.sweep import Sweep
 from pipeline.workspace import STAGES, read_params, reports_of_run, write_params
@@ -51,8 +52,8 @@ class Record:
     """
 
     folder: Path
-    params: dict[str, Any]
-    reports: dict[str, dict[str, Any]]
+    params: Params
+    reports: Reports
     failed_stage: str | None
     tags: dict[str, str]
     sweep: str | None
@@ -66,8 +67,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        verdicts = (self.reports.get(stage, {}).get("status") for stage in ("verify", "engine"))
-        return bool(self.failed_stage) or "failed" in verdicts or bool(unmet(self.params, self.reports))
+        return bool(self.failed_stage) or failed(self.reports) or bool(unmet(self.params, self.reports))
 
     @property
     def model_files(self) -> list[Path]:
@@ -134,8 +134,7 @@ def with_what_waits(record: Record, project: Path) -> Record:
     place = _place(record, project)
     if not (place / _ABOUT).exists() or not read_params(place)["tracking"]["register"]:
         return record
-    tracking = record.params["tracking"] | {"register": True}
-    return replace(record, params=record.params | {"tracking": tracking})
+    return replace(record, params={**record.params, "tracking": {**record.params["tracking"], "register": True}})
 
 
 def kept(project: Path) -> list[Record]:
@@ -184,7 +183,7 @@ def _place(record: Record, project: Path) -> Path:
     return project / PENDING / hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def run_name(params: dict[str, Any]) -> str:
+def run_name(params: Params) -> str:
     """Model, decoder and precision; of an FP16 that was traced, how."""
     precision = params["precision"]
     traced = precision["dtype"] == "fp16" and precision.get("method", CONVERT) != CONVERT
@@ -192,7 +191,7 @@ def run_name(params: dict[str, Any]) -> str:
     return "-".join([*names, *([precision["method"]] if traced else [])])
 
 
-def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
+def flat_params(params: Params) -> dict[str, str]:
     """Dotted keys; lists as JSON. Keys without effect (in FP32, or traced in FP16) say so, to compare well."""
     flat: dict[str, str] = {}
 
@@ -214,11 +213,11 @@ def flat_params(params: Mapping[str, Any]) -> dict[str, str]:
     return flat | dict.fromkeys(idle, "no effect")
 
 
-def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def metrics(reports: Reports) -> dict[str, float]:
     """The same names in every run; one is absent only where the run has no such number."""
     found: dict[str, Any] = {}
     for stage in STAGES:
-        report = reports.get(stage, {})
+        report = of_stage(reports, stage) or {}
         model = report.get("model", {})
         found[f"seconds/{stage}"] = report.get("seconds")
         found[f"size_mb/{stage}"] = model.get("size_mb")
@@ -240,12 +239,11 @@ def metrics(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isinstance(value, (int, float))}
 
 
-def tags(
-    folder: Path, params: dict[str, Any], reports: dict[str, dict[str, Any]], failed_stage: str | None
-) -> dict[str, str]:
+def tags(folder: Path, params: Params, reports: Reports, failed_stage: str | None) -> dict[str, str]:
     """What a run is, in words: for the MLflow UI's filters."""
-    verify, engine, probe = (reports.get(stage, {}) for stage in ("verify", "engine", "probe"))
-    gpus, sweep = probe.get("gpus"), Sweep.joined()
+    verify, engine = reports.get("verify", {}), reports.get("engine", {})
+    probe, sweep = reports.get("probe"), Sweep.joined()
+    gpus = probe.get("gpus") if probe else None
     return {
         "model": params["model"]["name"],
         "decoder": params["decoder"]["name"],
@@ -262,7 +260,7 @@ def tags(
         "engine_parity": str(engine_stage(reports)["state"]),
         "unmatched_selectors": ", ".join(map(str, reports.get("fp16", {}).get("unmatched_selectors", []))) or "none",
         "gpu": ", ".join(gpu["name"] for gpu in gpus) if gpus else "none",
-        "tensorrt": str(probe.get("tensorrt") or "none"),
+        "tensorrt": str(probe.get("tensorrt") or "none") if probe else "none",
     }
 
 

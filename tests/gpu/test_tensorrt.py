@@ -20,6 +20,7 @@ from tests.measuring.shipped import shipped
 from tests.messages import raises
 from tests.truehalf.runtime.tensorrt.recording import VERSIONS, names
 from tests.truehalf.runtime.tensorrt.resolving import uses
+from truehalf.config.engine import LatencyConfig
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.runtime.tensorrt.build import build
@@ -213,7 +214,7 @@ def test_an_output_of_a_size_that_depends_on_data(tmp_path: Path) -> None:
 
 def test_latency_is_measured_twice(tmp_path: Path) -> None:
     _, engine = built(convolution(tmp_path, "fp16"), tmp_path)
-    report = measure(engine, {"images": images(8)}, samples=8, warm_up=5, runs=50, rounds=2)
+    report = measure(engine, {"images": images(8)}, samples=8, options=LatencyConfig(5, 50, 2))
     assert 0 < report["p50_ms"] <= report["p95_ms"] <= report["p99_ms"] and len(report["rounds"]) == 2
     assert report["throughput_per_s"] > 0 and report["samples"] == 8
     assert set(report["clocks"]) == {"before", "after"}

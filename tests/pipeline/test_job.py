@@ -72,7 +72,7 @@ def test_a_job_that_the_system_ends_is_noted_and_others_go_on(tmp_path: Path, mo
     monkeypatch.setenv(VARIABLE, sweep.text())
     monkeypatch.setattr(pipeline.job, "_run", full)
     assert pipeline.job.execute(OmegaConf.create(composed()), 3, ["seed=1"]) == 1
-    assert "No space left on device" in sweep.results()[3]["reason"], "as the system says"
+    assert "No space left on device" in sweep.results()[3].reason, "as the system says"
 
 
 def test_one_run_that_is_logged_to_two_places_is_two_jobs() -> None:

@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
+from truehalf.calibration.ranges_form import InnerSum, Ranges, SmallShares, TensorRange
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
@@ -52,7 +53,7 @@ def calibrate(
     names: Sequence[str] | None = None,
     ladder: Sequence[float] = LADDER,
     nonfinite_outputs: Literal["error", "warn"] = "error",
-) -> dict[str, Any]:
+) -> Ranges:
     """Measure every FLOAT tensor of an FP32 model (graph inputs included, constants not) over samples.
 
     Args:
@@ -64,16 +65,7 @@ def calibrate(
         nonfinite_outputs: whether NaN or Inf in an output of the model is an error or a warning.
 
     Returns:
-        {"samples": N, "ladder": [...], "warnings": [text, ...],
-        "tensors": {name: {"min", "max", "absmax", "sample", "elements", "nan", "posinf", "neginf", "above": {"128":
-        share, ...}, "integral", "small"}}, "inner": {node name: {"quantity", "value", "sample"}}}.
-
-        min, max and absmax are over finite elements, and null, with `sample`, when there is none; `sample` holds the
-        absmax; `elements` counts over all samples, and a share in `above` is (finite elements with |x| > rung) /
-        elements. `integral`: whether all finite elements are integers, where absmax > 2048, else null. `small`: null,
-        or {"zero", "subnormal", "sample"}: shares of the nonzero finite elements with |x| <= 2^-25 and < 2^-14, and
-        the sample with the largest share `zero`. `inner`: the largest sums or mean squares inside nodes, where
-        extremes alone do not prove that they stay within 8192.
+        the content of ranges.json.
 
     Raises:
         StageError: when an output is not finite (naming output, sample and first node), when names and feeds differ
@@ -176,10 +168,10 @@ class _Facts:
         known = self.small or Small(0, 0, 0)
         self.small = Small(known.nonzero + small.nonzero, known.zero + small.zero, known.subnormal + small.subnormal)
 
-    def entry(self, ladder: Sequence[float]) -> dict[str, Any]:
+    def entry(self, ladder: Sequence[float]) -> TensorRange:
         share = {f"{rung:g}": self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder}
         large = self.absmax is not None and self.absmax > _INTEGERS_EXACT
-        small = None
+        small: SmallShares | None = None
         if self.small is not None:
             zero, subnormal = _shares(self.small)
             small = {"zero": zero, "subnormal": subnormal, "sample": self.small_sample}
@@ -218,7 +210,7 @@ class _Run:
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
         self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
-        self.inner: dict[str, dict[str, Any]] = {}
+        self.inner: dict[str, InnerSum] = {}
         self.warnings: list[str] = []
         if untyped:
             names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")

@@ -23,6 +23,7 @@ from truehalf.ir.facts import read_by, values_of
 from truehalf.runtime.ort.session import Session
 
 _FLOAT = ir.DataType.FLOAT
+Attributes = Mapping[str, int | float | str | Sequence[int]]  # of a node
 KEEP = {"keepdims": 1}
 LARGEST = float(np.finfo(np.float32).max)
 _OPSET = 17
@@ -126,7 +127,7 @@ class Place:
         self._name, self._last = name, node
         self._count = 0
 
-    def node(self, op_type: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None) -> ir.Value:
+    def node(self, op_type: str, inputs: Sequence[ir.Value], attributes: Attributes | None = None) -> ir.Value:
         self._count += 1
         node = ir.node(op_type, inputs, attributes or {}, name=f"{self._name}/{self._count}/{op_type}")
         node.outputs[0].name = node.name

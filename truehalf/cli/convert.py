@@ -18,10 +18,10 @@ from truehalf.cli.form import (
     Command,
     check_places,
     flags,
-    given_of,
     guarded,
     image_options,
     option,
+    options_of,
     preprocessing_of,
     save_json,
     show_lines,
@@ -91,7 +91,7 @@ def _convert(given: dict[str, Any]) -> int:
     from truehalf.api import compare, convert
     from truehalf.report.text import report_text
 
-    precision, preprocessing = Precision(method=Method.convert, **given_of(Precision, given)), preprocessing_of(given)
+    precision, preprocessing = options_of(Precision, given, method=Method.convert), preprocessing_of(given)
     model, out, samples, ranges = (given[name] for name in ("model", "out", "samples", "ranges"))
     outputs = {"--out": out, "--json": given["json_path"]}
     check_places(outputs, {"model.onnx": model}, samples=samples, ranges=ranges, preprocessing=preprocessing)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from truehalf.cli.form import FAILED, FILE, PASSED, Command, guarded, option, show_lines, wrapped
+
+if TYPE_CHECKING:
+    from truehalf.engines.engine_report import EngineReport
 
 _EXAMPLES = ("truehalf engine artifacts/engine/plan.json", "truehalf engine plan.json --out built/")
 _EXITS = "Exit codes: 0 built, or planned where this machine cannot build it, 1 failed, 2 bad input, 130 stopped."
@@ -32,7 +34,7 @@ def command(plan: Path, out: Path | None, workspace: Path, quiet: bool) -> int:
     return guarded("engine", body)
 
 
-def _lines(report: Mapping[str, Any], file: Path) -> list[str]:
+def _lines(report: EngineReport, file: Path) -> list[str]:
     """The state of the engine, its precision, outputs and latency, and what was not verified."""
     precision, parity = report["precision"], report.get("parity")
     built = file.parent / Path(report.get("engine", "")).name

@@ -8,11 +8,11 @@ import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, TextIO, cast, get_args, get_type_hints
+from typing import Any, TextIO, TypeVar, cast, get_args, get_type_hints
 
 import click
 
@@ -21,6 +21,7 @@ from truehalf.config.options import Options, default_of
 from truehalf.config.typed import ConfigErrors
 from truehalf.errors import StageError
 from truehalf.files import explain, plain, write_json
+from truehalf.json_values import JsonObject
 
 PASSED, FAILED, BAD_INPUT, NOT_VERIFIED, STOPPED = 0, 1, 2, 3, 130
 EXIT_CODES = "Exit codes: 0 passed, 1 failed, 2 bad input, 3 not verified, 130 stopped."
@@ -70,6 +71,7 @@ class Option(click.Option):
         self.group = group
 
 
+Given = MutableMapping[str, object]  # keywords that click gives a command, of the types that its options say
 FILE = click.Path(path_type=Path)
 SOURCE = click.Path()  # of samples: completed like a file, kept as text
 
@@ -157,7 +159,7 @@ def check_places(outputs: Mapping[str, Path | None], models: Mapping[str, Path],
     check_outputs(outputs, {**models, **read}, weights)
 
 
-def save_json(path: Path | None, content: Mapping[str, Any]) -> None:
+def save_json(path: Path | None, content: Mapping[str, object]) -> None:
     """Write what --json asks for; numbers that JSON does not have become "nan", "inf", "-inf"."""
     if path is not None:
         write_json(path, plain(content))
@@ -198,21 +200,21 @@ def image_options(command: Any) -> Any:
     return command
 
 
-def preprocessing_of(given: dict[str, Any]) -> Mapping[str, Any] | Path | None:
+def preprocessing_of(given: Given) -> JsonObject | Path | None:
     """Takes the options of images out of a command's keywords.
 
     Raises:
         StageError: a file and parts at once, numbers that cannot be read.
     """
-    file = given.pop("preprocessing")
+    file = cast("Path | None", given.pop("preprocessing"))
     parts = {name.rstrip("_"): given.pop(name) for name in ("size", "mean", "std", "range_")}
     parts |= {name: given.pop(name) for name in ("layout", "resize", "channels")}
-    stated = {name: value for name, value in parts.items() if value is not None}
+    stated: dict[str, Any] = {name: value for name, value in parts.items() if value is not None}
     if file is not None and stated:
         listed = ", ".join(f"--{name}" for name in stated)
         raise StageError("in-conflict", f"--preprocessing: expected a file or {listed}, got both")
     if not stated:
-        return cast("Path | None", file)
+        return file
     for name in ("mean", "std"):
         if name in stated:
             stated[name] = _numbers(f"--{name}", stated[name], ",", float, 3)
@@ -253,6 +255,7 @@ class _Nullable(click.ParamType[Any]):
 _NULL = object()
 
 
+Section = TypeVar("Section", bound=Options)
 _EXTRA_NAMES = {"tensor_error_max": ("--tolerance",)}  # short forms of flags
 
 
@@ -296,17 +299,17 @@ def _flag(key: Field[Any], type_: Any, group: str) -> Callable[[Any], Any]:
     return option(name, metavar="TEXT", group=group, help=meaning)
 
 
-def given_of(section: type[Options], given: dict[str, Any]) -> dict[str, Any]:
-    """Takes the flags of an option dataclass out of a command's keywords, those that were given."""
-    options: dict[str, Any] = {}
+def options_of(section: type[Section], given: Given, **further: object) -> Section:
+    """An option dataclass of the flags that were given, which are taken out of a command's keywords, and of others."""
+    options: dict[str, Any] = dict(further)
     for each in fields(section):  # type: ignore[arg-type]  # every one is a dataclass
-        value = given.pop(each.name, None)
+        value: Any = given.pop(each.name, None)
         if value is None or value == ():
             continue
         if each.name == "keep_io_types":
             value = _LISTS[value[0]] if len(value) == 1 and value[0] in _LISTS else list(value)
         options[each.name] = None if value is _NULL else value
-    return options
+    return section(**options)
 
 
 def shape_of(text: str) -> tuple[str, list[int]]:

@@ -15,10 +15,10 @@ from truehalf.cli.form import (
     Command,
     check_places,
     flags,
-    given_of,
     guarded,
     image_options,
     option,
+    options_of,
     preprocessing_of,
     save_json,
     show_lines,
@@ -74,8 +74,8 @@ def _verify(given: dict[str, Any]) -> int:
     reference, candidate, spec = given["reference"], given["candidate"], given["spec"]
     models = {"fp32.onnx": reference, "fp16.onnx": candidate}
     check_places({"--json": json_path}, models, samples=given["samples"], spec=spec, preprocessing=preprocessing)
-    gates = GatesConfig(**given_of(GatesConfig, given))
-    options = VerifyConfig(**given_of(VerifyConfig, given), gates=gates)
+    gates = options_of(GatesConfig, given)
+    options = options_of(VerifyConfig, given, gates=gates)
     report = compare(
         reference,
         candidate,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from truehalf.codes import coded
+from truehalf.json_values import JsonObject
 
 # What each source of data reads, and whether that is a folder.
 _OF_DATA: dict[str, dict[str, bool | None]] = {
@@ -16,7 +16,7 @@ _OF_DATA: dict[str, dict[str, bool | None]] = {
 }
 
 
-def missing_files(values: Mapping[str, Any], root: Path) -> list[str]:
+def missing_files(values: JsonObject, root: Path) -> list[str]:
     """A message, which starts with the key, for each file or folder that is named and is not there.
 
     Args:
@@ -26,7 +26,7 @@ def missing_files(values: Mapping[str, Any], root: Path) -> list[str]:
     return list(_missing(values, root))
 
 
-def _missing(values: Mapping[str, Any], root: Path) -> Iterator[str]:
+def _missing(values: JsonObject, root: Path) -> Iterator[str]:
     checkpoint = _text(values, "model", "checkpoint")
     if checkpoint is not None:
         path = root / checkpoint
@@ -59,7 +59,7 @@ def folder_instead(path: Path) -> str:
     return f"{path} is a folder; expected a file in it"
 
 
-def _text(values: Mapping[str, Any], section: str, key: str) -> str | None:
+def _text(values: JsonObject, section: str, key: str) -> str | None:
     found = values.get(section)
     value = found.get(key) if isinstance(found, Mapping) else None
     return value if isinstance(value, str) else None

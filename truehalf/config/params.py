@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from truehalf.errors import StageError
+from truehalf.json_values import Json
 
 
 def params_digest(root: Path) -> str:
@@ -18,7 +18,7 @@ def params_digest(root: Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_params(root: Path) -> dict[str, Any]:
+def read_params(root: Path) -> dict[str, Json]:
     """The content of a workspace's params.yaml.
 
     Raises:

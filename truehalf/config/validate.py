@@ -12,13 +12,14 @@ from truehalf.config.options import faults_of
 from truehalf.config.rules import HEIGHT_AND_WIDTH, RULES
 from truehalf.config.schema import Config
 from truehalf.config.typed import ConfigErrors, typed
+from truehalf.json_values import Json, JsonObject
 
 _EXPECTED = {"model.image_size": HEIGHT_AND_WIDTH}  # where a type alone would not say enough
 # Keys that the YAML files fill in from another key. What is wrong with that one would be said again of each.
 _DERIVED = {"model.image_size": ("trace.input_shape",)}
 # What an entry of model.inputs and model.outputs may leave out, and what it is then: these lists are the user's, so no
 # YAML file says it.
-_LEFT_OUT: dict[str, dict[str, Any]] = {
+_LEFT_OUT: dict[str, dict[str, Json]] = {
     "inputs": {"shape": None},
     "outputs": {"kind": "tensor"} | dict.fromkeys(("take", "activation", "format", "normalized", "no_object")),
 }
@@ -34,7 +35,7 @@ class Sources(Protocol):
     def faults_of(self, name: str, config: Config) -> Iterable[str]: ...
 
 
-def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+def completed(values: JsonObject) -> dict[str, Json]:
     """The configuration with all keys of the entries of `model.inputs` and `model.outputs`: what is left out is null;
     an output's `kind` is tensor, the `dtype` of images float32. What is no entry stays as it is, for `validate`.
     """
@@ -42,14 +43,14 @@ def completed(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(model, Mapping):
         return dict(values)
     lists = {
-        name: [_complete(name, entry) if isinstance(entry, Mapping) else entry for entry in model[name]]
+        name: [_complete(name, entry) if isinstance(entry, Mapping) else entry for entry in entries]
         for name in _LEFT_OUT
-        if isinstance(model.get(name), list)
+        if isinstance(entries := model.get(name), list)
     }
     return dict(values) | {"model": dict(model) | lists}
 
 
-def _complete(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(name: str, entry: JsonObject) -> JsonObject:
     of_images = {"dtype": "float32"} if name == "inputs" and entry.get("kind") == "images" else {}
     return dict(entry) | {key: value for key, value in (of_images | _LEFT_OUT[name]).items() if key not in entry}
 
@@ -70,7 +71,7 @@ def as_typed(values: Any, checked: Any) -> Any:
     return checked if isinstance(checked, float) else values
 
 
-def validate(values: Mapping[str, Any], sources: Sources | None = None) -> Config:
+def validate(values: JsonObject, sources: Sources | None = None) -> Config:
     """Check a fully resolved configuration (plain dicts, lists and scalars) and return it typed.
 
     Args:
@@ -128,7 +129,7 @@ def _with_options(
     return replace(config, model=replace(config.model, options=options)), [lambda c: sources.faults_of(name, c)]
 
 
-def check_engine(values: Mapping[str, Any]) -> EngineConfig:
+def check_engine(values: JsonObject) -> EngineConfig:
     """Check the section `engine` by itself.
 
     Raises:

@@ -61,7 +61,7 @@ def images_under(folder: Path) -> list[Path]:
 
 def list_images(folder: Path, seed: int) -> tuple[list[Path], dict[Path, Path]]:
     """The images under a folder, each content once, shuffled by the seed (file systems differ in their order, the
-    result does not); and those left out as the same as another one.
+    result does not); and those left out, each as the same as another one.
 
     Raises:
         StageError: when the folder does not exist or holds no image.

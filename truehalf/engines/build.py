@@ -14,6 +14,7 @@ from truehalf.config.typed import ConfigErrors, plain
 from truehalf.config.validate import check_engine
 from truehalf.engines import ort_plan
 from truehalf.engines.carry_out import carry_out
+from truehalf.engines.engine_report import EnginePlan, EngineReport
 from truehalf.engines.evidence import evidence_of_workspace
 from truehalf.engines.parity import Evidence
 from truehalf.engines.plan import FILES_OF_A_PLAN, check_keys, check_plan, check_target
@@ -21,9 +22,10 @@ from truehalf.engines.plan_files import make_plan, write_plan
 from truehalf.engines.precision import check_precision, typed_model
 from truehalf.errors import StageError
 from truehalf.files import read_json, write_json
+from truehalf.runtime.machine import Machine
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt.plan_content import find_file
-from truehalf.runtime.tensorrt.versions import BuildError
+from truehalf.runtime.tensorrt.versions import BuildError, Plugin, Profile
 
 FILES = {Backend.tensorrt: "model.engine", Backend.onnxruntime: "model.optimized.onnx"}
 REPORT_FILE = "engine.json"
@@ -35,14 +37,14 @@ def build_engine(
     out_dir: Path | str,
     *,
     declared: str,
-    profiles: Sequence[Mapping[str, Any]],
+    profiles: Sequence[Profile],
     evidence: Evidence | str | Callable[[], Evidence | str] = NO_EVIDENCE,
-    probe: Mapping[str, Any] | None = None,
+    probe: Machine | None = None,
     plan_names: tuple[str, str] | None = None,
     lint_ignore: Sequence[str] = (),
     lint_fail_on: str = FailOn.never.value,
     **options: Any,
-) -> dict[str, Any]:
+) -> EngineReport:
     """Build an engine into `out_dir` where the machine can, prove it, and write its plan there in any case.
 
     Args:
@@ -61,11 +63,7 @@ def build_engine(
             what is left out has its default; names of files are relative to the current folder.
 
     Returns:
-        status: "built"; "planned", with the machine's `reason`; or "failed", with `reasons`: the engine, where there is
-        one, is then kept for inspection. plan; lint (findings); precision
-        (truehalf.engines.precision.precision_facts); not_verified; of a built engine also provider, the facts of
-        truehalf.runtime.tensorrt.build.build or truehalf.engines.ort_deploy.Deployed.facts, parity
-        (truehalf.engines.parity) and latency by point of the profiles.
+        the report; an engine that failed is kept for inspection.
 
     Raises:
         StageError: when the file contradicts `declared`, a profile does not fit the graph, an option is wrong (all of
@@ -75,18 +73,9 @@ def build_engine(
     check_precision(model_path, declared)
     section = _checked({"profiles": profiles} | options)
     names = plan_names or (str(model_path), FILES[section.backend])
-    values = {
-        "model_path": model_path,
-        "names": names,
-        "profiles": plain(section.profiles),
-        "declared": declared,
-    }
-    if section.backend is Backend.tensorrt:
-        plan = make_plan(options=plain(section), **values)
-        write = write_plan
-    else:
-        plan = ort_plan.make_plan(options=plain(section), **values)
-        write = ort_plan.write_plan
+    on_tensorrt = section.backend is Backend.tensorrt
+    make, write = (make_plan, write_plan) if on_tensorrt else (ort_plan.make_plan, ort_plan.write_plan)
+    plan = make(model_path, names=names, options=plain(section), profiles=plain(section.profiles), declared=declared)
     plan |= {
         "backend": section.backend.value,
         "latency": plain(section.latency),
@@ -102,7 +91,7 @@ def build_engine(
         return carry_out(plan, model_path, out_dir, given, probe or probe_machine(section.plugins))
 
 
-def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".") -> dict[str, Any]:
+def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: Path | str = ".") -> EngineReport:
     """Carry out a plan that was written on another machine.
 
     The model is looked for by its name in the plan from the current folder, then beside the plan.
@@ -120,12 +109,12 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
             a plugin is not the one that the plan was made for.
     """
     plan_path = Path(plan)
-    content = read_json(plan_path)
+    content: EnginePlan = read_json(plan_path)
     check_keys(content, str(plan_path))
     out_dir = Path(out) if out is not None else plan_path.parent
     folder, digest = plan_path.parent, content["onnx_sha256"]
     model_path = _found(content["onnx"], folder, "the model", digest, content["onnx_data"])
-    plugins = [
+    plugins: list[Plugin] = [
         {**plugin, "path": str(_found(plugin["path"], folder, "the plugin", plugin["sha256"]))}
         for plugin in content["plugins"]
     ]
@@ -142,12 +131,12 @@ def execute_plan(plan: Path | str, out: Path | str | None = None, *, workspace: 
             lambda: evidence_of_workspace(Path(workspace), digest),
             probe_machine([plugin["path"] for plugin in plugins]),
         )
-    write_json(out_dir / REPORT_FILE, {"stage": "engine"} | report)
+    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report})
     return report
 
 
 @contextlib.contextmanager
-def _environment(plan: Mapping[str, Any]) -> Iterator[None]:
+def _environment(plan: EnginePlan) -> Iterator[None]:
     """The plan's variables while it is carried out, from before the providers load: a library reads them as it starts,
     and the caller has variables of its own.
     """

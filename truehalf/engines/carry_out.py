@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from truehalf.codes import coded
-from truehalf.config.engine import Backend, WhenUnavailable
+from truehalf.config.engine import Backend, LatencyConfig, WhenUnavailable
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
-from truehalf.engines.parity import Evidence, Feeds, Point, batch_of, feeds_of, measure_engine, points_of
+from truehalf.engines.engine_report import EnginePlan, EngineReport, Parity, PointLatency
+from truehalf.engines.parity import Evidence, Feeds, Point, Run, batch_of, feeds_of, measure_engine, points_of
 from truehalf.engines.precision import precision_facts, typed_model
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.selectors import scope_of
+from truehalf.json_values import JsonObject
 from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime.device_lock import CPU, device_lock
+from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import runtime_version
 from truehalf.runtime.tensorrt.build import build
 from truehalf.runtime.tensorrt.proof import NO_LAYERS, precision_doubt, precision_fault, precision_unknown
-from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason
+from truehalf.runtime.tensorrt.versions import BuildError, BuildPlan, EngineFacts, Graph, unavailable_reason
+from truehalf.runtime.timing import Timing
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ class _Built:
     Attributes:
         facts: of the engine, for the report.
         run: outputs for feeds, at a profile.
-        time: latency for feeds, at a profile, with samples, warm_up, runs and rounds.
+        time: latency for feeds, at a profile, of so many samples.
         evaluation: what computes the outputs, as the table of stages calls it.
         computes_half: whether FP16 is computed as such; False where it is known that it is not.
         precision_unknown: why it is unknown what precision its layers have, or None.
@@ -48,9 +52,9 @@ class _Built:
         stopped: where it cannot run on this machine at all, the state that this leaves its outputs in, and the reason.
     """
 
-    facts: dict[str, Any]
-    run: Callable[[Feeds, int], Mapping[str, Any]]
-    time: Callable[..., dict[str, Any]]
+    facts: EngineFacts
+    run: Run
+    time: Callable[[Feeds, int, int, LatencyConfig], Timing]
     evaluation: str
     computes_half: bool
     precision_unknown: str | None
@@ -59,13 +63,13 @@ class _Built:
 
 
 def carry_out(
-    plan: Mapping[str, Any],
+    plan: EnginePlan,
     model_path: Path,
     out_dir: Path,
     evidence: Callable[[], Evidence | str],
-    probe: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Build what a plan says, or say why that is not done on this machine; see stages.engine.build_engine.
+    probe: Machine,
+) -> EngineReport:
+    """Build what a plan says, or say why that is not done on this machine; see truehalf.engines.build.build_engine.
 
     Args:
         plan: that truehalf.engines.plan.check_plan lets pass.
@@ -79,23 +83,27 @@ def carry_out(
     by_tensorrt = on_tensorrt or plan["provider"] == "tensorrt"
     findings, assumed = _findings(model, plan, probe) if by_tensorrt else ([], [])
     declared, graph = plan["declared"], plan["graph"]
-    common = {"backend": plan["backend"], "declared": declared, "plan": plan}
-    common["lint"] = [finding.as_dict() for finding in findings]
+    rows: Any = [finding.as_dict() for finding in findings]
+    common: EngineReport = {"backend": plan["backend"], "declared": declared, "plan": plan, "lint": rows}
     gate, reason = failing(findings, plan["lint"]["fail_on"]), None
     if gate:
         said = f"lint.fail_on is {plan['lint']['fail_on']}, and the file that is built has\n  {failure(gate)}"
         reason = coded("lint-fails", said)
-    elif found := unavailable_reason(probe) if on_tensorrt else ort_plan.unavailable_reason(probe, plan["provider"]):
+    elif found := _unavailable(plan, probe):
         demanded = plan["when_unavailable"] == WhenUnavailable.fail.value
         reason = f"engine.when_unavailable=fail, and {found}" if demanded else found
     if reason:
         failed = gate or plan["when_unavailable"] == WhenUnavailable.fail.value
-        return {
-            **({"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}),
-            "reason": reason,
-            "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
-            "not_verified": [f"the engine: none was built: {reason}", *assumed],
-        } | common
+        none: EngineReport = {"status": "failed", "reasons": [reason]} if failed else {"status": "planned"}
+        return (
+            none
+            | common
+            | {
+                "reason": reason,
+                "precision": precision_facts(graph, declared, NOT_VERIFIED, "none was built"),
+                "not_verified": [f"the engine: none was built: {reason}", *assumed],
+            }
+        )
     points = points_of(plan["profiles"], plan["shape_inputs"]) or [_only_point(model)]
     given = evidence()  # before the build, which takes long: it may not be there
     with device_lock(CPU if plan.get("provider") == CPU else "cuda"):  # TensorRT chooses tactics by their time, too
@@ -104,7 +112,8 @@ def carry_out(
         else:
             built = _built_by_onnxruntime(plan, model, model_path, out_dir, _usual(model, points))
         parity = _parity(built, model, points, given)
-        latency, untimed = _latency(built, model, points, given, plan["latency"]) if not built.stopped else ([], [])
+        options = LatencyConfig(**plan["latency"])
+        latency, untimed = _latency(built, model, points, given, options) if not built.stopped else ([], [])
     reasons, unknown = [], []
     precision = precision_facts(graph, declared, *_precision(built, declared, graph))
     if precision["state"] == FAILED:
@@ -116,12 +125,20 @@ def carry_out(
     unknown += [*built.unknown, *untimed, *assumed]
     if parity["state"] == NOT_VERIFIED and parity["reason"] != CPU_FP16:  # that is said already
         unknown.append(f"the engine's outputs: {parity['reason']}")
-    return (
-        {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons} if reasons else {"status": "built"}
-    ) | (common | built.facts | {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown})
+    ended: EngineReport = {"status": "built"}
+    if reasons:
+        ended = {"status": "failed", "reason": "; ".join(reasons), "reasons": reasons}
+    measured: EngineReport = {"precision": precision, "parity": parity, "latency": latency, "not_verified": unknown}
+    return {**ended, **common, **built.facts, **measured}
 
 
-def _precision(built: _Built, declared: str, graph: Mapping[str, Any]) -> tuple[str, str]:
+def _unavailable(plan: EnginePlan, probe: Machine) -> str | None:
+    if plan["backend"] == Backend.tensorrt.value:
+        return unavailable_reason(bool(probe["gpus"]), probe["tensorrt"])
+    return ort_plan.unavailable_reason(probe, plan["provider"])
+
+
+def _precision(built: _Built, declared: str, graph: Graph) -> tuple[str, str]:
     """Whether the engine's layers bear out the declared precision, and why not."""
     if not built.computes_half:
         return NOT_VERIFIED, CPU_FP16
@@ -144,7 +161,7 @@ def _only_point(model: ir.Model) -> Point:
     return Point(0, ("min", "opt", "max"), shapes)
 
 
-def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Finding], list[str]]:
+def _findings(model: ir.Model, plan: EnginePlan, probe: Machine) -> tuple[list[Finding], list[str]]:
     """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
     plugins = [plugin["path"] for plugin in plan["plugins"]]
     ops, assumed = ops_of_plugins(model, plugins, plan["plugin_ops"], probe.get("plugin_ops"))
@@ -158,14 +175,14 @@ def _findings(model: ir.Model, plan: Mapping[str, Any], probe: Mapping[str, Any]
 
 
 def _built_by_tensorrt(
-    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, findings: Sequence[Finding]
+    plan: EnginePlan, model: ir.Model, model_path: Path, out_dir: Path, findings: Sequence[Finding]
 ) -> _Built:
     from truehalf.runtime.tensorrt.latency import measure
     from truehalf.runtime.tensorrt.run import Engine
 
     stopped: tuple[str, str] | None = None
     try:
-        facts = build(dict(plan) | {"onnx": str(model_path)}, out_dir)
+        facts = build(cast("BuildPlan", plan | {"onnx": str(model_path)}), out_dir)
     except BuildError as error:
         if error.facts is None:
             raise StageError(error.code, explained(error, model, findings)) from error
@@ -187,7 +204,9 @@ def _built_by_tensorrt(
     return _Built(
         facts=facts | {"engine": plan["engine"], "provider": "tensorrt"},
         run=lambda feeds, profile: engine.run(feeds, profile),
-        time=lambda feeds, profile, **options: measure(engine, feeds, profile=profile, **options),
+        time=lambda feeds, profile, samples, options: measure(
+            engine, feeds, profile=profile, samples=samples, options=options
+        ),
         evaluation="tensorrt",
         computes_half=True,
         precision_unknown=precision_unknown(facts, options["profiling_verbosity"]),
@@ -217,9 +236,7 @@ def explained(error: BuildError, model: ir.Model, findings: Sequence[Finding]) -
     return "\n".join(lines)
 
 
-def _built_by_onnxruntime(
-    plan: Mapping[str, Any], model: ir.Model, model_path: Path, out_dir: Path, first: Point
-) -> _Built:
+def _built_by_onnxruntime(plan: EnginePlan, model: ir.Model, model_path: Path, out_dir: Path, first: Point) -> _Built:
     file = out_dir / Path(plan["engine"]).name
     before = _identity(file)  # of an earlier time
     try:
@@ -249,7 +266,7 @@ def _built_by_onnxruntime(
     return _Built(
         facts=facts | {"engine": plan["engine"]},
         run=lambda feeds, profile: deployed.run(feeds),
-        time=lambda feeds, profile, **options: deployed.latency(feeds, **options),
+        time=lambda feeds, profile, samples, options: deployed.latency(feeds, samples=samples, options=options),
         evaluation=f"onnxruntime-{provider}",
         computes_half=not (half and provider == "cpu"),
         precision_unknown=hidden if half and provider == "tensorrt" else None,
@@ -262,13 +279,17 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return (found.st_ino, found.st_mtime_ns) if file.is_file() and (found := file.stat()) else None
 
 
-def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:
+def _stopped(plan: EnginePlan, file: Path, why: str) -> _Built:
     """An optimised file that does not run: it is kept, for inspection."""
-    unread = {"engine": plan["engine"], "provider": ort_plan.PROVIDERS[plan["provider"]], **NO_LAYERS}
+
+    def refused(*_: object) -> Any:
+        raise StageError("runtime-refuses", why)
+
+    facts: EngineFacts = {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6}
     return _Built(
-        facts=unread | {"onnxruntime": runtime_version(), "engine_mb": file.stat().st_size / 1e6},
-        run=lambda feeds, profile: {},
-        time=lambda feeds, profile, **options: {},
+        facts=NO_LAYERS | facts | {"engine": plan["engine"], "provider": ort_plan.PROVIDERS[plan["provider"]]},
+        run=refused,
+        time=refused,
         evaluation=f"onnxruntime-{plan['provider']}",
         computes_half=True,
         precision_unknown=_UNREAD,
@@ -277,29 +298,31 @@ def _stopped(plan: Mapping[str, Any], file: Path, why: str) -> _Built:
     )
 
 
-def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> dict[str, Any]:
-    ran = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
+def _parity(built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str) -> Parity:
+    ran: Parity = {"evaluation": built.evaluation, "provider": built.facts["provider"]}
     if built.stopped:
-        return {"state": built.stopped[0], "reason": built.stopped[1], **ran}
+        return {**ran, "state": built.stopped[0], "reason": built.stopped[1]}
     if isinstance(evidence, str):
-        return {"state": NOT_VERIFIED, "reason": evidence, **ran}
+        return {**ran, "state": NOT_VERIFIED, "reason": evidence}
     parity = measure_engine(built.run, model, points, evidence) | ran
     if built.computes_half or parity["state"] != VERIFIED:
         return parity
     open_ = {"state": NOT_VERIFIED, "reason": CPU_FP16}
-    return parity | open_ | {"points": [row | open_ for row in parity["points"]]}
+    points_open: list[JsonObject] = [{**row, **open_} for row in parity["points"]]
+    return parity | {"state": NOT_VERIFIED, "reason": CPU_FP16, "points": points_open}
 
 
 def _latency(
-    built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str, options: Mapping[str, int]
-) -> tuple[list[dict[str, Any]], list[str]]:
+    built: _Built, model: ir.Model, points: Sequence[Point], evidence: Evidence | str, options: LatencyConfig
+) -> tuple[list[PointLatency], list[str]]:
     """Latency by point, and what could not be timed."""
-    rows, untimed = [], []
+    rows: list[PointLatency] = []
+    untimed = []
     for point in points:
         samples = batch_of(model, point)
         try:
             feeds = _feeds(model, point, evidence)
-            rows.append(point.facts | built.time(feeds, point.profile, samples=samples, **options))
+            rows.append({**point.facts, **built.time(feeds, point.profile, samples, options)})
         except Exception as error:  # what stops a timing must not lose the engine
             said = str(error) if isinstance(error, StageError) else f"{type(error).__name__}: {error}"
             untimed.append(f"latency at {point.label}: {said}")

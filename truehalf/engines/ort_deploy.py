@@ -20,12 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from truehalf.config.engine import LatencyConfig
+from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.ort_plan import PROVIDERS, cache_folder, io_of
 from truehalf.errors import StageError
 from truehalf.ir.model_file import model_size_mb
 from truehalf.output_files import destination, written_whole
 from truehalf.runtime.gpu_clocks import clocks_during, gpu_clocks
-from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Session, runtime_version
+from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, Kernel, Session, runtime_version
+from truehalf.runtime.tensorrt.versions import EngineFacts, Layer
+from truehalf.runtime.timing import Timing, timing
 
 _EXTERNAL_FROM_MB = 1000.0  # protobuf files end at 2 GiB, and fusion may fold more weights into the file
 _FLOATS = {"float": "Float", "float16": "Half", "double": "Double", "bfloat16": "BFloat16"}
@@ -40,7 +44,7 @@ class Deployed:
         build_seconds: what optimising took.
     """
 
-    def __init__(self, plan: Mapping[str, Any], model_path: Path, folder: Path) -> None:
+    def __init__(self, plan: EnginePlan, model_path: Path, folder: Path) -> None:
         """Optimise the model at `model_path` as the plan says, write it to `folder`, and load what was written.
 
         The variables of plan["environment"] must be set before a provider has loaded, so that is the caller's to do.
@@ -104,8 +108,8 @@ class Deployed:
         """Nodes of a GPU session that computed floats on the CPU provider in the first run, as `name (operator)`."""
         return [] if self._name == CPU else self._observed.cpu_nodes or []
 
-    def facts(self) -> dict[str, Any]:
-        """What ran, in the shape of truehalf.runtime.tensorrt.proof.engine_facts; of the first run.
+    def facts(self) -> EngineFacts:
+        """What ran in the first run.
 
         Raises:
             StageError: when nothing has run yet, or no node ran on the provider.
@@ -128,22 +132,16 @@ class Deployed:
             "io": io_of(self.path),
         }
 
-    def latency(
-        self, feeds: Mapping[str, np.ndarray], *, samples: int, warm_up: int, runs: int, rounds: int
-    ) -> dict[str, Any]:
+    def latency(self, feeds: Mapping[str, np.ndarray], *, samples: int, options: LatencyConfig) -> Timing:
         """Time the session by itself, without a profile; on a GPU inputs and outputs stay there.
 
         Args:
             feeds: inputs of one call.
             samples: how many samples that call takes, for the throughput.
-            warm_up: runs before each round that are not measured.
-            runs: measured runs of a round.
-            rounds: two or more show the noise.
+            options: numbers of runs and rounds.
 
         Returns:
-            as truehalf.runtime.tensorrt.latency.measure: p50_ms, p95_ms, p99_ms, rounds (the p50 of each), spread,
-            samples, throughput_per_s (of runs one after the other), clocks (of a GPU: {before, after: with runs going
-            on}; else None).
+            latency of one run; the throughput is that of runs one after the other.
         """
         if self._timed is None:
             self._timed = Session(
@@ -158,23 +156,13 @@ class Deployed:
         on_gpu = self._name != CPU
         before = gpu_clocks() if on_gpu else None
         each = []
-        for _ in range(rounds):
-            for _ in range(warm_up):
+        for _ in range(options.rounds):
+            for _ in range(options.warm_up):
                 once()
-            each.append(np.array([_seconds(once) for _ in range(runs)]))
+            each.append(1e3 * np.array([_seconds(once) for _ in range(options.runs)]))
         after = clocks_during(once) if on_gpu else None
-        p50, p95, p99 = (1e3 * float(np.percentile(np.concatenate(each), q)) for q in (50, 95, 99))
-        medians = [1e3 * float(np.median(times)) for times in each]
-        return {
-            "p50_ms": p50,
-            "p95_ms": p95,
-            "p99_ms": p99,
-            "rounds": medians,
-            "spread": (max(medians) - min(medians)) / min(medians),
-            "samples": samples,
-            "throughput_per_s": float(np.median([samples * runs / times.sum() for times in each])),
-            "clocks": {"before": before, "after": after} if on_gpu else None,
-        }
+        per_s = [1e3 * samples * options.runs / times.sum() for times in each]
+        return timing(each, samples, per_s, {"before": before, "after": after} if on_gpu else None)
 
 
 def _seconds(once: Any) -> float:
@@ -183,7 +171,7 @@ def _seconds(once: Any) -> float:
     return time.perf_counter() - started
 
 
-def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> dict[str, Any]:
+def kernel_facts(table: Sequence[Kernel], *, known: bool = True) -> EngineFacts:
     """Layers, the share of Half among those that output floats (Casts aside: they compute nothing), and the table
     itself, with TensorRT's names of types.
 
@@ -191,7 +179,7 @@ def kernel_facts(table: Sequence[Mapping[str, Any]], *, known: bool = True) -> d
         table: kernels that ran (truehalf.runtime.ort.session.kernels_of).
         known: whether the types in the table tell the precision of what was computed; else the shares are None.
     """
-    rows = [
+    rows: list[Layer] = [
         {
             "name": row["name"],
             "type": row["type"],

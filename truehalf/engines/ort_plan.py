@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from truehalf.config.engine import ASKS_NOTHING, PROVIDER_TAKES
-from truehalf.engines.precision import float_facts, typed_model
-from truehalf.engines.profiles import KINDS, check_profiles, shape_inputs
-from truehalf.errors import StageError
+from truehalf.engines.engine_report import EnginePlan
+from truehalf.engines.plan_files import EngineOptions, plan_of_model
+from truehalf.engines.profiles import KINDS
 from truehalf.files import write_json
-from truehalf.ir.model_file import external_files, load_model
+from truehalf.ir.model_file import load_model
 from truehalf.output_files import write_text
+from truehalf.runtime.machine import Machine
 from truehalf.runtime.ort.session import CPU, CUDA, TENSORRT, runtime_version
-from truehalf.runtime.tensorrt.plan_content import sha256
-from truehalf.runtime.tensorrt.versions import PLAN_FORMAT, gpu_key, tensorrt_version
+from truehalf.runtime.tensorrt.versions import Port, Profile, gpu_key, tensorrt_version
 
 PROVIDERS = {"cpu": CPU, "cuda": CUDA, "tensorrt": TENSORRT}
 PLAN_FILE = "plan.json"
@@ -27,10 +26,10 @@ def make_plan(
     model_path: Path | str,
     *,
     names: tuple[str, str],
-    options: Mapping[str, Any],
-    profiles: Sequence[Mapping[str, Any]],
+    options: EngineOptions,
+    profiles: Sequence[Profile],
     declared: str,
-) -> dict[str, Any]:
+) -> EnginePlan:
     """Everything that deploying takes, as plain data.
 
     Args:
@@ -43,39 +42,17 @@ def make_plan(
     Raises:
         StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
-    model_path = Path(model_path)
-    model = load_model(model_path)
-    plugins = [Path(file) for file in options["plugins"]]
-    faults = check_profiles(model.graph, profiles)
-    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
-    if faults:
-        raise StageError(
-            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
-        )
-    data = external_files(model)
-    return {
-        "format": PLAN_FORMAT,
-        "onnx": names[0],
-        "onnx_data": data,
-        "onnx_sha256": sha256(model_path, *(model_path.parent / name for name in data)),
-        "engine": names[1],
-        "declared": declared,
-        "graph": float_facts(typed_model(model_path)),
-        "provider": options["provider"],
-        "provider_options": provider_options(options, profiles, declared),
-        "provider_lacks": provider_lacks(options),
-        "environment": environment(options),
-        "session": {"graph_optimization_level": "ORT_ENABLE_ALL"},
-        "profiles": [dict(profile) for profile in profiles],
-        "plugins": [{"path": str(file), "sha256": sha256(file)} for file in plugins],
-        "shape_inputs": sorted(shape_inputs(model.graph)),
-        "command": COMMAND,
-    }
+    _, plan = plan_of_model(model_path, names, options["plugins"], profiles, declared)
+    plan["provider"] = str(options["provider"])
+    plan["provider_options"] = provider_options(options, profiles, declared)
+    plan["provider_lacks"] = provider_lacks(options)
+    plan["environment"] = environment(options)
+    plan["session"] = {"graph_optimization_level": "ORT_ENABLE_ALL"}
+    plan["command"] = COMMAND
+    return plan
 
 
-def provider_options(
-    options: Mapping[str, Any], profiles: Sequence[Mapping[str, Any]], declared: str
-) -> dict[str, str]:
+def provider_options(options: EngineOptions, profiles: Sequence[Profile], declared: str) -> dict[str, str]:
     """The options of the engine section as the provider names them; `provider_lacks` are those that it has no name for,
     and truehalf.config.rules refuses them where they ask for something.
     """
@@ -103,19 +80,19 @@ def provider_options(
     return found
 
 
-def provider_lacks(options: Mapping[str, Any]) -> list[str]:
+def provider_lacks(options: EngineOptions) -> list[str]:
     """Options of TensorRT's builder that the provider has no name for: they have no effect."""
     names = [*ASKS_NOTHING, "timing_cache", "profiling_verbosity"]
     names += [f"memory_pools_gb.{pool}" for pool in options["memory_pools_gb"]]
-    return sorted(set(names) - set(PROVIDER_TAKES[options["provider"]]))
+    return sorted(set(names) - set(PROVIDER_TAKES[str(options["provider"])]))
 
 
-def environment(options: Mapping[str, Any]) -> dict[str, str]:
+def environment(options: EngineOptions) -> dict[str, str]:
     """Variables under which to optimise and to serve. TensorRT's provider leaves TF32 on, and has no option for it."""
     return {"NVIDIA_TF32_OVERRIDE": "0"} if options["provider"] == "tensorrt" and not options["tf32"] else {}
 
 
-def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
+def write_plan(plan: EnginePlan, folder: Path | str) -> None:
     """Write plan.json and README.txt into a folder."""
     folder = Path(folder)
     write_json(folder / PLAN_FILE, plan)
@@ -137,7 +114,7 @@ the FP32 reference, and measures latency.
     write_text(folder / README_FILE, text)
 
 
-def unavailable_reason(probe: Mapping[str, Any], provider: str) -> str | None:
+def unavailable_reason(probe: Machine, provider: str) -> str | None:
     """Why the provider cannot run on the machine that `probe` describes, or None when it can."""
     name = PROVIDERS[provider]
     if name == CPU or name in probe["onnxruntime_providers"]:
@@ -160,12 +137,12 @@ def cache_folder(folder: str) -> Path:
     return found
 
 
-def io_of(path: Path) -> list[dict[str, Any]]:
-    """Inputs and outputs of a file: {name, mode, dtype, shape}, -1 where an axis is free."""
+def io_of(path: Path) -> list[Port]:
+    """Inputs and outputs of a file."""
     graph = load_model(path).graph
     return [
         {
-            "name": value.name,
+            "name": str(value.name),
             "mode": mode,
             "dtype": value.dtype.name if value.dtype else None,
             "shape": [side if isinstance(side, int) else -1 for side in value.shape or ()],

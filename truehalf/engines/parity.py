@@ -21,8 +21,10 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample, batches, stacked
+from truehalf.engines.engine_report import Parity, PointOfProfile
 from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
+from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
 from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds, int], Mapping[str, np.ndarray]]  # feeds and the number of the profile -> outputs by name
-Profile = Mapping[str, Mapping[str, Sequence[int]]]  # input -> {"min" | "opt" | "max": numbers}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Point:
         return f"profile {self.profile}, {' and '.join(self.names)}"
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> PointOfProfile:
         return {"profile": self.profile, "points": list(self.names), "shapes": self.shapes | self.values}
 
 
@@ -100,7 +101,7 @@ def points_of(profiles: Sequence[Profile], shape_inputs: Collection[str] = ()) -
     return found
 
 
-def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: Evidence) -> dict[str, Any]:
+def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence: Evidence) -> Parity:
     """Hold an engine against the reference at every point.
 
     Args:
@@ -123,18 +124,15 @@ def measure_engine(run: Run, model: ir.Model, points: Sequence[Point], evidence:
     state = FAILED if FAILED in states else NOT_VERIFIED if NOT_VERIFIED in states else VERIFIED
     said = [f"{label}: {row['reason']}" for label, row in judged_all if row["state"] == state]
     chosen = {key: value for key, value in rows[main].items() if key not in ("state", "reason", *points[main].facts)}
-    return (
-        {"state": state, "reason": "" if state == VERIFIED else "; ".join(said)}
-        | {"samples": len(evidence.reference.names)}
-        | chosen
-        | {"points": rows, "adversarial": adversarial}
-    )
+    found: Any = {"state": state, "reason": "" if state == VERIFIED else "; ".join(said)}
+    parity: Parity = found | {"samples": len(evidence.reference.names)} | chosen
+    return {**parity, "points": rows, "adversarial": adversarial}
 
 
 def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:
     reference, options = evidence.reference, evidence.options
     batch, why = _batch(model, point, reference.samples[0])
-    facts = point.facts | {"batch": batch}
+    facts: dict[str, Any] = {**point.facts, "batch": batch}
     if why:
         return facts | {"state": NOT_VERIFIED, "reason": why}
     try:

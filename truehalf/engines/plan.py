@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from truehalf.codes import coded
 from truehalf.config.engine import ASKS_NOTHING, Backend, ProfilingVerbosity
 from truehalf.config.schema import FailOn
 from truehalf.config.typed import ConfigErrors
 from truehalf.config.validate import check_engine
+from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.profiles import check_profiles, shape_inputs
 from truehalf.errors import StageError
 from truehalf.linting import RULES
@@ -44,7 +45,7 @@ _NO_BUILDER: dict[str, Any] = {
 FILES_OF_A_PLAN = ("plan.json", "build_engine.py", "README.txt", "engine.json")
 
 
-def check_keys(plan: Any, name: str = "plan") -> None:
+def check_keys(plan: object, name: str = "plan") -> None:
     """Refuse what is no plan, or lacks something of it, or holds what cannot be carried out.
 
     Raises:
@@ -58,11 +59,11 @@ def check_keys(plan: Any, name: str = "plan") -> None:
             f"{name}: expected a plan of the engine stage (plan.json), whose backend is {expected}, got "
             + (f"the backend {backend!r}" if backend is not None else "another file"),
         )
-    keys = _KEYS[backend]
+    keys, content = _KEYS[backend], cast("EnginePlan", plan)
     faults = plan_faults(plan, keys)
-    if all(isinstance(plan.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
+    if all(isinstance(content.get(key), kind) for key, kind in keys.items()):  # else the others cannot be looked at
         named = {_key(fault) for fault in faults}
-        more = [*_faults_of_files(plan), *_faults_of_values(plan), *_faults_of_options(plan)]
+        more = [*_faults_of_files(content), *_faults_of_values(content), *_faults_of_options(content)]
         faults += [fault for fault in more if _key(fault) not in named]
     _refuse(list(dict.fromkeys(faults)), name)
 
@@ -71,7 +72,7 @@ def _key(fault: str) -> str:
     return fault.partition(":")[0]
 
 
-def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> None:
+def check_plan(plan: EnginePlan, model: ir.Model, name: str = "plan") -> None:
     """Refuse a plan that cannot be carried out: `check_keys`, and profiles that do not fit its model.
 
     Raises:
@@ -86,7 +87,7 @@ def check_plan(plan: Mapping[str, Any], model: ir.Model, name: str = "plan") -> 
 
 
 def check_target(
-    plan: Mapping[str, Any], model_path: Path, out_dir: Path, files: Sequence[str], plan_path: Path | None = None
+    plan: EnginePlan, model_path: Path, out_dir: Path, files: Sequence[str], plan_path: Path | None = None
 ) -> None:
     """Refuse to write what lies in the place of what it is made from, or can lie nowhere.
 
@@ -105,7 +106,7 @@ def check_target(
     check_outputs(written, read | {"the plan": plan_path})
 
 
-def _faults_of_files(plan: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_files(plan: EnginePlan) -> Iterator[str]:
     """Names of files inside a folder: nothing is written or read elsewhere by them."""
     if not _is_inside(plan["engine"]) or plan["engine"].endswith("/"):
         said = f"engine: expected the name of a file, such as model.engine, got {plan['engine']!r}"
@@ -160,7 +161,7 @@ def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _faults_of_options(plan: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_options(plan: EnginePlan) -> Iterator[str]:
     """The plan's options as a section of the configuration: its types, bounds and rules."""
     files = [plugin.get("path") if isinstance(plugin, Mapping) else None for plugin in plan["plugins"]]
     section = {

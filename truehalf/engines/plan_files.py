@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from truehalf import output_files
 from truehalf.config.typed import plain
+from truehalf.engines.engine_report import EnginePlan
 from truehalf.engines.precision import float_facts, fp16_node_names, typed_model
 from truehalf.engines.profiles import check_profiles, profiled_inputs, shape_inputs
 from truehalf.errors import StageError
@@ -23,11 +24,24 @@ from truehalf.output_files import write_text
 from truehalf.runtime.tensorrt import build as builder
 from truehalf.runtime.tensorrt import builder_config, plan_content, proof, timing_cache, versions
 from truehalf.runtime.tensorrt import plugins as plugins_of_process
+from truehalf.runtime.tensorrt.versions import BuilderOptions, Profile
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 PLAN_FILE = "plan.json"
 SCRIPT_FILE = "build_engine.py"
 README_FILE = "README.txt"
 OPTIONS = versions.BUILDER_OPTIONS
+
+
+class EngineOptions(BuilderOptions):
+    """The section `engine` as plain values, as far as plans read it."""
+
+    provider: str | None
+    plugins: list[str]
+
+
 _POOLS = {
     "workspace": "workspace",
     "dla_managed_sram": "dlaSRAM",
@@ -43,17 +57,16 @@ def make_plan(
     model_path: Path | str,
     *,
     names: tuple[str, str],
-    options: Mapping[str, Any],
-    profiles: Sequence[Mapping[str, Any]],
+    options: EngineOptions,
+    profiles: Sequence[Profile],
     declared: str,
-) -> dict[str, Any]:
+) -> EnginePlan:
     """The plan of an engine: what truehalf.runtime.tensorrt.build.build takes.
 
     Args:
         model_path: the final ONNX file.
         names: the model and the engine as the plan should call them.
-        options: the builder's options (OPTIONS, keys of conf/engine/tensorrt.yaml) and `plugins`, a list of
-            libraries; other keys are left out.
+        options: keys of conf/engine/tensorrt.yaml; those that are none of the builder's (OPTIONS) are left out.
         profiles: optimization profiles: [{input: {"min": numbers, "opt": numbers, "max": numbers}}]; the numbers of a
             shape-tensor input are its values.
         declared: "fp16" or "fp32".
@@ -66,42 +79,50 @@ def make_plan(
         shape_inputs.
 
     Raises:
-        StageError: listing every profile that does not fit the graph, every option and plugin that is missing.
+        StageError: listing every profile that does not fit the graph, and every plugin that is missing.
+    """
+    graph, plan = plan_of_model(model_path, names, options["plugins"], profiles, declared)
+    plan["graph"]["fp16_node_names"] = fp16_node_names(model_path)
+    plan["network"] = {"strongly_typed": True}
+    plan["builder"] = cast("BuilderOptions", {name: plain(value) for name, value in options.items() if name in OPTIONS})
+    wanted = profiled_inputs(graph)
+    plan["trtexec"], plan["trtexec_10"] = (trtexec(plan, major, wanted) for major in (11, 10))
+    plan["trtexec_lacks"] = _lacks(plan["builder"])
+    return plan
+
+
+def plan_of_model(
+    model_path: Path | str, names: tuple[str, str], plugins: Sequence[str], profiles: Sequence[Profile], declared: str
+) -> tuple[ir.Graph, EnginePlan]:
+    """The model's graph, and what every plan says of the model; the arguments are those of `make_plan`.
+
+    Raises:
+        StageError: listing every profile that does not fit the graph, and every plugin that is missing.
     """
     model_path = Path(model_path)
     model = load_model(model_path)
-    missing = [name for name in OPTIONS if name not in options]
-    faults = [f"engine.{name}: missing" for name in missing] + check_profiles(model.graph, profiles)
-    plugins = [Path(file) for file in options.get("plugins", ())]
-    faults += [f"engine.plugins: {file} is missing" for file in plugins if not file.is_file()]
+    faults = check_profiles(model.graph, profiles)
+    faults += [f"engine.plugins: {file} is missing" for file in plugins if not Path(file).is_file()]
     if faults:
         raise StageError(
-            "wrong-plan",
-            f"the engine's plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults),
+            "wrong-plan", f"the plan does not fit {model_path}:\n" + "\n".join(f"  {fault}" for fault in faults)
         )
     data = external_files(model)
-    plan: dict[str, Any] = {
+    return model.graph, {
         "format": versions.PLAN_FORMAT,
         "onnx": names[0],
         "onnx_data": data,
         "onnx_sha256": plan_content.sha256(model_path, *(model_path.parent / name for name in data)),
         "engine": names[1],
         "declared": declared,
-        "graph": float_facts(typed_model(model_path)) | {"fp16_node_names": fp16_node_names(model_path)},
-        "network": {"strongly_typed": True},
-        "builder": {name: plain(options[name]) for name in OPTIONS},
+        "graph": float_facts(typed_model(model_path)),
         "profiles": plain(profiles),
-        "plugins": [{"path": str(file), "sha256": plan_content.sha256(file)} for file in plugins],
+        "plugins": [{"path": str(file), "sha256": plan_content.sha256(Path(file))} for file in plugins],
+        "shape_inputs": sorted(shape_inputs(model.graph)),
     }
-    wanted = profiled_inputs(model.graph)
-    for key, major in (("trtexec", 11), ("trtexec_10", 10)):
-        plan[key] = trtexec(plan, major, wanted)
-    plan["trtexec_lacks"] = _lacks(plan["builder"])
-    plan["shape_inputs"] = sorted(shape_inputs(model.graph))
-    return plan
 
 
-def write_plan(plan: Mapping[str, Any], folder: Path | str) -> None:
+def write_plan(plan: EnginePlan, folder: Path | str) -> None:
     """Write plan.json, build_engine.py and README.txt into a folder."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +146,7 @@ def _import_of(name: str, escaped: bool = False) -> str:
     return rf"^from {name if escaped else re.escape(name)} import (\([^)]*\)|[^(\n]*)\n"
 
 
-def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str:
+def trtexec(plan: EnginePlan, major: int, inputs: Collection[str]) -> str:
     """The plan as a command line of the trtexec of a major version; it builds and does not run the engine.
 
     It names files alone: README.txt has them put into one folder, where it is run.
@@ -152,7 +173,7 @@ def trtexec(plan: Mapping[str, Any], major: int, inputs: Collection[str]) -> str
     if options["timing_cache"] is not None:
         command.append(f"--timingCacheFile=trtexec-tensorrt-{major}.cache")
     flags = {"version_compatible": "--versionCompatible", "refit": "--refit", "strip_weights": "--stripWeights"}
-    command += [flag for name, flag in flags.items() if options[name]]
+    command += [flag for name, flag in flags.items() if options[name]]  # type: ignore[literal-required]
     command.append(f"--profilingVerbosity={options['profiling_verbosity']}")
     # without a folder in its name, the loader would look for a library elsewhere
     command += [f"--dynamicPlugins=./{Path(plugin['path']).name}" for plugin in plan["plugins"]]
@@ -172,12 +193,12 @@ def _quoted(name: str) -> str:
     return f"'{name}'" if set(name) & {":", ",", "*"} else name
 
 
-def _lacks(options: Mapping[str, Any]) -> list[str]:
+def _lacks(options: BuilderOptions) -> list[str]:
     lacks = [f"memory_pools_gb.{name}" for name in options["memory_pools_gb"] if name not in _POOLS]
     return [*lacks, "editable_timing_cache"] if options["editable_timing_cache"] else lacks
 
 
-def _readme(plan: Mapping[str, Any]) -> str:
+def _readme(plan: EnginePlan) -> str:
     weights = "".join(f", {name}" for name in plan["onnx_data"])
     inside = ", weights in the folder named with them" if any("/" in name for name in plan["onnx_data"]) else ""
     plugins = "".join(f", {Path(plugin['path']).name}" for plugin in plan["plugins"])

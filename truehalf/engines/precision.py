@@ -11,16 +11,17 @@ so it is said and refuses nothing. What the engine made of it is judged by trueh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truehalf.codes import coded
+from truehalf.engines.engine_report import PrecisionFacts
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, model_facts
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.ops import Trait, has
+from truehalf.runtime.tensorrt.versions import Graph
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,10 +37,10 @@ def typed_model(path: Path | str) -> ir.Model:
     return model
 
 
-def float_facts(model: ir.Model) -> dict[str, int]:
+def float_facts(model: ir.Model) -> Graph:
     """float_nodes and fp16_nodes of a typed model, |F| and |H|; a plan carries them as `graph`."""
     facts = model_facts(model)
-    return {name: facts[name] for name in ("float_nodes", "fp16_nodes")}
+    return {"float_nodes": facts["float_nodes"], "fp16_nodes": facts["fp16_nodes"]}
 
 
 def fp16_node_names(path: Path | str) -> list[str]:
@@ -59,13 +60,13 @@ def fp16_node_names(path: Path | str) -> list[str]:
 
 def nothing_in_fp16(model_path: Path | str, declared: str) -> str | None:
     """Why a file that is declared FP16 is none: no float node of it is; None where one is."""
-    nodes, fp16 = float_facts(typed_model(model_path)).values()
-    if declared != "fp16" or fp16:
+    graph = float_facts(typed_model(model_path))
+    if declared != "fp16" or graph["fp16_nodes"]:
         return None
     return coded(
         "wrong-file",
-        f"{model_path}: precision=fp16 is declared and none of its {nodes} float nodes is FP16; where it "
-        "was converted so, reports/fp16.json names the rule of each: change the rule or include the "
+        f"{model_path}: precision=fp16 is declared and none of its {graph['float_nodes']} float nodes is FP16; where "
+        "it was converted so, reports/fp16.json names the rule of each: change the rule or include the "
         "node (precision.node_include_list), or declare precision=fp32; a file of an earlier run is made anew by "
         "`dvc repro cast_cleanup`",
     )
@@ -79,16 +80,16 @@ def check_precision(model_path: Path | str, declared: str) -> None:
     """
     if nothing := nothing_in_fp16(model_path, declared):
         raise StageError("wrong-file", nothing)
-    nodes, fp16 = float_facts(typed_model(model_path)).values()
-    if declared == "fp32" and fp16:
+    graph = float_facts(typed_model(model_path))
+    if declared == "fp32" and graph["fp16_nodes"]:
         raise StageError(
             "wrong-file",
-            f"{model_path}: precision=fp32 is declared and {fp16} of its {nodes} float nodes are FP16; "
-            "run `dvc repro cast_cleanup`, or declare precision=fp16",
+            f"{model_path}: precision=fp32 is declared and {graph['fp16_nodes']} of its {graph['float_nodes']} float "
+            "nodes are FP16; run `dvc repro cast_cleanup`, or declare precision=fp16",
         )
 
 
-def file_warnings(graph: Mapping[str, Any], declared: str) -> list[str]:
+def file_warnings(graph: Graph, declared: str) -> list[str]:
     """What is odd about the file's share of FP16 nodes, for the report."""
     nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
     if declared != "fp16" or fp16 >= PLAUSIBLE_FP16_FRACTION * nodes:
@@ -99,7 +100,7 @@ def file_warnings(graph: Mapping[str, Any], declared: str) -> list[str]:
     ]
 
 
-def precision_facts(graph: Mapping[str, Any], declared: str, state: str, reason: str) -> dict[str, Any]:
+def precision_facts(graph: Graph, declared: str, state: str, reason: str) -> PrecisionFacts:
     """`precision` of a report: the file's declared precision and nodes, and whether the engine's layers bear it out."""
     nodes, fp16 = graph["float_nodes"], graph["fp16_nodes"]
     return {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.ir.ops import Trait, has, row_of
+from truehalf.runtime.tensorrt.versions import Profile
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -35,7 +36,7 @@ def profiled_inputs(graph: ir.Graph) -> list[str]:
     return [str(value.name) for value in _inputs(graph) if value.name in shapes or _dynamic(value)]
 
 
-def check_profiles(graph: ir.Graph, profiles: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> list[str]:
+def check_profiles(graph: ir.Graph, profiles: Sequence[Profile]) -> list[str]:
     """Every way in which the profiles do not fit the graph; empty when they do.
 
     Args:
@@ -164,9 +165,7 @@ def _check_numbers(where: str, value: ir.Value, numbers: Any, is_shape: bool) ->
             )
 
 
-def _check_names(
-    where: str, inputs: Mapping[str, ir.Value], profile: Mapping[str, Any], shapes: set[str]
-) -> Iterator[str]:
+def _check_names(where: str, inputs: Mapping[str, ir.Value], profile: Profile, shapes: set[str]) -> Iterator[str]:
     """One name of an axis is one number, in every input that has it."""
     first: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, numbers in profile.items():

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import yaml
 
@@ -25,7 +25,7 @@ _NO_RESULT = {
     *("stages/__init__.py", "stages/restore.py", "pipeline/workspace.py", "truehalf/codes.py", "truehalf/progress.py"),
     *("truehalf/config/*", "truehalf/models/configuration.py", "truehalf/models/sources/__init__.py"),
     *("truehalf/output_files.py", "truehalf/output_paths.py", "truehalf/provenance/code.py"),
-    *("truehalf/provenance/watched.py", "truehalf/runtime/alone.py", "truehalf/runtime/cuda_driver.py"),
+    *("truehalf/provenance/watched.py", "truehalf/runtime/device_lock.py", "truehalf/runtime/cuda_driver.py"),
 }
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(?P<package>[\w.]+)[ \t]+import[ \t]+(?P<names>\([^)]*\)|[^\n#]+)"
@@ -34,7 +34,14 @@ _IMPORT = re.compile(
 )
 
 
-def code_digests(root: Path = ROOT) -> dict[str, dict[str, Any]]:
+class CodeDigest(TypedDict):
+    """artifacts/inputs/code/<stage>.json."""
+
+    sha256: str
+    files: list[str]
+
+
+def code_digests(root: Path = ROOT) -> dict[str, CodeDigest]:
     """By stage of dvc.yaml that runs when something has changed: the SHA-256 of all its code, and the files by name."""
     stages = yaml.load((root / "dvc.yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
     modules = {name: module_of(stage["cmd"], root) for name, stage in stages.items() if not stage.get("always_changed")}
@@ -95,7 +102,7 @@ def _files(name: str, root: Path) -> Iterator[Path]:
             yield path
 
 
-def _digest(files: list[Path], root: Path) -> dict[str, Any]:
+def _digest(files: list[Path], root: Path) -> CodeDigest:
     digest = hashlib.sha256()
     names = [path.relative_to(root).as_posix() for path in files]
     for name, path in zip(names, files, strict=True):

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -20,14 +20,48 @@ from truehalf.user_code import imported
 _SHOWN = 10
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
+class Fingerprint(TypedDict):
+    """Of a file; its size in bytes."""
+
+    bytes: int
+    sha256: str
+
+
+class CodePrint(TypedDict, total=False):
+    """Of the files of a function of the user's, by their places; `function` is its name, where it makes samples."""
+
+    function: str
+    sha256: str
+    files: dict[str, Fingerprint]
+
+
+class UsedFile(TypedDict):
+    file: str
+    sha256: str
+
+
+class LabelFile(Fingerprint):
+    file: str
+
+
+class SamplesPrint(TypedDict, total=False):
+    """Of the samples of a purpose; `annotations` and `code` where there are such."""
+
+    samples: int
+    sha256: str
+    files: list[UsedFile]
+    annotations: LabelFile
+    code: CodePrint
+
+
+def fingerprint(path: Path) -> Fingerprint:
     """Size in bytes and SHA-256 of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
 
 
-def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Any]:
+def fingerprint_files(paths: Sequence[Path], root: Path) -> dict[str, Fingerprint]:
     """Fingerprints of the files of a model's source, folders with all that is in them, by their place: in the
     workspace, or beside the file or folder that was named, from as far up as it takes to tell them apart.
 
@@ -68,12 +102,13 @@ def _told_apart(parts: Mapping[Path, int], taken: Collection[str]) -> dict[str, 
             count[path] += 1
 
 
-def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str, Any]:
+def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> SamplesPrint:
     """Number of samples, and the files that they come from with SHA-256: by their place in a folder, in order.
 
     Made samples (digit scenes, noise) are a function of the configuration: there are no files.
     """
-    digest, files = hashlib.sha256(), []
+    digest = hashlib.sha256()
+    files: list[UsedFile] = []
     for path in dict.fromkeys(samples.paths):  # one file may hold many samples
         inside = folder is not None and path.is_relative_to(folder)
         name = path.relative_to(folder).as_posix() if inside and folder is not None else path.name
@@ -85,7 +120,7 @@ def fingerprint_samples(samples: Drawn, folder: Path | None = None) -> dict[str,
     return {"samples": len(samples), "sha256": digest.hexdigest(), "files": files}
 
 
-def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
+def fingerprint_code(key: str, name: str, root: Path) -> CodePrint:
     """Fingerprints of the files that a module:function of the user's comes from (truehalf/provenance/watched.py), and
     one digest of them all. The module is imported, so that what is wrong with it ends the run here.
 
@@ -110,7 +145,7 @@ def fingerprint_code(key: str, name: str, root: Path) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "files": files}
 
 
-def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, SamplesPrint], dict[str, list[str]]]:
     """What is used for each purpose, and what the source holds and nothing uses, with the reasons.
 
     Raises:
@@ -120,12 +155,12 @@ def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, dict[str, An
     found = {purpose: fingerprint_samples(each, _folder(config, root)) for purpose, each in samples.items()}
     if config.data.annotations is not None and config.data.source is DataSource.coco:
         path = root / config.data.annotations  # labels are read by verification alone
-        found["verification"]["annotations"] = {"file": path.name} | fingerprint(path)
+        found["verification"]["annotations"] = {"file": path.name, **fingerprint(path)}
     if config.data.source is DataSource.npz:
         _digests(samples)
     if config.data.source is DataSource.function:
         name = str(config.data.function)
-        code = {"function": name} | fingerprint_code("data.function", name, root)
+        code: CodePrint = {"function": name, **fingerprint_code("data.function", name, root)}
         made = _digests(samples)
         for purpose in PURPOSES:  # content, too: what the function reads may change while its code does not
             digest = hashlib.sha256(" ".join(made[purpose]).encode()).hexdigest()

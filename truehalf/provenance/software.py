@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterable
-from typing import Any
 
 from truehalf.config.precision import Method
 from truehalf.config.schema import Config
@@ -37,7 +36,7 @@ def installed(packages: Iterable[str]) -> dict[str, str | None]:
     return {name: _version(name) or _version(_ALSO_CALLED.get(name, name)) for name in packages}
 
 
-def tracing_device(config: Config) -> dict[str, Any]:
+def tracing_device(config: Config) -> dict[str, str | None]:
     """Where `fp16` traces the model in FP16: "cuda" where there is a GPU, else "cpu"; None where it traces nothing."""
     if config.precision.method is Method.convert:
         return {"device": None}

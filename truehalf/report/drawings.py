@@ -10,18 +10,36 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 BLUE, ORANGE, RED, GREY, PURPLE = "#0072b2", "#d98200", "#b42318", "#6b7683", "#cc79a7"
 Point = tuple[float, float]
 _FLOOR = 1e-9  # smaller relative errors are drawn here: far below what FP32 resolves
 
 
-def error_chart(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
+class NodeError(TypedDict, total=False):
+    """Relative errors of a node: by itself, and of its output in the file's own run; `rank` among the worst."""
+
+    node: str
+    op_type: str
+    precision: str
+    local_error: float
+    error: float
+    rank: int | None
+
+
+class Histogram(TypedDict):
+    """As truehalf.verification.metrics.histograms.error_histogram gives it."""
+
+    edges: list[float]
+    counts: list[int]
+
+
+def error_chart(rows: Sequence[NodeError], worst: Sequence[int], width: int, height: int, titles: bool) -> str:
     """Relative error over the nodes of a graph, in their order.
 
     Args:
-        rows: in graph order {node, op_type, precision, local_error, error}: the error that each node makes by itself, a
+        rows: in graph order: the error that each node makes by itself, a
             point; and that of its output in the file's own run, the line. What is not finite stands at the top: a cross
             for the node's own error, a tick over it for that in the run. A node without an error of its own has no
             point.
@@ -60,7 +78,7 @@ def error_chart(rows: Sequence[Mapping[str, Any]], worst: Sequence[int], width: 
 
 
 def histogram(
-    series: Sequence[tuple[str, str, Mapping[str, Any]]], marks: Mapping[str, float] | None = None, unit: str = ""
+    series: Sequence[tuple[str, str, Histogram]], marks: Mapping[str, float] | None = None, unit: str = ""
 ) -> str:
     """Counts over magnitudes of errors, on a logarithmic axis; the first series as bars, the others as outlines.
 
@@ -257,7 +275,7 @@ def _node_axis(count: int, x: Any, base: float, width: int) -> list[str]:
     return [*marks, _text((x(0) + x(count - 1)) / 2, base + 36, "node, in the order of the graph", "middle")]
 
 
-def _point(x: float, y: float, row: Mapping[str, Any], broken: bool, titles: bool) -> str:
+def _point(x: float, y: float, row: NodeError, broken: bool, titles: bool) -> str:
     colour = RED if broken else ORANGE if row["precision"] == "fp16" else BLUE
     title = ""
     if titles:

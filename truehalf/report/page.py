@@ -9,9 +9,10 @@ import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from truehalf.report.drawings import BLUE, ORANGE, error_chart, histogram
+from truehalf.json_values import JsonObject
+from truehalf.report.drawings import BLUE, ORANGE, Histogram, NodeError, error_chart, histogram
 from truehalf.report.numbers import count, number, percent, precision
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -29,7 +30,44 @@ _SECTIONS = (
 )
 
 
-def page(content: Mapping[str, Any]) -> str:
+class NodeRow(TypedDict, total=False):
+    """NodeError as details.json has it: None where an error is not finite."""
+
+    node: str
+    op_type: str
+    precision: str
+    local_error: float | None
+    error: float | None
+    rank: int | None
+
+
+class MeasuredStage(TypedDict, total=False):
+    histograms: dict[str, Histogram]
+
+
+class Place(TypedDict, total=False):
+    suspects: list[JsonObject]
+
+
+class Verdict(TypedDict, total=False):
+    """What the page reads of verdict.json; findings are gates and checks."""
+
+    findings: list[dict[str, Any]]
+    place: Place | None
+    suggestion: JsonObject | None
+
+
+class Details(TypedDict, total=False):
+    """What the page reads of details.json."""
+
+    images: list[JsonObject]
+    profile: list[NodeRow] | None
+    no_profile: str
+    stages: dict[str, MeasuredStage]
+    detection_errors: dict[str, Histogram]
+
+
+def page(content: Mapping[str, object]) -> str:
     """The page of what is known; a section without content is left out.
 
     Args:
@@ -39,7 +77,7 @@ def page(content: Mapping[str, Any]) -> str:
     return rendered(_TEMPLATE, dict.fromkeys(_SECTIONS) | dict(content), _FILTERS)
 
 
-def rendered(template: Path, content: Mapping[str, Any], filters: Mapping[str, Callable[..., str]]) -> str:
+def rendered(template: Path, content: Mapping[str, object], filters: Mapping[str, Callable[..., str]]) -> str:
     """A page from a template: what is missing is an error, and text is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -54,7 +92,7 @@ def rendered(template: Path, content: Mapping[str, Any], filters: Mapping[str, C
     return environment.get_template(template.name).render(**content)
 
 
-def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def verification_sections(verdict: Verdict, details: Details, folder: Path) -> dict[str, object]:
     """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
 
     Args:
@@ -62,10 +100,11 @@ def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any]
         folder: where the images lie that `details` names.
     """
     found = [each for each in verdict.get("findings", []) if each.get("check") != ""]
+    place: Place = verdict.get("place") or {}
     return {
         "findings": sorted(found, key=lambda finding: "gate" not in finding),
         "detects": any(finding.get("gate") == "matched_fraction_min" for finding in found),
-        "suspects": (verdict.get("place") or {}).get("suspects", []),
+        "suspects": place.get("suspects", []),
         "suggestion": verdict.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],
         "node_errors": _node_errors(details.get("profile") or []),
@@ -74,7 +113,7 @@ def verification_sections(verdict: Mapping[str, Any], details: Mapping[str, Any]
     }
 
 
-def kept_in_fp32(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def kept_in_fp32(decisions: Sequence[JsonObject]) -> dict[str, object]:
     """Nodes that stay FP32, by the rule that keeps them and each with its reason.
 
     Args:
@@ -93,13 +132,15 @@ def kept_in_fp32(decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _node_errors(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _node_errors(profile: Sequence[NodeRow]) -> dict[str, Any] | None:
     from markupsafe import Markup
 
-    rows = [dict(row) | {key: _error(row[key]) for key in ("local_error", "error")} for row in profile]
+    rows: list[NodeError] = [
+        {**row, "local_error": _error(row["local_error"]), "error": _error(row["error"])} for row in profile
+    ]
     if not rows:
         return None
-    worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: int(rows[i]["rank"]))
+    worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
     return {
         "wide": Markup(error_chart(rows, worst, 1080, 380, titles=True)),
         "narrow": Markup(error_chart(rows, worst, 400, 320, titles=False)),
@@ -110,24 +151,25 @@ def _node_errors(profile: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def _error(value: Any) -> float:
+def _error(value: float | None) -> float:
     """A profile says None where an error is not finite."""
     return math.inf if value is None else float(value)
 
 
-def _histograms(stages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _histograms(stages: Mapping[str, MeasuredStage]) -> list[dict[str, Any]]:
     """One per output: the final file as bars, the FP32 file before conversion as an outline."""
     from markupsafe import Markup
 
-    final, before = (stages.get(name, {}).get("histograms", {}) for name in ("cast_cleanup", "slim"))
+    measured: list[MeasuredStage] = [stages.get(name) or {} for name in ("cast_cleanup", "slim")]
+    final, before = (stage.get("histograms", {}) for stage in measured)
     found = []
     for name, data in final.items():
         series = [("final file", ORANGE, data)] + ([("FP32 file", BLUE, before[name])] if name in before else [])
         svg = histogram(series)
-        found.append({"output": name, "svg": Markup(svg) if svg else None} | dict(data))
+        found.append({"output": name, "svg": Markup(svg) if svg else None, **data})
     return found
 
 
-def _image(folder: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    encoded = base64.b64encode((folder / item["file"]).read_bytes()).decode()
+def _image(folder: Path, item: JsonObject) -> dict[str, Any]:
+    encoded = base64.b64encode((folder / str(item["file"])).read_bytes()).decode()
     return dict(item) | {"uri": f"data:image/png;base64,{encoded}"}

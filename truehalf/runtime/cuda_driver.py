@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import uuid
+from typing import TypedDict
 
 
 def gpu_uuid() -> str | None:
@@ -42,7 +43,14 @@ def uuid_of(cuda: ctypes.CDLL) -> str | None:
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
-def described_by(cuda: ctypes.CDLL) -> dict[str, str]:
+class Gpu(TypedDict):
+    name: str
+    driver: str
+    compute_capability: str
+    memory: str
+
+
+def described_by(cuda: ctypes.CDLL) -> Gpu:
     device, name, size = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
     major, minor, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), 0)

@@ -7,12 +7,26 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from truehalf.runtime.cuda_driver import described_by, driver, uuid_of
+from truehalf.runtime.cuda_driver import Gpu, described_by, driver, uuid_of
 
 
-def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> dict[str, Any]:
+class Machine(TypedDict):
+    """The content of reports/probe.json; `probe` says what the keys mean."""
+
+    platform: str
+    processor: str | None
+    gpus: list[Gpu] | None
+    tensorrt: str | None
+    plugins: dict[str, str | None]
+    plugin_ops: dict[str, list[str]] | None
+    onnxruntime: str
+    onnxruntime_providers_built: list[str]
+    onnxruntime_providers: list[str]
+
+
+def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> Machine:
     """What an engine is bound to on this machine, and nothing else: machines of one kind give equal facts.
 
     platform, operating system and architecture; gpu, the one that is used, the first that CUDA shows (None, or name,
@@ -62,7 +76,7 @@ def _processor() -> str:
 # --- the GPU ----------------------------------------------------------------------------------------------------------
 
 
-def _gpus() -> list[dict[str, str]] | None:
+def _gpus() -> list[Gpu] | None:
     """The GPU that is used, as a list: the first that CUDA shows. How many stand beside it binds no engine. Where the
     driver's library cannot be asked, by nvidia-smi, which alone knows the driver's own version.
     """
@@ -71,10 +85,11 @@ def _gpus() -> list[dict[str, str]] | None:
         return rows[:1] or None
     if uuid_of(cuda) is None:
         return None
-    return [described_by(cuda) | ({"driver": rows[0]["driver"]} if rows else {})]
+    found = described_by(cuda)
+    return [found if not rows else {**found, "driver": rows[0]["driver"]}]
 
 
-def _gpus_of_nvidia_smi() -> list[dict[str, str]]:
+def _gpus_of_nvidia_smi() -> list[Gpu]:
     if not shutil.which("nvidia-smi"):
         return []
     query = "name,driver_version,compute_cap,memory.total"
@@ -83,9 +98,12 @@ def _gpus_of_nvidia_smi() -> list[dict[str, str]]:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (subprocess.SubprocessError, OSError):
         return []
-    keys = ("name", "driver", "compute_capability", "memory")
     rows = [[cell.strip() for cell in line.split(",")] for line in answer.splitlines() if line.strip()]
-    return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)]
+    return [
+        {"name": row[0], "driver": row[1], "compute_capability": row[2], "memory": row[3]}
+        for row in rows
+        if len(row) == 4
+    ]
 
 
 # --- software ---------------------------------------------------------------------------------------------------------

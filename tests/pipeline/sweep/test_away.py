@@ -87,7 +87,7 @@ def test_why_a_worker_was_lost_is_noted_without_passwords(tmp_path: Path) -> Non
     RemoteJobs(sweep, share_cache=False).lost(
         0, ["seed=1"], OSError("a traceback\nno answer from http://u:hid@den@host/x")
     )
-    reason = sweep.results()[0]["reason"]
+    reason = sweep.results()[0].reason
     expect(reason, "job-lost", "OSError", "http://***@host/x")
     assert "hid" not in reason and "den" not in reason and "traceback" not in reason
 

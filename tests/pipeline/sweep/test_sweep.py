@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from omegaconf import OmegaConf
 
 from pipeline.sweep import hook as sweep_hook
 from pipeline.sweep.hook import planned
-from pipeline.sweep.sweep import Sweep
+from pipeline.sweep.sweep import JobResult, Sweep
 from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace, make_workspace
 from tests.messages import expect
@@ -249,13 +250,13 @@ def test_what_two_jobs_would_do_alike_the_first_one_does(tmp_path: Path) -> None
     sweep.folder.mkdir(parents=True)
     assert [sweep.first_with("x", 1), sweep.first_with("x", 0), sweep.first_with("y", 2)] == [1, 1, 2]
     assert sweep.first_with("x", 1) == 1, "a job that is tried once more runs"
-    note = {"overrides": [], "name": "x", "reason": None, "seconds": 0.0}
-    sweep.note(note | {"number": 0, "exit_code": 0, "same_as": 1})
+    note = JobResult(0, [], "x", 0, 0.0)
+    sweep.note(replace(note, same_as=1))
     assert sweep.results() == {}, "the one that runs has not ended"
-    sweep.note(note | {"number": 1, "exit_code": 1, "reason": "verify: failed"})
-    assert {number: result["exit_code"] for number, result in sweep.results().items()} == {0: 1, 1: 1}
-    assert sweep.results()[0]["same_as"] == 1
-    expect(sweep.results()[0]["reason"], None, "#1")
+    sweep.note(replace(note, number=1, exit_code=1, reason="verify: failed"))
+    assert {number: result.exit_code for number, result in sweep.results().items()} == {0: 1, 1: 1}
+    assert sweep.results()[0].same_as == 1
+    expect(sweep.results()[0].reason, None, "#1")
 
 
 def test_here_does_not_go_with_ray(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.messages import expect, raises
 from tests.truehalf.runtime.tensorrt.recording import Tensor, World, module
 from tests.truehalf.verification.held import Rows, evidence, outputs_of
+from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_plan
 from truehalf.engines.build import build_engine
 from truehalf.engines.carry_out import explained
@@ -172,7 +173,7 @@ def test_a_file_of_few_fp16_nodes_is_warned_of_and_not_refused(bench: Bench, mon
 
 def test_a_point_that_cannot_be_timed_loses_neither_engine_nor_the_other_points(bench: Bench) -> None:
     def times(engine: Any, feeds: Rows, **options: Any) -> dict[str, Any]:
-        assert options == LATENCY | {"profile": 0, "samples": len(feeds["x"])}
+        assert options == {"options": LatencyConfig(**LATENCY), "profile": 0, "samples": len(feeds["x"])}
         if len(feeds["x"]) == 4:
             raise RuntimeError("out of memory")
         return {"p50_ms": 1.0}

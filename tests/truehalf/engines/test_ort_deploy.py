@@ -16,6 +16,7 @@ import pytest
 
 from tests.measuring.shipped import shipped
 from tests.messages import expect, raises
+from truehalf.config.engine import LatencyConfig
 from truehalf.engines import ort_deploy as deploy
 from truehalf.engines import ort_plan
 from truehalf.engines.ort_deploy import Deployed, kernel_facts
@@ -94,7 +95,8 @@ def test_a_silent_fall_back_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_latency_is_that_of_rounds_with_their_noise(tmp_path: Path) -> None:
     model = saved(tmp_path)
-    row = Deployed(planned(model), model, tmp_path / "out").latency({"x": X}, samples=2, warm_up=1, runs=12, rounds=3)
+    deployed, options = Deployed(planned(model), model, tmp_path / "out"), LatencyConfig(1, 12, 3)
+    row = deployed.latency({"x": X}, samples=2, options=options)
     assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"] and len(row["rounds"]) == 3
     assert min(row["rounds"]) <= row["p50_ms"] <= max(row["rounds"])
     assert row["spread"] == (max(row["rounds"]) - min(row["rounds"])) / min(row["rounds"])

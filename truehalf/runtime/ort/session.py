@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -32,6 +32,30 @@ _OWN_SOURCES = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?")  #
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
 
 
+class Arguments(TypedDict, total=False):
+    op_name: str
+    provider: str
+    input_type_shape: list[dict[str, list[int]]]
+    output_type_shape: list[dict[str, list[int]]]
+
+
+class Event(TypedDict, total=False):
+    """An event of a profile of ONNX Runtime, as far as it is read."""
+
+    name: str
+    args: Arguments
+
+
+class Kernel(TypedDict):
+    """What ran; `inputs` and `outputs` as element types."""
+
+    name: str
+    type: str
+    provider: str
+    inputs: list[str]
+    outputs: list[str]
+
+
 class Session:
     """A loaded model.
 
@@ -45,7 +69,7 @@ class Session:
     """
 
     cpu_nodes: list[str] | None = None
-    kernels: list[dict[str, Any]] | None = None
+    kernels: list[Kernel] | None = None
 
     def __init__(
         self,
@@ -151,7 +175,7 @@ class Session:
         return once
 
 
-def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
+def cpu_float_nodes(events: Iterable[Event]) -> list[str]:
     """The nodes that output floats from the CPU provider, each as `name (operator)`, in the order of their runs.
 
     Args:
@@ -162,7 +186,7 @@ def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """
     found: dict[str, None] = {}
     for event in events:
-        args = event.get("args", {})
+        args = event.get("args") or {}
         if args.get("provider") != CPU or args["op_name"] == "Cast":
             continue
         types = {name for output in args.get("output_type_shape", []) for name in output}
@@ -171,8 +195,8 @@ def cpu_float_nodes(events: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(found)
 
 
-def kernels_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What ran, in order: {name, type, provider, inputs, outputs}, the last two as element types.
+def kernels_of(events: Iterable[Event]) -> list[Kernel]:
+    """What ran, in order.
 
     Args:
         events: a profile of ONNX Runtime, as read from its JSON file.
@@ -186,11 +210,11 @@ def kernels_of(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "outputs": _types(event["args"].get("output_type_shape", [])),
         }
         for event in events
-        if event.get("args", {}).get("provider") and str(event.get("name", "")).endswith("_kernel_time")
+        if (event.get("args") or {}).get("provider") and str(event.get("name", "")).endswith("_kernel_time")
     ]
 
 
-def _types(tensors: Iterable[Mapping[str, Any]]) -> list[str]:
+def _types(tensors: Iterable[Mapping[str, list[int]]]) -> list[str]:
     return [name for tensor in tensors for name in tensor]
 
 

@@ -32,6 +32,9 @@ from truehalf.runtime.tensorrt.timing_cache import cache_file, load_cache, save_
 from truehalf.runtime.tensorrt.versions import (
     PLAN_KEYS,
     BuildError,
+    BuildPlan,
+    EngineFacts,
+    ParserFault,
     gpu_name,
     tensorrt_version,
     version_of,
@@ -44,7 +47,7 @@ NOT_VERIFIED = 3  # exit code of this script for an engine of unknown precision
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | None = None) -> dict[str, Any]:
+def build(plan: BuildPlan, folder: Path | str, *, beside: Path | str | None = None) -> EngineFacts:
     """Build the engine that a plan (truehalf.engines.plan_files.make_plan) describes, and write it to `folder`.
 
     Args:
@@ -54,8 +57,8 @@ def build(plan: Mapping[str, Any], folder: Path | str, *, beside: Path | str | N
             there, then by their last part there.
 
     Returns:
-        tensorrt (version), gpu, engine (path), engine_mb (10^6 bytes), build_seconds, what `engine_facts` tells,
-        timing_cache ({file, loaded, saved} or None), warnings (TensorRT's, each once).
+        what `engine_facts` tells, and of the build its versions, sizes (10^6 bytes), time, timing cache and TensorRT's
+        warnings, each once.
 
     Raises:
         BuildError: when a file is missing or not the plan's, or TensorRT refuses an option, a plugin or the model.
@@ -80,7 +83,7 @@ def _refusal(trt: Any, error: AttributeError | TypeError) -> BuildError:
     return BuildError("runtime-refuses", said)
 
 
-def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
+def _built(trt: Any, plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
     version = version_of(trt.__version__)
     if faults := plan_faults(plan, PLAN_KEYS):
         lines = ["the plan cannot be carried out; make it anew:", *(f"  {one}" for one in faults)]
@@ -128,7 +131,7 @@ def _built(trt: Any, plan: Mapping[str, Any], folder: Path, beside: Path) -> dic
     saved = save_cache(config, cache) if cache else False
     _write(engine_path, bytes(serialized))
 
-    facts = {
+    facts: EngineFacts = {
         "tensorrt": str(trt.__version__),
         "gpu": gpu_name(),
         "engine": str(engine_path),
@@ -202,7 +205,7 @@ def _stopped_by_ctrl_c(trt: Any, config: Any) -> Iterator[None]:
 def _parse(trt: Any, parser: Any, model_path: Path) -> None:
     if parser.parse_from_file(str(model_path)):
         return
-    faults = []
+    faults: list[ParserFault] = []
     for index in range(parser.num_errors):
         error = parser.get_error(index)
         faults.append(
@@ -246,9 +249,9 @@ def _write(path: Path, content: bytes) -> None:
 # --- alone ------------------------------------------------------------------------------------------------------------
 
 
-def _built_and_told(plan: Mapping[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
+def _built_and_told(plan: BuildPlan, folder: Path, beside: Path) -> EngineFacts:
     """`build`, with what is known of the engine in FACTS_FILE wherever one was written."""
-    facts: Mapping[str, Any] | None = None
+    facts: EngineFacts | None = None
     try:
         facts = built = build(plan, folder, beside=beside)
     except BuildError as error:

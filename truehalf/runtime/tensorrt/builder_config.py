@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from truehalf.runtime.tensorrt.versions import (
     BUILDER_FLAGS,
+    BuilderOptions,
     BuildError,
+    Profile,
 )
 
 
@@ -24,7 +26,7 @@ def _member(trt: Any, kind: str, name: str, key: str) -> Any:
     return members.__members__[name.upper()]
 
 
-def configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
+def configure(trt: Any, config: Any, options: BuilderOptions) -> None:
     for name, limit_gb in options["memory_pools_gb"].items():
         pool = _member(trt, "MemoryPoolType", name, "memory_pools_gb")
         config.set_memory_pool_limit(pool, int(limit_gb * 2**30))
@@ -43,13 +45,13 @@ def configure(trt: Any, config: Any, options: Mapping[str, Any]) -> None:
     verbosity = options["profiling_verbosity"]
     config.profiling_verbosity = _member(trt, "ProfilingVerbosity", verbosity, "profiling_verbosity")
     for option, flag in BUILDER_FLAGS.items():
-        if options[option]:
+        if options[option]:  # type: ignore[literal-required]
             config.set_flag(_member(trt, "BuilderFlag", flag, option))
     if not options["tf32"]:
         config.clear_flag(trt.BuilderFlag.TF32)  # the only one that is on by default
 
 
-def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Mapping[str, Any]]) -> None:
+def add_profiles(builder: Any, network: Any, config: Any, profiles: Iterable[Profile]) -> None:
     """Add the profiles; numbers are values where the parser found a shape tensor, and shapes elsewhere."""
     inputs = {tensor.name: tensor for tensor in (network.get_input(i) for i in range(network.num_inputs))}
     faults = []

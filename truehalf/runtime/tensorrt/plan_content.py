@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from truehalf.runtime.tensorrt.versions import (
     BUILDER_OPTIONS,
     PLAN_FORMAT,
     BuildError,
+    BuildPlan,
+    Plugin,
 )
 
 
-def plan_faults(plan: Any, keys: Mapping[str, type]) -> list[str]:
+def plan_faults(plan: object, keys: Mapping[str, type]) -> list[str]:
     """Everything that is wrong with a plan as such, whatever model it is for."""
     if not isinstance(plan, Mapping):
         return [f"expected a mapping, got {type(plan).__name__}"]
@@ -98,11 +99,11 @@ def find_file(
     )
 
 
-def checked_model(plan: Mapping[str, Any], folder: Path) -> Path:
+def checked_model(plan: BuildPlan, folder: Path) -> Path:
     return find_file(plan["onnx"], folder, "the model", expected=plan["onnx_sha256"], data=plan["onnx_data"])
 
 
-def checked_plugin(plugin: Mapping[str, str], folder: Path) -> Path:
+def checked_plugin(plugin: Plugin, folder: Path) -> Path:
     return find_file(plugin["path"], folder, "the plugin", expected=plugin["sha256"])
 
 

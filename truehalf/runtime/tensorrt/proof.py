@@ -1,17 +1,23 @@
 """What TensorRT's engine inspector tells of an engine, and whether that is the precision that was declared.
 
-It needs the standard library and numpy only, and nothing of ours: it is part of build_engine.py
-    (truehalf.engines.plan_files).
+It is part of build_engine.py (truehalf.engines.plan_files): beside what is beside it, it needs the standard library and
+numpy only.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from truehalf.runtime.tensorrt.versions import (
+    EngineFacts,
+    Graph,
+    Layer,
+)
 
 SHARE_OF_GRAPH_MIN = 0.5  # of Half layers, against the share of FP16 nodes in the file
 # Of the FP16 nodes of the file whose layers tell their types: beyond this share without Half, the engine is another.
@@ -21,7 +27,7 @@ LOST_NODES_MAX = 2 / 3
 NODES_MIN = 0.5  # of the FP16 nodes that must be named, of known type, and kept: fewer are no sample of the rest
 
 
-def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> dict[str, Any]:
+def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> EngineFacts:
     """What the engine and its inspector say.
 
     Args:
@@ -37,7 +43,7 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> dict[str, Any]:
         context takes, None where this TensorRT does not tell); inspection_fault, why TensorRT did not tell something of
         this, or None: what it did not tell is as in NO_LAYERS.
     """
-    facts = dict(NO_LAYERS)
+    facts = NO_LAYERS.copy()
     try:
         sizes = (getattr(engine, name, None) for name in ("device_memory_size_v2", "device_memory_size"))  # 10.1, 10.0
         size = next((one for one in sizes if one is not None), None)
@@ -57,7 +63,7 @@ def engine_facts(trt: Any, engine: Any, keys: Sequence[str]) -> dict[str, Any]:
         return facts | {"inspection_fault": f"the engine could not be inspected: {type(error).__name__}: {error}"}
 
 
-NO_LAYERS: dict[str, Any] = {  # `engine_facts` of an engine that cannot be read
+NO_LAYERS: EngineFacts = {  # `engine_facts` of an engine that cannot be read
     **{"layers": None, "half_layers": None, "half_layers_fraction": None, "half_io_fraction": None},
     **{"untyped_layers": 0, "tensor_keys": [], "layer_table": [], "device_memory_mb": None, "io": []},
     "inspection_fault": None,
@@ -108,7 +114,7 @@ def profile_values(trt: Any, engine: Any, name: str, profile: int) -> list[np.nd
     return [np.array(one, dtype=dtype).reshape(shape) for one in numbers]
 
 
-def layer_facts(text: str, keys: Sequence[str]) -> dict[str, Any]:
+def layer_facts(text: str, keys: Sequence[str]) -> EngineFacts:
     """Layers of the engine inspector's JSON, as in `engine_facts`."""
     layers = json.loads(text).get("Layers", [])
     rows = [_layer_row(one, keys) for one in layers]
@@ -136,12 +142,12 @@ _IDLE_TYPES = frozenset(
 _MOVING_KERNELS = re.compile(r"__myl_(?:Cast|Conc|Move|Repl|Resh|Slic|Tran)+(?:_|$)")
 
 
-def _computes(row: Mapping[str, Any]) -> bool:
+def _computes(row: Layer) -> bool:
     idle = str(row["type"]).lower() in _IDLE_TYPES or not row["outputs"]
     return not idle and not _MOVING_KERNELS.match(row["name"])
 
 
-def _hides(row: Mapping[str, Any]) -> bool:
+def _hides(row: Layer) -> bool:
     """Whether a layer is a piece of the network that was compiled as a whole, whose inside has no known types."""
     return "ForeignNode[" in row["name"] or str(row["type"]).lower() in ("foreignnode", "myelin")
 
@@ -164,7 +170,7 @@ _TYPES = (
 )
 
 
-def _layer_row(layer: Any, keys: Sequence[str]) -> dict[str, Any]:
+def _layer_row(layer: Any, keys: Sequence[str]) -> Layer:
     if not isinstance(layer, dict):  # a verbosity that tells names only
         return {"name": str(layer), "type": None, "inputs": [], "outputs": [], "weights": None, "onnx_nodes": []}
     weights = layer.get("Weights")
@@ -199,7 +205,7 @@ class _Nodes(NamedTuple):
     lost: list[str]
 
 
-def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | None:
+def _nodes_seen(facts: EngineFacts, graph: Graph) -> _Nodes | None:
     """Which FP16 nodes have Half in their layers; None where too few are named by the plan or by the inspector.
 
     A node is kept where a layer that computes it reads or writes a Half. It is lost where every such layer has floats
@@ -225,7 +231,7 @@ def _nodes_seen(facts: Mapping[str, Any], graph: Mapping[str, Any]) -> _Nodes | 
     return _Nodes(len(seen), len(kept), sorted(lost - kept))
 
 
-def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+def precision_fault(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
     """Why the engine is not of the declared precision ("fp16", "fp32"), or None; None, too, where it is unknown.
 
     fp32 asks for no layer that computes a Half output. For fp16, let k and l be the FP16 nodes of the file that are
@@ -256,11 +262,11 @@ def precision_fault(facts: Mapping[str, Any], declared: str, graph: Mapping[str,
     )
 
 
-def _mostly_untyped(facts: Mapping[str, Any]) -> bool:
+def _mostly_untyped(facts: EngineFacts) -> bool:
     return bool(2 * facts.get("untyped_layers", 0) > sum(map(_computes, facts.get("layer_table", ()))))
 
 
-def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
+def precision_unknown(facts: EngineFacts, verbosity: str) -> str | None:
     """Why it is unknown what precision the engine's layers have, or None where their types are known."""
     if facts["layers"] is None:
         return facts["inspection_fault"] or "the engine was not read"
@@ -277,7 +283,7 @@ def precision_unknown(facts: Mapping[str, Any], verbosity: str) -> str | None:
     return f"the engine inspector's JSON tells no types that are known here; its tensors have the keys: {keys}{besides}"
 
 
-def precision_doubt(facts: Mapping[str, Any], declared: str, graph: Mapping[str, Any]) -> str | None:
+def precision_doubt(facts: EngineFacts, declared: str, graph: Graph) -> str | None:
     """Why known types do not show that the engine is fp16, where they do not show the opposite, or None.
 
     With k of the s FP16 nodes that layers name kept (`precision_fault`), fp16 is shown where k >= s / 2. Where the

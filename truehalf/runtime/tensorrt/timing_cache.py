@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ except ImportError:  # on Windows
 
 from truehalf.output_files import written_whole
 from truehalf.runtime.tensorrt.versions import (
+    BuilderOptions,
     gpu_key,
 )
 
 
-def cache_file(trt: Any, options: Mapping[str, Any]) -> Path | None:
+def cache_file(trt: Any, options: BuilderOptions) -> Path | None:
     """One file per GPU and TensorRT version; editable caches apart, for their entries are others."""
     if options["timing_cache"] is None:
         return None

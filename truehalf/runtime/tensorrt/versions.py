@@ -5,10 +5,123 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypedDict
 
 PLAN_FORMAT = 1
+Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
+
+
+class Graph(TypedDict, total=False):
+    """`graph` of a plan: nodes of the file. The plan of another runtime has no names of them."""
+
+    float_nodes: int
+    fp16_nodes: int
+    fp16_node_names: list[str]
+
+
+class Plugin(TypedDict):
+    path: str
+    sha256: str
+
+
+class BuilderOptions(TypedDict):
+    """`builder` of a plan, see conf/engine/tensorrt.yaml."""
+
+    memory_pools_gb: dict[str, float]
+    builder_optimization_level: int | None
+    max_aux_streams: int | None
+    tiling_optimization_level: str
+    tf32: bool
+    timing_cache: str | None
+    editable_timing_cache: bool
+    version_compatible: bool
+    hardware_compatibility: str
+    refit: bool
+    strip_weights: bool
+    profiling_verbosity: str
+
+
+class Plan(TypedDict):
+    """What plan.json says of the model, whatever is to run it."""
+
+    format: int
+    onnx: str
+    onnx_data: list[str]
+    onnx_sha256: str
+    engine: str
+    declared: str
+    graph: Graph
+    profiles: list[Profile]
+    plugins: list[Plugin]
+
+
+class BuildPlan(Plan):
+    """What a build reads of plan.json."""
+
+    builder: BuilderOptions
+
+
+class ParserFault(TypedDict):
+    node: str
+    op_type: str
+    message: str
+    code: str
+
+
+class Port(TypedDict):
+    """An input or output: mode "INPUT" or "OUTPUT", dtype as the runtime calls it, -1 for an axis that varies."""
+
+    name: str
+    mode: str
+    dtype: str | None
+    shape: list[int]
+
+
+class Layer(TypedDict, total=False):
+    """A row of the layer table. Types are TensorRT's names, None where not known. Layers of an engine have `weights`
+    (their type) and `onnx_nodes`, kernels of ONNX Runtime `provider`.
+    """
+
+    name: str
+    type: str | None
+    inputs: list[str | None]
+    outputs: list[str | None]
+    weights: str | None
+    onnx_nodes: list[str]
+    provider: str
+
+
+class CacheUse(TypedDict):
+    file: str
+    loaded: bool
+    saved: bool
+
+
+class EngineFacts(TypedDict, total=False):
+    """What is known of an engine that was made, as engine.json has it."""
+
+    tensorrt: str
+    gpu: str | None
+    onnxruntime: str
+    provider: str
+    engine: str
+    engine_mb: float
+    build_seconds: float
+    layers: int | None
+    half_layers: int | None
+    half_layers_fraction: float | None
+    half_io_fraction: float | None
+    untyped_layers: int
+    tensor_keys: list[str]
+    layer_table: list[Layer]
+    nodes_by_provider: dict[str, int]
+    cpu_nodes: list[str]
+    device_memory_mb: float | None
+    io: list[Port]
+    inspection_fault: str | None
+    timing_cache: CacheUse | None
+    warnings: list[str]
 
 
 class Version(NamedTuple):
@@ -34,11 +147,7 @@ PLAN_KEYS: dict[str, type] = {  # what a build reads of a plan
     **{"onnx": str, "onnx_data": list, "onnx_sha256": str, "engine": str, "declared": str, "graph": dict},
     **{"builder": dict, "profiles": list, "plugins": list},
 }
-BUILDER_OPTIONS = (
-    *("memory_pools_gb", "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "tf32"),
-    *("timing_cache", "editable_timing_cache", "version_compatible", "hardware_compatibility", "refit"),
-    *("strip_weights", "profiling_verbosity"),
-)
+BUILDER_OPTIONS = tuple(BuilderOptions.__annotations__)
 
 
 class BuildError(Exception):
@@ -54,15 +163,14 @@ class BuildError(Exception):
         self,
         code: str,
         message: str,
-        faults: Iterable[Mapping[str, Any]] = (),
-        facts: Mapping[str, Any] | None = None,
+        faults: Iterable[ParserFault] = (),
+        facts: EngineFacts | None = None,
     ) -> None:
         super().__init__(code, message)
         self.code = code
         first, newline, rest = message.partition("\n")
         self._message = f"{first} [{code}]{newline}{rest}"
-        self.faults = [dict(fault) for fault in faults]
-        self.facts = None if facts is None else dict(facts)
+        self.faults, self.facts = list(faults), facts
 
     def __str__(self) -> str:
         return self._message
@@ -77,12 +185,12 @@ def tensorrt_version() -> str | None:
     return str(trt.__version__)
 
 
-def unavailable_reason(probe: Mapping[str, Any]) -> str | None:
-    """Why no engine can be built on the machine that `probe` describes, or None when one can."""
+def unavailable_reason(has_gpu: bool, tensorrt: str | None) -> str | None:
+    """Why no engine can be built on a machine with a GPU or without, and with that TensorRT; None when one can."""
     missing = []
-    if not probe["gpus"]:
+    if not has_gpu:
         missing.append("no NVIDIA GPU (neither nvidia-smi nor the driver finds one)")
-    if not probe["tensorrt"]:
+    if not tensorrt:
         missing.append("TensorRT cannot be imported (pip install 'truehalf[tensorrt]' from NVIDIA's channel)")
     return " and ".join(missing) or None
 

@@ -721,9 +721,9 @@ def test_a_cache_that_cannot_be_kept_is_no_fault(world: World, plan: Planner, tm
 
 
 def test_what_is_missing_is_named() -> None:
-    assert unavailable_reason({"gpus": [{}], "tensorrt": "11.4"}) is None
+    assert unavailable_reason(True, "11.4") is None
     for gpus, tensorrt in ((None, None), (None, "11.4"), ([{}], None)):
-        reason = str(unavailable_reason({"gpus": gpus, "tensorrt": tensorrt}))
+        reason = str(unavailable_reason(bool(gpus), tensorrt))
         assert ("nvidia-smi" in reason, "truehalf[tensorrt]" in reason) == (gpus is None, tensorrt is None)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from truehalf.config.engine import LatencyConfig
 from truehalf.runtime.tensorrt import latency
 from truehalf.runtime.tensorrt.latency import measure
 
@@ -63,7 +64,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 def test_every_run_is_timed_by_events_around_it(engine: FakeEngine) -> None:
     feeds = {"sizes": np.zeros(2, np.int64), "images": np.zeros((4, 3, 8, 8))}
-    report = measure(engine, feeds, profile=1, samples=4, warm_up=4, runs=8, rounds=3)  # type: ignore[arg-type]
+    report = measure(engine, feeds, profile=1, samples=4, options=LatencyConfig(4, 8, 3))  # type: ignore[arg-type]
     assert engine.bound == [1]
     assert report["p50_ms"] == 2.5 and report["rounds"] == [2.5, 2.5, 2.5] and report["spread"] == 0
     assert report["p95_ms"] == np.percentile([1, 2, 3, 4] * 6, 95) and report["p99_ms"] <= 4
@@ -76,5 +77,5 @@ def test_every_run_is_timed_by_events_around_it(engine: FakeEngine) -> None:
 
 def test_the_noise_between_rounds_is_told(engine: FakeEngine) -> None:
     engine.times = [2.0] * 8 + [2.5] * 4 + [0.0] * 4
-    report = measure(engine, {"x": np.zeros(())}, samples=1, warm_up=0, runs=4, rounds=2)  # type: ignore[arg-type]
+    report = measure(engine, {"x": np.zeros(())}, samples=1, options=LatencyConfig(0, 4, 2))  # type: ignore[arg-type]
     assert report["rounds"] == [2.0, 2.5] and report["spread"] == 0.25 and report["samples"] == 1

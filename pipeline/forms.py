@@ -1,0 +1,272 @@
+"""JSON and YAML that stages leave, as far as the pipeline reads it: params.yaml and reports/<stage>.json.
+
+A run may be of another version, and a stage may not have run: no key is there for certain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, cast
+
+from truehalf.engines.engine_report import EngineReport
+from truehalf.json_values import JsonObject
+from truehalf.runtime.machine import Machine
+
+
+class Named(TypedDict, total=False):
+    name: str
+    fp32_pins: dict[str, list[str]]
+
+
+class ModelParams(Named, total=False):
+    checkpoint: str | None
+    image_size: list[int | None]
+
+
+class PrecisionParams(TypedDict, total=False):
+    dtype: str
+    method: str
+    rules: str
+    data_max: float | None
+    init_max: float | None
+    node_block_list: list[str]
+    scope_block_list: list[str]
+
+
+class TraceParams(TypedDict, total=False):
+    exporter: str
+    opset: int
+
+
+class DataParams(TypedDict, total=False):
+    source: str
+    calibration_samples: int | None
+    verification_samples: int | None
+
+
+class VerifyParams(TypedDict, total=False):
+    require: list[str]
+    iou_threshold: float
+    score_threshold: float
+
+
+class TrackingParams(TypedDict):
+    uri_env: str | None
+    experiment: str
+    register: bool
+    max_model_mb: float
+
+
+class WorkspaceParams(TypedDict, total=False):
+    isolated: bool
+    pull: bool
+    push: bool
+
+
+class SearchParams(TypedDict):
+    name: str
+    runs: int | None
+    samples: int | None
+
+
+class Params(TypedDict, total=False):
+    """params.yaml; truehalf.config.schema.Config has all keys."""
+
+    model: ModelParams
+    decoder: Named
+    precision: PrecisionParams
+    trace: TraceParams
+    data: DataParams
+    verify: VerifyParams
+    engine: JsonObject
+    tracking: TrackingParams
+    workspace: WorkspaceParams
+    search: SearchParams
+
+
+class Parity(TypedDict, total=False):
+    status: str
+    reason: str
+
+
+class ModelFacts(TypedDict, total=False):
+    """truehalf.ir.facts.model_facts, and the file's size."""
+
+    nodes: int
+    casts: int
+    float_nodes: int
+    fp16_nodes: int
+    fp16_fraction: float | None
+    size_mb: float
+
+
+class Baked(TypedDict, total=False):
+    """Where Python decided while a model was traced."""
+
+    installed: list[str]
+    settled: list[str]
+    unread: str
+    inputs: list[str]
+
+
+class Cost(TypedDict):
+    casts: int
+    cast_bytes: float
+    bytes: float
+
+
+class StageReport(TypedDict, total=False):
+    """Of a stage that makes a file, or measures one; what it says of itself alone is optional."""
+
+    stage: str
+    status: str
+    reason: str
+    reasons: list[str]
+    seconds: float
+    model: ModelFacts
+    engine_mb: float
+    parity: Parity
+    warnings: list[str]
+    not_verified: list[str]
+    baked: Baked
+    fp16_arithmetic: float | None
+    costs: dict[str, Cost]
+    unmatched_selectors: list[str]
+    casts_before: int
+    casts_after: int
+
+
+class Suggestion(TypedDict):
+    sentence: str
+    selectors: list[str]
+
+
+class StageNumbers(TypedDict, total=False):
+    """Headline of a file that verify measured; of the engine with its state and reason."""
+
+    state: str
+    reason: str
+    matched_fraction: float | None
+    top1_agreement: float | None
+    max_abs_error: dict[str, float]
+
+
+class VerifyReport(TypedDict, total=False):
+    stage: str
+    status: str
+    seconds: float
+    model: ModelFacts
+    verdict: str
+    reasons: list[str]
+    not_verified: list[str]
+    evaluation: str
+    provider: str
+    samples: int
+    stages: dict[str, StageNumbers]
+    suggestion: Suggestion | None
+    cpu_provider_claims: Any
+    ap50: float | None
+    ap50_fp32: float | None
+    ap50_95: float | None
+    ap50_95_fp32: float | None
+    matched_fraction: float | None
+    matched: int
+    reference: int
+    missed: int
+    extra: int
+    label_flips: int
+    top1_agreement: float | None
+    tensor_error: float | None
+    box_error_px_p99: float | None
+    box_error_px_max: float | None
+    score_error_p99: float | None
+    score_error_max: float | None
+    nan: int
+    inf: int
+    max_abs_error: dict[str, float]
+
+
+class Decision(TypedDict, total=False):
+    """A row of decisions.json: why a node has its precision."""
+
+    node: str
+    op: str
+    scope: str | None
+    precision: str
+    rule: str
+    reason: str | None
+
+
+class Outcome(TypedDict):
+    """What came of logging a run, the content of reports/track.json.
+
+    status: "logged", "already logged" or "pending". registered: {"name", "version"} of the registered model.
+    """
+
+    status: str
+    run_id: str | None
+    experiment: str | None
+    message: str
+    registered: dict[str, str] | None
+
+
+class UsedFile(TypedDict):
+    file: str
+    sha256: str
+
+
+class UsedCode(TypedDict):
+    function: str
+    sha256: str
+
+
+class Used(TypedDict, total=False):
+    """What the stage inputs says of the samples of a purpose."""
+
+    samples: int
+    sha256: str
+    files: list[UsedFile]
+    annotations: UsedFile
+    code: UsedCode
+
+
+class Source(TypedDict, total=False):
+    source: str
+    left_out: dict[str, list[str]]
+
+
+class Inputs(TypedDict, total=False):
+    """reports/inputs.json, as far as it speaks of samples."""
+
+    trace: Used
+    calibration: Used
+    verification: Used
+    data: Source
+
+
+class Reports(TypedDict, total=False):
+    """reports/<stage>.json by stage."""
+
+    trace: StageReport
+    slim: StageReport
+    calibrate: StageReport
+    fp16: StageReport
+    cast_cleanup: StageReport
+    verify: VerifyReport
+    engine: EngineReport
+    probe: Machine
+    inputs: Inputs
+
+
+def of_stage(reports: Reports, stage: str) -> StageReport | None:
+    """The report of any stage, with what all have in common; None where it has not run."""
+    return cast("StageReport | None", reports.get(stage))
+
+
+def model_of(report: StageReport) -> ModelFacts:
+    """Facts of the file that a stage made; of an engine its size."""
+    return report.get("model") or ({"size_mb": report["engine_mb"]} if "engine_mb" in report else {})
+
+
+def failed(reports: Reports) -> bool:
+    """Whether verify or the engine says so."""
+    return "failed" in ((of_stage(reports, stage) or {}).get("status") for stage in ("verify", "engine"))

@@ -1,0 +1,52 @@
+"""Content of ranges.json; truehalf.calibration.calibrate says how it is measured."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class SmallShares(TypedDict):
+    """Shares of the nonzero finite elements with |x| <= 2^-25 and < 2^-14; the sample with the most of the first."""
+
+    zero: float
+    subnormal: float
+    sample: str | None
+
+
+class TensorRange(TypedDict):
+    """Of one tensor over all samples.
+
+    min, max and absmax are over finite elements, and None, with `sample`, when there is none; `sample` holds the
+    absmax; a share in `above` is (finite elements with |x| > rung) / elements. `integral`: whether all finite elements
+    are integers, where absmax > 2048, else None.
+    """
+
+    min: float | None
+    max: float | None
+    absmax: float | None
+    sample: str | None
+    elements: int
+    nan: int
+    posinf: int
+    neginf: int
+    above: dict[str, float]
+    integral: bool | None
+    small: SmallShares | None
+
+
+class InnerSum(TypedDict):
+    """The largest sum ("sum") or mean square ("mean_square") inside a node, and its sample."""
+
+    quantity: str
+    value: float
+    sample: str
+
+
+class Ranges(TypedDict):
+    """`tensors` by name, `inner` by node: where extremes alone do not prove that a sum stays within 8192."""
+
+    samples: int
+    ladder: list[float]
+    warnings: list[str]
+    tensors: dict[str, TensorRange]
+    inner: dict[str, InnerSum]

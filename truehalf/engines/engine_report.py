@@ -1,0 +1,115 @@
+"""Report of an engine, the content of engine.json: what was built, whether it is what was asked for, how fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from truehalf.json_values import JsonObject
+from truehalf.runtime.tensorrt.versions import BuilderOptions, EngineFacts, Plan
+from truehalf.runtime.timing import Timing
+
+
+class LintOptions(TypedDict):
+    ignore: list[str]
+    fail_on: str
+
+
+class EnginePlan(Plan, total=False):
+    """plan.json. `builder`, `network` and what begins with trtexec are TensorRT's; what begins with provider,
+    `environment`, `session` and `command` ONNX Runtime's.
+    """
+
+    backend: str
+    shape_inputs: list[str]
+    plugin_ops: list[str]
+    latency: dict[str, int]
+    lint: LintOptions
+    when_unavailable: str
+    builder: BuilderOptions
+    network: dict[str, bool]
+    trtexec: str
+    trtexec_10: str
+    trtexec_lacks: list[str]
+    provider: str
+    provider_options: dict[str, str]
+    provider_lacks: list[str]
+    environment: dict[str, str]
+    session: dict[str, str]
+    command: str
+
+
+class PrecisionFacts(TypedDict):
+    """The file's declared precision and nodes, and whether the engine's layers bear it out: state and reason."""
+
+    declared: str
+    float_nodes: int
+    fp16_nodes: int
+    fp16_fraction: float | None
+    warnings: list[str]
+    state: str
+    reason: str
+
+
+class PointOfProfile(TypedDict):
+    """A point of an optimization profile: its number, which of min, opt and max are this point, shapes by input."""
+
+    profile: int
+    points: list[str]
+    shapes: dict[str, list[int]]
+
+
+class PointLatency(PointOfProfile, Timing):
+    """Latency at a point."""
+
+
+class Parity(TypedDict, total=False):
+    """The engine's outputs against the reference; where they were measured, with the headline of a stage
+    (truehalf.verification.chain.stage_results), of which some numbers are named here.
+    """
+
+    state: str
+    reason: str
+    evaluation: str
+    provider: str
+    samples: int
+    points: Sequence[JsonObject]
+    adversarial: JsonObject
+    gates: Sequence[JsonObject]
+    matched_fraction: float | None
+    ap50: float | None
+    ap50_95: float | None
+    ap50_95_fp32: float | None
+    self_ap50_95: float | None
+    nonfinite: int
+    max_abs_error: dict[str, float]
+    max_abs_error_all_queries: dict[str, float]
+
+
+class LintRow(TypedDict, total=False):
+    """A finding of truehalf.linting."""
+
+    rule: str
+    severity: str
+    node: str
+    message: str
+
+
+class EngineReport(EngineFacts, total=False):
+    """engine.json and reports/engine.json; the facts are those of a built engine.
+
+    status: "built"; "planned", with the machine's `reason`; "failed", with `reasons`; "refused" by the stage.
+    """
+
+    stage: str
+    status: str
+    reason: str
+    reasons: list[str]
+    backend: str
+    declared: str
+    plan: EnginePlan
+    lint: list[LintRow]
+    precision: PrecisionFacts
+    parity: Parity
+    latency: list[PointLatency]
+    not_verified: list[str]
