@@ -11,7 +11,7 @@ import pytest
 from tests.messages import expect, raises
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig, VerifyConfig
-from truehalf.verification.compare.compare import Report, compare
+from truehalf.verification.chain.compare import Report, compare
 
 SIZE, PICTURES, QUERIES, CLASSES = 128, 3, 8, 4
 SPEC = {

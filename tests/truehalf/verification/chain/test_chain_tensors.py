@@ -16,10 +16,10 @@ from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.adversarial import judged
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.chain.judge import reactions_of
 from truehalf.verification.chain.reference import freeze
 from truehalf.verification.chain.stage_results import measure
-from truehalf.verification.compare.compare import compare
 from truehalf.verification.metrics.plain_outputs import same_plain
 from truehalf.verification.runs import Run
 

@@ -1,5 +1,5 @@
 """All runs of two files, measured and judged by the task that the I/O spec declares (rules:
-truehalf.verification.compare.compare).
+truehalf.verification.chain.compare).
 """
 
 from __future__ import annotations

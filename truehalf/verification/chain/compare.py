@@ -30,10 +30,10 @@ from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
+from truehalf.verification.chain.comparison import Comparison
+from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.chain.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.checks import of_evaluation, shape_findings
-from truehalf.verification.compare.comparison import Comparison
-from truehalf.verification.compare.model_pair import ModelPair
-from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.findings import (
     NOT_VERIFIED,
     PASSED,
