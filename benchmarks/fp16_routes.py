@@ -23,7 +23,7 @@ from truehalf.exporting.trace import Tracing, trace
 from truehalf.models.configuration import validated
 from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
 from truehalf.slimming.slim import slim
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 ROOT = Path(__file__).resolve().parent.parent
 OPSETS = {"torchscript": 17, "dynamo": 18}

@@ -125,7 +125,7 @@ def _half(before: Path, after: Path, folder: Path) -> list[dict[str, Any]]:
     from tests.measuring.converted import to_fp16
     from truehalf.conversion.casts_of_file import clean_casts
     from truehalf.data.digits import scene
-    from truehalf.verification.compare.compare import compare
+    from truehalf.verification.chain.compare import compare
 
     def pictures(split: str, count: int) -> np.ndarray:
         stack = np.stack([scene(i, split).image for i in range(count)])

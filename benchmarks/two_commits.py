@@ -34,10 +34,9 @@ warnings.simplefilter("ignore")
 try:
     from truehalf.config.precision import Precision
     from truehalf.conversion.casts_of_file import clean_casts
-    from truehalf.api import convert
+    from truehalf.api import compare, convert
     from truehalf.conversion.fp16_file import to_fp16 as converted
     from truehalf.slimming.slim import slim
-    from truehalf.verification.compare.compare import compare
     def to_fp16(source, out, **options): converted(source, out, Precision(**options))
 except ImportError:
     from stages.cast_cleanup import clean_casts

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from truehalf.calibration.ranges_form import Ranges
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
-    from truehalf.verification.compare.compare import Report
+    from truehalf.verification.chain.compare import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
 
@@ -198,14 +198,14 @@ def compare(
         options: evaluation, thresholds, batch and gates; gates.tensor_error_max is the tolerance of plain tensors.
 
     Returns:
-        truehalf.verification.compare.compare.Report: verdict ("passed", "failed" or "not verified"), reasons, errors by
+        truehalf.verification.chain.compare.Report: verdict ("passed", "failed" or "not verified"), reasons, errors by
         output, and what could not be verified.
 
     Raises:
         StageError: models of different interfaces, samples that do not fit, a model that cannot be run.
     """
     from truehalf.ir.model_forms import as_file
-    from truehalf.verification.compare.compare import compare as compared
+    from truehalf.verification.chain.compare import compare as compared
 
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:
         return compared(

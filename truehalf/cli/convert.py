@@ -35,7 +35,7 @@ from truehalf.errors import StageError
 if TYPE_CHECKING:
     from truehalf.api import Result
     from truehalf.data.given import Split
-    from truehalf.verification.compare.compare import Report
+    from truehalf.verification.chain.compare import Report
 
 _EXAMPLES = (
     "truehalf convert model.onnx --samples images/ -o model_fp16.onnx",

@@ -3,7 +3,7 @@
 With P the points (min, opt and max of each profile), R the reference on all samples and E_p the engine's outputs in
 runs of just p's batch, the last run filled up with its last sample:
 
-    E_p ~ R   for every p in P, by the metrics and gates of verify (truehalf.verification.chain.judge)
+    E_p ~ R   for every p in P, by the metrics and gates of verify (truehalf.verification.judging)
     E_opt ~ R on the adversarial samples, too
 
 An engine is another program than the file that it was built from: fusion, kernels and accumulation are its own, and a
@@ -26,10 +26,10 @@ from truehalf.errors import StageError, typed_line
 from truehalf.progress import track
 from truehalf.runtime.tensorrt.versions import Profile
 from truehalf.verification.chain.adversarial import found_in_images
-from truehalf.verification.chain.judge import gates_of, reactions_of
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import headline, measure
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, Finding, reasons_of, verdict_of
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of
+from truehalf.verification.judging.judge import judge_reactions
 from truehalf.verification.open_file import as_read, groups, joined
 
 if TYPE_CHECKING:
@@ -142,13 +142,13 @@ def _measure(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dic
     if fault := _fault_of_shapes(reference.outputs, outputs):
         return facts | {"state": FAILED, "reason": fault}
     stage = measure(reference, outputs, options)
-    held = gates_of(reference, stage, options)
-    ignored = reactions_of(reference, outputs).failures.values()
-    found = [*held, *(Finding("reaction", FAILED, reason) for reason in ignored)]
+    judged = stage.judged()
+    held = [gate.as_dict() for gate in judged if "gate" in gate.facts]
+    found = [*judged, *(one for one in judge_reactions(stage.seen, None) if one.state == FAILED)]
     verdict = verdict_of(found)
     said = {"state": VERIFIED if verdict == PASSED else verdict, "reason": "; ".join(reasons_of(found))}
     more = {"nan": stage.facts["nan"], "inf": stage.facts["inf"], "detections": stage.facts["detections"]}
-    return facts | said | headline(stage.facts) | more | {"gates": [gate.as_dict() for gate in held]}
+    return facts | said | headline(stage.facts) | more | {"gates": held}
 
 
 def _adversarial(run: Run, model: ir.Model, point: Point, evidence: Evidence) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from truehalf.verification.compare.compare import Report
+    from truehalf.verification.chain.compare import Report
 
 _NARROW, _WIDE = 80, 120
 SUSPECTS_SHOWN = 3

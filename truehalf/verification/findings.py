@@ -25,14 +25,14 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.checks); empty where it says
-            what no check looks at.
+        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.judging.checks); empty where
+            it says what no check looks at.
         state: "verified", "failed" or "not verified".
         reason: why, as a sentence of its own, with its code where there is one.
         decides: whether a file cannot pass while this one is not verified.
         no_node: whether no node of the file is to blame.
         explains: whether it is said first of the reasons, where a file did not pass.
-        facts: of a gate its name, the value and the limit (truehalf.verification.gates).
+        facts: of a gate its name, the value and the limit (truehalf.verification.judging.gates).
     """
 
     check: str
@@ -56,20 +56,24 @@ def verdict_of(findings: Iterable[Finding]) -> str:
 
 
 def reasons_of(findings: Sequence[Finding]) -> list[str]:
-    """Why a file did not pass: what explains it, what failed, then what was not verified and decides."""
-    opened = [finding.reason for finding in findings if finding.state == NOT_VERIFIED and finding.decides]
+    """Why a file did not pass: what explains it, what failed, then what was not verified and decides; each once."""
+    opened = [_open(finding) for finding in findings if finding.state == NOT_VERIFIED and finding.decides]
     why = [finding.reason for finding in findings if finding.state == FAILED] + opened
-    return [finding.reason for finding in findings if finding.explains] + why if why else []
+    explained = [finding.reason for finding in findings if finding.explains]
+    return list(dict.fromkeys(explained + why)) if why else []
 
 
 def open_of(findings: Sequence[Finding]) -> list[str]:
-    """What was not verified, that which decides first; of gates that have no value for one reason, the check and it."""
+    """What was not verified, that which decides first; each once."""
     opened = sorted((each for each in findings if each.state == NOT_VERIFIED), key=lambda finding: not finding.decides)
-    said = [
-        f"{each.check.replace('_', ' ')}: {each.facts['why']}" if "why" in each.facts else each.reason
-        for each in opened
-    ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(map(_open, opened)))
+
+
+def _open(finding: Finding) -> str:
+    """Why it was not verified; of gates that have no value for one reason, the check and it."""
+    if "why" not in finding.facts:
+        return finding.reason
+    return f"{finding.check.replace('_', ' ')}: {finding.facts['why']}"
 
 
 def unseen(reason: str, explains: bool = False) -> Finding:

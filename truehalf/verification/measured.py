@@ -1,23 +1,35 @@
-"""Runs of a file beside those of its reference, as the I/O spec declares their outputs: detections matched, rows of
-queries paired.
+"""Runs of a file beside those of its reference, measured as the I/O spec declares their outputs: detections matched,
+rows of queries paired, errors by output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.io_spec.outputs import DETECTIONS, task_of
+from truehalf.io_spec.outputs import DETECTIONS, detecting, plain_outputs, task_of
+from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
-from truehalf.verification.metrics.detections import Detections, Matching, match
-from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
-from truehalf.verification.output_shapes import comparable, decodable
+from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
+from truehalf.verification.metrics.plain_outputs import classes_in_runs
+from truehalf.verification.metrics.precision import self_precision
+from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
+from truehalf.verification.metrics.scales import hidden_columns
+from truehalf.verification.metrics.score_errors import share_beyond
+from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs, tensor_errors
+from truehalf.verification.output_shapes import UNLIKE, comparable, decodable
 from truehalf.verification.runs import Arrays, Run
+
+UNTRAINED = coded(
+    "weights-random", "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
+)
 
 
 @dataclass(frozen=True)
@@ -35,10 +47,31 @@ class Paired:
     confident: np.ndarray
 
 
-class Measured:
-    """What the runs of a model of detections hold.
+@dataclass(frozen=True)
+class Queries:
+    """Outputs of queries by the tensor rule, paired one to one; nothing where no rows could be paired.
 
     Attributes:
+        errors: by output.
+        hidden: by output, what the scale of its columns hides.
+        confident_beyond: by output, the share of the queries above the score threshold that are beyond the tensor rule.
+        beyond: by sample, how many queries are.
+    """
+
+    errors: dict[str, OutputErrors] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+    confident_beyond: dict[str, float] = field(default_factory=dict)
+    beyond: list[int] = field(default_factory=list)
+
+
+class Measured:
+    """What the runs of a file hold, for every strategy that judges them (truehalf.verification.judging).
+
+    Attributes:
+        runs, spec, options: as given.
+        task: of the I/O spec.
+        plain: names of the outputs that make up no detections.
+        untrained: why detections and classes mean nothing; None where the weights are trained.
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
         matchings: of these.
@@ -51,29 +84,119 @@ class Measured:
         spec: Mapping[str, Any],
         options: VerifyConfig,
         known: Sequence[Detections] | None = None,
+        untrained: str | None = None,
     ) -> None:
         """Decode and match.
 
         Args:
             runs: at least one.
             known: by sample, what the reference finds, where it was decoded before.
+            untrained: see above; default: what the I/O spec says.
         """
-        self._runs, self._spec, self._threshold = runs, spec, options.score_threshold
+        self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
+        self.plain = plain_outputs(spec, runs[0].reference)
+        self.untrained = untrained or (None if spec.get("trained", True) else UNTRAINED)
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
-        for run in runs if self.decodable and task_of(spec) == DETECTIONS else ():
+        for run in runs if self.decodable and self.task == DETECTIONS else ():
             expected = detections_of(run.reference, spec, run.size) if known is None else known[: run.rows]
             self.found += zip(expected, detections_of(run.candidate, spec, run.size), strict=True)
         thresholds = options.score_threshold, options.iou_threshold
         self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
 
+    # --- detections
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """truehalf.verification.metrics.detections.summarize of the matchings."""
+        return summarize(self.matchings)
+
+    @cached_property
+    def misread(self) -> str | None:
+        """Why the reference's boxes are not what the I/O spec declares; not asked of random weights and of outputs that
+        are not finite, which are said as such.
+        """
+        taking = detecting(self.spec)
+        finite = all(np.isfinite(run.reference[name]).all() for run in self.runs for name in taking)
+        if self.untrained or not taking or not finite:
+            return None
+        return box_format_problem([(r.reference, r.size) for r in self.runs], self.spec, self.options.score_threshold)
+
+    @cached_property
+    def meaningless(self) -> str | None:
+        """Why detections are not judged; None where they are."""
+        return self.untrained or (None if self.decodable else UNLIKE) or self.misread
+
+    def self_precision(self, labelled: bool = False) -> dict[str, float | None]:
+        """truehalf.verification.metrics.precision.self_precision; Nones where detections mean nothing."""
+        found = [] if self.meaningless else self.found
+        return self_precision(found, self.spec, self.options.score_threshold, labelled)
+
     @cached_property
     def paired(self) -> list[Paired]:
         """By run; empty without queries, and where their shapes differ."""
-        names, runs = query_outputs(self._spec), self._runs
+        names, runs = query_outputs(self.spec), self.runs
         if not names or any({*names} - {*comparable(run.reference, run.candidate)} for run in runs):
             return []
-        return [_paired(run, names, self._spec, self._threshold) for run in runs]
+        return [_paired(run, names, self.spec, self.options.score_threshold) for run in runs]
+
+    @cached_property
+    def queries(self) -> Queries:
+        """Outputs of queries by the tensor rule."""
+        found = Queries()
+        if not self.paired or self.task != DETECTIONS:
+            return found
+        names, threshold = query_outputs(self.spec), self.options.score_threshold
+        both = list(zip(self.runs, self.paired, strict=True))
+        held = [without_last_places(self.spec, run.reference, one.outputs, threshold) for run, one in both]
+        sure = np.concatenate([one.confident.ravel() for one in self.paired])
+        beyond: list[list[np.ndarray]] = []  # by output and run
+        for name in names:
+            pairs = [(run.reference[name], one.outputs[name]) for run, one in both]
+            judged = [(run.reference[name], other[name]) for run, other in zip(self.runs, held, strict=True)]
+            errors = self._by_tensor_rule(name, pairs)
+            tolerance, places = self.options.gates.tensor_error_max, [run.names for run in self.runs]
+            has_values = pairs[0][0].ndim > 2  # [N, n] has but rows
+            if has_values and (hidden := hidden_columns(name, judged, tolerance, places)):
+                found.hidden[name] = hidden
+            kept = [
+                np.concatenate([pair[side][one.confident] for pair, (_, one) in zip(pairs, both, strict=True)])
+                for side in (0, 1)
+            ]
+            beyond.append([rows_beyond(*pair, errors.limit) for pair in judged])
+            of_all = np.concatenate([rows.ravel() for rows in beyond[-1]])
+            found.confident_beyond[name] = share_beyond(of_all[sure], 0) or 0.0
+            found.errors[name] = replace(
+                errors,
+                paired=True,
+                queries_beyond=float(of_all.mean()) if of_all.size else 0.0,
+                confident_max_abs=tensor_errors(kept[0], kept[1])["max_abs"] if kept[0].size else None,
+            )
+        of_runs = (np.logical_or.reduce(rows) for rows in zip(*beyond, strict=True))
+        return replace(found, beyond=[int(count) for rows in of_runs for count in rows.sum(axis=1)])
+
+    # --- all tasks
+
+    @cached_property
+    def errors(self) -> dict[str, OutputErrors]:
+        """By output, of all runs; of queries after pairing them."""
+        found = {}
+        for name, first in self.runs[0].reference.items():
+            if all(name in run.candidate for run in self.runs):
+                pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in self.runs]
+                found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs)
+            else:
+                found[name] = OutputErrors(str(np.asarray(first).dtype), np.size(first), passed=False, reason=UNLIKE)
+        return found
+
+    @cached_property
+    def classification(self) -> dict[str, Any] | None:
+        """truehalf.verification.metrics.plain_outputs.classes_in_runs."""
+        return classes_in_runs(self.runs, self.spec)
+
+    def _by_tensor_rule(self, name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> OutputErrors:
+        places = [run.names[0] for run in self.runs]
+        return output_errors(name, pairs, self.options.gates.tensor_error_max, places)
 
 
 def _paired(run: Run, names: Sequence[str], spec: Mapping[str, Any], threshold: float) -> Paired:

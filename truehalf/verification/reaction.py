@@ -200,18 +200,23 @@ def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def observed(
-    runs: Sequence[Run], reached: tuple[Reached, Reached] | None, together: Collection[str], arbitrary: bool = False
+    runs: Sequence[Run],
+    names: Iterable[str],
+    reached: tuple[Reached, Reached] | None,
+    together: Collection[str],
+    arbitrary: bool = False,
 ) -> list[Observed]:
-    """The outputs of two files that both have; by sample where axis 0 of inputs counts them and an axis of the outputs
+    """Outputs of two files; by sample where axis 0 of inputs counts them and an axis of the outputs
     does (the first of that length, or axis 0 of a multiple of it), else by run.
 
     Args:
+        names: of outputs that both have.
         reached: of `reached_outputs`, of the reference and the candidate; None: no graph is asked.
         together: outputs that make up detections.
         arbitrary: whether the weights are random, and `together` holds what they choose.
     """
     found = []
-    for name, first in runs[0].candidate.items():
+    for name in names:
         pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
         rows = [len(run.inputs) for run in runs]
         parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
@@ -222,7 +227,7 @@ def observed(
         else:
             reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
             samples = [" ".join(run.inputs) for run in runs]
-        always = np.asarray(first).dtype.kind == "f" and name not in together
+        always = pairs[0][1].dtype.kind == "f" and name not in together
         reaches = (reached[0].get(name, ()), reached[1].get(name, ())) if reached else (_KNOWN, _KNOWN)
         chosen = arbitrary and name in together
         found.append(Observed(name, reference, candidate, samples, always, reaches, chosen))

@@ -95,7 +95,7 @@ def test_a_report_that_cannot_be_written_is_found_before_the_work(
     def compare(*_: object, **__: object) -> None:
         raise AssertionError("the work began")
 
-    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
+    monkeypatch.setattr("truehalf.verification.chain.compare.compare", compare)
     (tmp_path / "file").write_text("x")
     assert shell(files, "good", "--json", str(tmp_path / "file" / "report.json")) == 2
     expect(capsys.readouterr().err, "file-unwritable", tmp_path / "file" / "report.json")
@@ -122,7 +122,7 @@ def test_what_stops_it_is_no_failure_of_the_candidate(
     def compare(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
+    monkeypatch.setattr("truehalf.verification.chain.compare.compare", compare)
     assert shell(files, "good") == code
 
 
@@ -175,7 +175,7 @@ def test_flags_arrive(flags: list[str], expected: dict[str, object], monkeypatch
         seen.update(options)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("truehalf.verification.compare.compare.compare", compare)
+    monkeypatch.setattr("truehalf.verification.chain.compare.compare", compare)
     assert truehalf(["verify", "a.onnx", "b.onnx", "--samples", "x", *flags]) == 130
     usual = {"locate": True, "spec": None, "preprocessing": None, "options": VerifyConfig()}
     assert seen == usual | expected

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.messages import expect
 from tests.truehalf.verification.test_known_bad import SPEC, feeds, metrics, nothing, write
 from truehalf.report.text import report_text
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.config.verification import GatesConfig
-from truehalf.verification.checks import checks_of, same_detections, sums_not_rounded, unmet
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -23,6 +22,8 @@ from truehalf.verification.findings import (
     unseen,
     verdict_of,
 )
+from truehalf.verification.judging.checks import checks_of, reaction_findings, sums_not_rounded, unmet
+from truehalf.verification.judging.judge import Same, same_detections
 from truehalf.verification.metrics.detections import Detections, match
 from truehalf.verification.reaction import Reactions
 
@@ -32,7 +33,7 @@ FINE = {"state": "verified", "reason": "fine"}
 
 def findings(reacted: Reactions | None = None, **facts: Any) -> list[Finding]:
     known = {"evaluation": "fp32-cpu", "not_split": {}, "cpu_nodes": None, "batches": FINE, "adversarial": FINE}
-    return checks_of(known | facts, reacted or Reactions())
+    return checks_of(known | facts, reaction_findings(reacted or Reactions()))
 
 
 def rows(reacted: Reactions | None = None, **facts: Any) -> dict[str, dict[str, Any]]:
@@ -46,7 +47,7 @@ def found(*boxes: tuple[float, int, float]) -> Detections:
     return Detections(corners, labels, np.array([score for _, _, score in boxes], np.float32))
 
 
-def same(before: Detections, now: Detections) -> dict[str, Any]:
+def same(before: Detections, now: Detections) -> Same:
     return same_detections([match(before, now, 0.5, 0.9)], LIMITS)
 
 
@@ -94,7 +95,7 @@ def test_what_no_check_looks_at_is_said_and_what_explains_a_failure_is_said_firs
 
 def test_gates_without_a_value_say_their_reason_once() -> None:
     gates = [Finding("a_b", NOT_VERIFIED, f"{name} was not verified: x", facts={"why": "x"}) for name in ("c", "d")]
-    assert open_of(gates) == ["a b: x"] and len(reasons_of(gates)) == 2
+    assert open_of(gates) == reasons_of(gates) == ["a b: x"]
 
 
 @pytest.mark.parametrize(
@@ -145,21 +146,21 @@ def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_a
 
 def test_the_same_detections() -> None:
     before = found((0, 1, 0.9), (50, 2, 0.8))
-    assert same(before, before)["state"] == "verified"
+    assert same(before, before).state == "verified"
     for now in (
         found((0, 1, 0.9)),  # one is lost
         found((0, 1, 0.9), (50, 2, 0.8), (90, 0, 0.7)),  # one is new
         found((0, 1, 0.9), (50, 0, 0.8)),  # one is another class
     ):
-        assert same(before, now)["state"] == "failed"
+        assert same(before, now).state == "failed"
 
 
 def test_where_nothing_was_found_nothing_may_appear() -> None:
     nothing = found()
-    assert same(nothing, nothing)["state"] == "verified"
+    assert same(nothing, nothing).state == "verified"
     row = same(nothing, found((0, 1, 0.9)))
-    assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
-    expect(row["reason"], None, 1)
+    assert (row.state, row.measured["reference"], row.measured["extra"]) == ("failed", 0, 1)
+    expect(row.reason, None, 1)
 
 
 @pytest.mark.parametrize(

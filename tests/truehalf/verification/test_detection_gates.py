@@ -13,15 +13,14 @@ from tests.corpus.pairs.detections import USED, as_queries, as_top_k, haunted, p
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
-from truehalf.verification.chain.judge import gates_of
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
-from truehalf.verification.checks import same_detections
 from truehalf.verification.findings import Finding, reasons_of, verdict_of
+from truehalf.verification.judging.judge import same_detections
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import match
 
-PAIRS = [pair for pair in pairs() if pair.expected != "not verified"]  # which is said of values beside detections
+PAIRS = list(pairs())
 
 
 def arrays_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -44,7 +43,7 @@ def reference_of(outputs: dict[str, np.ndarray], spec: Mapping[str, Any], labell
 
 
 def held(reference: Reference, outputs: dict[str, np.ndarray]) -> list[Finding]:
-    return gates_of(reference, measure(reference, outputs, OPTIONS), OPTIONS)
+    return measure(reference, outputs, OPTIONS).judged()
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
@@ -65,7 +64,7 @@ def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
     start = scene()
     expected, other = (put_out(each) for each in (start, haunted(start, np.random.default_rng(0))))
     judged = held(reference_of(expected, spec_of(expected), labelled=True), other)
-    by_name = {gate.facts["measures"]: gate for gate in judged}
+    by_name = {gate.facts["measures"]: gate for gate in judged if "gate" in gate.facts}
     states = [by_name[name].state for name in ("ap50_95_drop", "low_self_ap50_95_drop", "rank_error_p99")]
     assert states == ["verified", "failed", "failed"] and by_name["rank_error_p99"].facts["worst"]
 
@@ -74,7 +73,8 @@ def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
 def test_detections_where_the_reference_has_none_fail(put_out: Any) -> None:
     start = scene()
     expected, other = (put_out(each) for each in (replace(start, scores=start.scores / 10), start))
-    judged = {gate.facts["measures"]: gate for gate in held(reference_of(expected, spec_of(expected)), other)}
+    found = held(reference_of(expected, spec_of(expected)), other)
+    judged = {gate.facts["measures"]: gate for gate in found if "gate" in gate.facts}
     assert judged["extra_fraction"].state == "failed" and judged["matched_fraction"].state == "not verified"
 
 
@@ -83,11 +83,11 @@ def test_another_batch_is_held_to_the_same_gates() -> None:
     lowered = replace(start, scores=np.minimum(start.scores, np.float32(0.6)))
     sides = [found_in(as_top_k(each), spec_of(as_top_k(each))) for each in (start, lowered)]
     limits = OPTIONS.gates
-    assert same_detections([match(a, a) for a in sides[0]], limits)["state"] == "verified"
+    assert same_detections([match(a, a) for a in sides[0]], limits).state == "verified"
     row = same_detections([match(a, b) for a, b in zip(*sides, strict=True)], limits)
-    assert row["state"] == "failed" and row["matched_fraction"] == 1.0
+    assert row.state == "failed" and row.measured["matched_fraction"] == 1.0
     forgiving = replace(limits, **{name: 1.0 for name in asdict(limits) if "_error_" in name})
-    assert same_detections([match(a, b) for a, b in zip(*sides, strict=True)], forgiving)["state"] == "verified"
+    assert same_detections([match(a, b) for a, b in zip(*sides, strict=True)], forgiving).state == "verified"
 
 
 def test_a_class_that_has_no_label_is_seen_by_rank_alone() -> None:

@@ -21,9 +21,9 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort.session import Session
 from truehalf.verification import open_file
 from truehalf.verification.chain.chain import verify
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure_file
-from truehalf.verification.compare.compare import compare
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.open_file import OpenFile, opened

@@ -14,7 +14,7 @@ from tests.truehalf.verification import small_detector
 from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, model
 from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes, evaluation_of, opened
 
 SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]

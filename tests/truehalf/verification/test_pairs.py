@@ -7,7 +7,7 @@ import pytest
 
 from tests.corpus.pairs import Pair, every_pair
 from truehalf.codes import codes_in
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 PAIRS = list(every_pair())
 

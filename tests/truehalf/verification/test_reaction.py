@@ -13,7 +13,7 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.two_models import model, options
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.reaction import Observed, digest, reached_outputs, reactions
 
 RNG = np.random.default_rng(0)

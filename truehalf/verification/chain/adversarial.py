@@ -14,9 +14,10 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, max_abs, measure
-from truehalf.verification.checks import same_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED
+from truehalf.verification.judging.judge import Same, same_outputs
 from truehalf.verification.open_file import OpenFile, UnevenShapes
+from truehalf.verification.runs import Arrays
 
 
 def measure_adversarial(file: OpenFile, reference: Reference | str, options: VerifyConfig) -> dict[str, Any]:
@@ -46,19 +47,18 @@ def found_in_images(reference: Reference, outputs: Outputs, options: VerifyConfi
         "nonfinite": stage.facts["nonfinite"],
         "max_abs_error": max_abs(stage.facts["confident_tensors"] or stage.facts["tensors"]),
     }
-    return facts | judged(reference, stage, options)
+    return facts | judged(stage).as_dict()
 
 
-def judged(reference: Reference, stage: StageResult, options: VerifyConfig) -> dict[str, Any]:
-    """{state, reason, ...} of a file measured on adversarial samples."""
+def judged(stage: StageResult) -> Same:
+    """Of a file measured on adversarial samples."""
     if stage.facts["shape_faults"]:
-        return {"state": FAILED, "reason": "; ".join(stage.facts["shape_faults"])}
-    if stage.facts["nonfinite"] > options.gates.nonfinite_max:
-        bad = [name for i, name in enumerate(reference.names) if not _finite(stage.outputs, i)]
-        reason = f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}"
-        return {"state": FAILED, "reason": reason}
-    return same_outputs(reference, reference.run(stage.outputs), stage.matchings, options.gates)
+        return Same(FAILED, "; ".join(stage.facts["shape_faults"]))
+    if stage.facts["nonfinite"] > stage.seen.options.gates.nonfinite_max:
+        bad = [name for i, name in enumerate(stage.seen.runs[0].names) if not _finite(stage.outputs, i)]
+        return Same(FAILED, f"{stage.facts['nonfinite']} NaN or Inf in the outputs on {', '.join(bad)}")
+    return same_outputs(stage.seen)
 
 
-def _finite(outputs: Outputs, sample: int) -> bool:
+def _finite(outputs: Arrays, sample: int) -> bool:
     return all(bool(np.isfinite(value[sample]).all()) for value in outputs.values())

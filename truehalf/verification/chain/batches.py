@@ -22,17 +22,16 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.chain.batch_memory import too_large
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.checks import same_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.judging.judge import same_outputs
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.open_file import OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, shape_faults
-from truehalf.verification.runs import Run
+from truehalf.verification.runs import Arrays, Run
 
 
 def measure_batches(
@@ -98,16 +97,17 @@ def _measure(
         reason = coded("not-finite", "the outputs are not finite: nothing was compared")
         return facts | {"state": NOT_VERIFIED, "reason": reason}
     run = Run(_names(reference, rows), len(rows), before, outputs)
-    matchings = Measured([run], reference.spec, options, [stage.found[i] for i in rows]).matchings
-    same = same_outputs(reference, run, matchings, options.gates)
-    if same["state"] == VERIFIED and same.get("reference") == 0:
+    seen = Measured([run], reference.spec, options, [stage.found[i] for i in rows], reference.unusable)
+    found = same_outputs(seen)
+    same = found.as_dict()
+    if found.state == VERIFIED and found.measured.get("reference") == 0:
         reason = coded("nothing-compared", "the file finds nothing: nothing was compared")
         return facts | same | {"state": NOT_VERIFIED, "reason": reason}
-    if same["state"] == FAILED:
-        errors = errors_by_sample([run], plain_outputs(reference.spec))
-        of_detections = [bool(one.missed or len(one.extra)) for one in matchings]
+    if found.state == FAILED:
+        errors = errors_by_sample([run], seen.plain)
+        of_detections = [bool(one.missed or len(one.extra)) for one in seen.matchings]
         differs = [bool(error == errors.max()) for error in errors] if "tensor_error" in same else of_detections
-        same["samples"] = _first_run(reference, rows, size, differs)
+        return facts | same | {"samples": _first_run(reference, rows, size, differs)}
     return facts | same
 
 
@@ -121,7 +121,7 @@ def _names(reference: Reference, rows: Sequence[int]) -> list[str]:
     return [reference.names[i] for i in rows]
 
 
-def _nonfinite(outputs: Outputs, row: int | slice = slice(None)) -> int:
+def _nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
     return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 

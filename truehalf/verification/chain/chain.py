@@ -34,7 +34,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.report.images import boxes_over_image
 from truehalf.verification.chain.adversarial import measure_adversarial
 from truehalf.verification.chain.batches import measure_batches
-from truehalf.verification.chain.judge import gates_of, judge, precision_drop
+from truehalf.verification.chain.judge import judge_final
 from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
@@ -43,6 +43,7 @@ from truehalf.verification.chain.stage_results import (
     headline,
     max_abs,
     measure_file,
+    precision_drop,
     sample_facts,
 )
 from truehalf.verification.findings import (
@@ -140,10 +141,7 @@ def verify(
         return replace(stage, facts=stage.facts | facts)
 
     def verify_again(path: Path) -> list[Finding]:
-        return judge(reference, measured(ModelFile(path), total, made.batch_sizes), options)
-
-    def gates_of_stage(part: Reference, stage: StageResult) -> list[Finding]:
-        return gates_of(part, stage, options)
+        return judge_final(measured(ModelFile(path), total, made.batch_sizes), options)
 
     stages = {
         name: measured(fp32 if name == "slim" else ModelFile(path), subset, (1,))
@@ -151,7 +149,7 @@ def verify(
         if name != FINAL
     }
     final = stages[FINAL] = measured(last, total, made.batch_sizes)
-    findings = judge(reference, final, options)
+    findings = judge_final(final, options)
     findings += [Finding(_CHAIN, NOT_VERIFIED, reason) for reason in made.left_open]
     findings += [*beyond(final, total), *(unseen(f"a sample that was left out: {what}") for what in made.left_out)]
     place, suggestion, profile = None, None, None
@@ -159,7 +157,7 @@ def verify(
         failing = _tried(
             _PLACE,
             findings,
-            lambda: failing_of(last, reference, final, findings, made.adversarial, options, gates_of_stage),
+            lambda: failing_of(last, reference, final, findings, made.adversarial, options),
         )
         if failing is not None:
             place = _tried(_PLACE, findings, lambda: locate(failing, last, fp32, made.decisions, made.pinned))
@@ -251,8 +249,8 @@ def worst_nodes(profile: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def detection_errors(final: StageResult) -> dict[str, Any]:
     """Histograms of what matched detections are off by (truehalf.verification.metrics.histograms.error_histogram)."""
     errors = {
-        "score_error": [np.abs(m.score_error) for m in final.matchings],
-        "box_error_px": [m.box_error_px for m in final.matchings],
+        "score_error": [np.abs(m.score_error) for m in final.seen.matchings],
+        "box_error_px": [m.box_error_px for m in final.seen.matchings],
     }
     joined = {name: np.concatenate([np.zeros(0), *each]) for name, each in errors.items()}
     return {name: error_histogram(np.zeros_like(each), each) for name, each in joined.items()}

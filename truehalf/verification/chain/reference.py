@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.codes import coded
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.arrays import read_arrays, write_arrays
 from truehalf.data.samples import Sample, batches, stacked
 from truehalf.errors import StageError, typed_line
 from truehalf.files import read_json, write_json
 from truehalf.progress import track
+from truehalf.verification.measured import UNTRAINED, Measured
 from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.open_file import groups, joined
@@ -26,9 +27,6 @@ from truehalf.verification.runs import Run
 if TYPE_CHECKING:
     import torch
 
-UNTRAINED = coded(
-    "weights-random", "the weights are random (the I/O spec says trained: false), so what the model finds means nothing"
-)
 Outputs = dict[str, np.ndarray]
 
 
@@ -78,6 +76,11 @@ class Reference:
         count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
         expected = {name: value[:count] for name, value in self.outputs.items()}
         return Run(self.names[:count], count, expected, outputs, self.sha256[:count])
+
+    def measured(self, outputs: Outputs, options: VerifyConfig, samples: int | None = None) -> Measured:
+        """A `run`, measured."""
+        run = self.run(outputs, samples)
+        return Measured([run], self.spec, options, self.found, self.unusable)
 
     @property
     def index(self) -> list[dict[str, str]]:

@@ -16,14 +16,17 @@ from truehalf.errors import StageError
 from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.findings import Finding
 from truehalf.verification.float16_shapes import shape_fault, shapes_unknown
+from truehalf.verification.judging.detections import Drop
+from truehalf.verification.judging.judge import judge
 from truehalf.verification.localize.worst_sample import facts_by_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.decoded import NOTHING
-from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
+from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.metrics.histograms import error_histogram
 from truehalf.verification.metrics.plain_outputs import measure_plain
-from truehalf.verification.metrics.precision import NO_DETECTOR, precision, self_precision, why_no_drop
+from truehalf.verification.metrics.precision import AP50_MIN, NO_DETECTOR, precision, why_no_drop
 from truehalf.verification.metrics.tensors import query_outputs, tensor_errors
 from truehalf.verification.open_file import FP32_CPU, OpenFile, UnevenShapes
 from truehalf.verification.output_shapes import UNLIKE, comparable, shape_faults
@@ -36,15 +39,27 @@ class StageResult:
 
     Attributes:
         facts: {evaluation, provider, samples, tensors, detections, nonfinite, nan, inf, ap50, ap50_95, ...}.
-        outputs: [samples, ...] by name, floats as float32.
-        found: its detections, per sample.
-        matchings: against the reference, per sample; empty where nothing was compared.
+        seen: its outputs beside the reference's, one run.
     """
 
     facts: dict[str, Any]
-    outputs: Outputs
-    found: list[Detections]
-    matchings: list[Matching]
+    seen: Measured
+
+    @property
+    def outputs(self) -> Arrays:
+        """[samples, ...] by name, floats as float32."""
+        return self.seen.runs[0].candidate
+
+    @property
+    def found(self) -> list[Detections]:
+        """Its detections, per sample; nothing where its outputs have other shapes."""
+        return [found for _, found in self.seen.found] or [NOTHING] * self.seen.runs[0].rows
+
+    def judged(self) -> list[Finding]:
+        """See truehalf.verification.judging.judge."""
+        reasons = self.facts["reasons"]
+        why = reasons.get("detections") if self.seen.meaningless else reasons.get("average precision")
+        return judge(self.seen, Drop(precision_drop(self.facts), why or ""))
 
 
 def measure_file(file: OpenFile, reference: Reference, count: int, options: VerifyConfig) -> StageResult:
@@ -109,30 +124,28 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
     the true boxes (AP50_MIN) that it is no measure.
     """
     count = samples or len(reference.names)
-    run = reference.run(outputs, count)
+    seen = reference.measured(outputs, options, count)
+    run = seen.runs[0]
     expected = run.reference
     alike, faults = comparable(expected, outputs), shape_faults(expected, outputs, reference.spec)
     names, detector = query_outputs(reference.spec), task_of(reference.spec) == DETECTIONS
-    seen = Measured([run], reference.spec, options, reference.found)
     queries = next(iter(seen.paired), None)
     paired = {**outputs, **(queries.outputs if queries else {})}
     confident = queries.confident if queries else np.zeros(0, bool)
     nan = sum(int(np.isnan(value).sum()) for value in outputs.values())
     inf = sum(int(np.isinf(value).sum()) for value in outputs.values())
-    found = [candidate for _, candidate in seen.found] or [NOTHING] * count
-    matchings = seen.matchings or [match(NOTHING, NOTHING)] * count
-    if detector and not seen.decodable:
-        reference = replace(reference, found=[NOTHING] * len(reference.found), unusable=reference.unusable or UNLIKE)
-    detections = summarize(matchings) if detector and not reference.unusable else None
-    found_precision, why_no_precision = precision(reference, found)
-    precision_fp32, _ = precision(reference, reference.found[:count])
+    unusable = reference.unusable or (UNLIKE if detector and not seen.decodable else None)
+    detections = seen.summary if detector and not unusable else None
+    usable = replace(reference, unusable=unusable)
+    found_precision, why_no_precision = precision(usable, [candidate for _, candidate in seen.found])
+    precision_fp32, _ = precision(usable, reference.found[:count])
     no_drop = why_no_precision or why_no_drop(precision_fp32["ap50"])
     reasons = {
         "detections": (detections or {}).get("reason") if detector else NO_DETECTOR,
         "average precision": no_drop,
     }
-    if reference.unusable:
-        reasons["detections"] = reference.unusable
+    if unusable:
+        reasons["detections"] = unusable
     facts = {
         "samples": count,
         "shape_faults": faults,
@@ -152,16 +165,11 @@ def measure(reference: Reference, outputs: Outputs, options: VerifyConfig, sampl
         "detections": detections,
         **measure_plain(run, reference.spec),
         **found_precision,
-        **self_precision(
-            [] if reference.unusable else seen.found,
-            reference.spec,
-            options.score_threshold,
-            labelled=reference.truth is not None,
-        ),
+        **seen.self_precision(labelled=reference.truth is not None),
         **{f"{name}_fp32": value for name, value in precision_fp32.items()},
         "reasons": {what: why for what, why in reasons.items() if why},
     }
-    return StageResult(facts, outputs, found, matchings)
+    return StageResult(facts, seen)
 
 
 def _confident_errors(
@@ -198,6 +206,14 @@ def cpu_provider_claims(
     }
 
 
+def precision_drop(facts: Mapping[str, Any]) -> float | None:
+    """AP50-95 of the reference minus that of the file; None where one was not measured, or the reference finds next to
+    none of the true boxes.
+    """
+    found, before, after = (facts[name] for name in ("ap50_fp32", "ap50_95_fp32", "ap50_95"))
+    return None if found is None or found < AP50_MIN or before is None or after is None else before - after
+
+
 def headline(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of a stage that fit in a line."""
     return {
@@ -221,5 +237,4 @@ def max_abs(errors: Mapping[str, Mapping[str, Any]] | None) -> dict[str, float]:
 
 def sample_facts(reference: Reference, stage: StageResult) -> list[dict[str, Any]]:
     """Metrics per sample of a stage, in the order of the samples."""
-    run = reference.run(stage.outputs, len(stage.matchings))
-    return facts_by_sample([run], stage.matchings, reference.spec)
+    return facts_by_sample(stage.seen.runs, stage.seen.matchings, reference.spec)

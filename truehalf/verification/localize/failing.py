@@ -18,9 +18,11 @@ from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Outputs, Reference
 from truehalf.verification.chain.stage_results import StageResult, measure, sample_facts
 from truehalf.verification.findings import FAILED, Finding
+from truehalf.verification.judging.checks import OF_OUTPUTS
 from truehalf.verification.open_file import opened
 
-Judge = Callable[[Reference, StageResult], list[Finding]]
+_OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite"}
+Judge = Callable[[StageResult], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -47,26 +49,24 @@ def failing_of(
     findings: Sequence[Finding],
     images: Reference | str,
     options: VerifyConfig,
-    judge: Judge,
 ) -> Failing | None:
     """What the final file fails on; None where nothing that was measured fails.
 
     Args:
         findings: on the file.
         images: the reference on the adversarial samples.
-        judge: the gates of a stage.
 
     Raises:
         StageError: when the file does not run on what it fails on.
     """
     failures = [finding for finding in findings if finding.state == FAILED]
-    if final.facts["shape_faults"] or any("gate" in finding.facts for finding in failures):
-        return Failing(reference, final, judge)
+    if final.facts["shape_faults"] or any(finding.check in _OF_OUTPUTS for finding in failures):
+        return Failing(reference, final, StageResult.judged)
     failed = {finding.check for finding in failures}
     if "adversarial" in failed and isinstance(images, Reference):
         return _images(file, images, final, options)
     if "batch" in failed:
-        return _batch(file, reference, final, options, judge)
+        return _batch(file, reference, final, options)
     return None
 
 
@@ -76,18 +76,18 @@ def _images(file: ModelFile, images: Reference, final: StageResult, options: Ver
     bad = [i for i, row in enumerate(rows) if row["nonfinite"] or row["missed"] or row["extra"]] or [*range(len(rows))]
     part = images.subset(bad)
 
-    def judge(reference: Reference, stage: StageResult) -> list[Finding]:
-        found = adversarial.judged(reference, stage, options)
-        return [Finding("adversarial", found["state"], found["reason"])]
+    def judge(stage: StageResult) -> list[Finding]:
+        found = adversarial.judged(stage)
+        return [Finding("adversarial", found.state, found.reason)]
 
     return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
 
 
-def _batch(file: ModelFile, reference: Reference, final: StageResult, options: VerifyConfig, judge: Judge) -> Failing:
+def _batch(file: ModelFile, reference: Reference, final: StageResult, options: VerifyConfig) -> Failing:
     row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
     part = reference.subset([reference.names.index(name) for name in row["samples"]])
     outputs = opened(file, options.evaluation.value).run_all(part.samples, row["batch"])
-    return Failing(part, _measured(part, outputs, final, options), judge, together=True)
+    return Failing(part, _measured(part, outputs, final, options), StageResult.judged, together=True)
 
 
 def _measured(part: Reference, outputs: Outputs, final: StageResult, options: VerifyConfig) -> StageResult:

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.config.verification import GatesConfig
 from truehalf.io_spec.outputs import CLASSIFICATION, classes_of, plain_outputs, task_of
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
 from truehalf.verification.runs import Run
@@ -74,26 +72,6 @@ def hidden_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
     return hidden_by_scale(name, pairs, tolerance, [run.names for run in runs]) or ""
-
-
-def hidden_plain(run: Run, spec: Mapping[str, Any], tolerance: float) -> str:
-    """`hidden_in` of the first output that hides one."""
-    return next(filter(None, (hidden_in(name, [run], tolerance) for name in plain_outputs(spec))), "")
-
-
-def same_plain(run: Run, spec: Mapping[str, Any], limits: GatesConfig) -> dict[str, Any]:
-    """Whether outputs are the expected ones, within the gates: {state, reason, tensor_error}; not verified where one
-    hides a wrong part.
-    """
-    facts = measure_plain(run, spec)
-    error, classes = facts["tensor_error"] or 0.0, facts["classification"]
-    flips = classes["label_flips"] if classes else 0
-    said = f"the outputs differ by {error:.2g} of their largest value"
-    said += f", {flips} of {classes['samples']} best classes" if classes else ""
-    good = error <= limits.tensor_error_max and flips <= limits.label_flips_max
-    hidden = hidden_plain(run, spec, limits.tensor_error_max) if good else ""
-    state = FAILED if not good else NOT_VERIFIED if hidden else VERIFIED
-    return {"state": state, "reason": hidden or said, "tensor_error": error}
 
 
 def _largest(values: np.ndarray) -> float:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.io_spec.outputs import DETECTIONS, task_of
-from truehalf.verification.chain.reference import Reference
 from truehalf.verification.metrics.average_precision import average_precision, low_self_ap_drop, self_ap
 from truehalf.verification.metrics.detections import Detections
+
+if TYPE_CHECKING:
+    from truehalf.verification.chain.reference import Reference
 
 AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
 _AGAINST_REFERENCE = ("self_ap50", "self_ap50_95", "self_ap50_95_drop", "low_self_ap50_95_drop")

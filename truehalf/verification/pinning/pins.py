@@ -78,7 +78,7 @@ def suggested_pins(
         return {name: value[: len(rows)] for name, value in outputs.items()}
 
     def gates_hold(outputs: Outputs) -> bool:
-        return verdict_of(judge(part, measure(part, kept(outputs), options))) != FAILED
+        return verdict_of(judge(measure(part, kept(outputs), options))) != FAILED
 
     def error(outputs: Outputs) -> float:
         return total_error(part.spec, part.outputs, kept(outputs))

@@ -76,7 +76,7 @@ def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path,
     asked = []
 
     def suggested_pins(path, failing, *_):
-        asked.append((failing.reference.names, failing.together, failing.judge(failing.reference, failing.final)))
+        asked.append((failing.reference.names, failing.together, failing.judge(failing.final)))
         return {"sentence": "one", "selectors": "", "status": "none"}
 
     monkeypatch.setattr(chain, "suggested_pins", suggested_pins)

@@ -16,11 +16,11 @@ from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.adversarial import judged
-from truehalf.verification.chain.judge import reactions_of
+from truehalf.verification.chain.compare import compare
 from truehalf.verification.chain.reference import freeze
 from truehalf.verification.chain.stage_results import measure
-from truehalf.verification.compare.compare import compare
-from truehalf.verification.metrics.plain_outputs import same_plain
+from truehalf.verification.judging.judge import judge_reactions, same_outputs
+from truehalf.verification.measured import Measured
 from truehalf.verification.runs import Run
 
 SPEC: dict[str, Any] = {
@@ -102,16 +102,16 @@ def test_what_is_hidden_of_a_detectors_mask() -> None:
     r = {"y": np.concatenate([np.full((4, 1, 30), 900.0), np.ones((4, 5, 30))], axis=1).astype(np.float32)}
     r["y"] += np.random.default_rng(2).uniform(0, 0.5, r["y"].shape).astype(np.float32)
     o = {"y": np.where(r["y"] > 100, r["y"], -r["y"])}
-    found = same_plain(Run("abcd", 4, r, o), SPEC, OPTIONS.gates)
-    assert found["state"] == "not verified"
-    expect(found["reason"], "hidden-by-scale", "'y'")
-    assert same_plain(Run("abcd", 4, r, {"y": 1.1 * r["y"]}), SPEC, OPTIONS.gates)["state"] == "failed"
+    found = same_outputs(Measured([Run("abcd", 4, r, o)], SPEC, OPTIONS))
+    assert found.state == "not verified"
+    expect(found.reason, "hidden-by-scale", "'y'")
+    assert same_outputs(Measured([Run("abcd", 4, r, {"y": 1.1 * r["y"]})], SPEC, OPTIONS)).state == "failed"
 
     samples = [Sample(f"{number}", {"x": X[number]}, None, None) for number in range(4)]
     reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)
     same = measure(reference, reference.outputs, OPTIONS)
-    assert judged(reference, same, OPTIONS)["state"] == "verified"
-    assert reactions_of(reference, reference.outputs).unknown == {}
+    assert judged(same).state == "verified"
+    assert [finding.state for finding in judge_reactions(same.seen, None)] == ["verified"]
 
 
 class Counted(torch.nn.Module):

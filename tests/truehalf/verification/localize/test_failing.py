@@ -29,8 +29,6 @@ SPEC: dict[str, Any] = {
     "class_names": ["ant", "bee"],
 }
 
-OF_THE_STAGE = Finding("detections", VERIFIED, "of the stage")
-
 
 def outputs(*found: bool) -> dict[str, np.ndarray]:
     """One query a sample, which is a detection where it says so."""
@@ -55,23 +53,23 @@ def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: d
     found = [Finding(name, FAILED, decides=False) for name in failed]
     found.append(Finding("detections", VERIFIED if gate else FAILED, facts={"gate": "g"}))
     monkeypatch.setattr(failing, "opened", lambda *_: SimpleNamespace(run_all=lambda *_: now))
-    return failing_of(ModelFile(Path("m.onnx")), frozen, final, found, pictures, OPTIONS, lambda *_: [OF_THE_STAGE])
+    return failing_of(ModelFile(Path("m.onnx")), frozen, final, found, pictures, OPTIONS)
 
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
     assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
-    assert found.judge(found.reference, found.final) == [OF_THE_STAGE]
+    assert found.judge(found.final) == found.final.judged()
 
 
 def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, True, ["adversarial", "batch"], outputs(True, False, False))
     assert found and found.reference.names == ["p/1"] and not found.together
     assert found.final.facts["evaluation"] == "emulated-fp16"
-    (gate,) = found.judge(found.reference, found.final)
+    (gate,) = found.judge(found.final)
     assert gate.state == "failed"
     expect(gate.reason, None, "0 of 1")
-    (gate,) = found.judge(found.reference, measure(found.reference, outputs(True), OPTIONS))
+    (gate,) = found.judge(measure(found.reference, outputs(True), OPTIONS))
     assert gate.state == "verified"
 
 

@@ -20,6 +20,7 @@ from tests.measuring.planted import searched
 from tests.messages import expect
 from tests.tiers import first_of
 from tests.truehalf.models.detectors import SIZE, detector, pictures
+from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
@@ -29,7 +30,7 @@ from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.failing import Failing
 from truehalf.verification.localize.locate import error_profile, find_suspects, first_bad_node, locate
 from truehalf.verification.localize.suspects import Suspect
-from truehalf.verification.metrics.detections import Detections, match
+from truehalf.verification.metrics.detections import Detections
 from truehalf.verification.pinning.as_argument import pins_argument
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
@@ -270,7 +271,7 @@ def located(
     nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     frozen = Reference(samples, ["only"], [""], outputs, {"outputs": [{"name": "y"}]}, [nothing], None, None)
-    final = StageResult({"evaluation": evaluation}, outputs, [nothing], [match(nothing, nothing)])
+    final = StageResult({"evaluation": evaluation}, frozen.measured(outputs, VerifyConfig()))
     place = locate(Failing(frozen, final, lambda *_: []), ModelFile(paths[1]), ModelFile(paths[0]))
     assert place is not None
     return place

@@ -17,7 +17,9 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
-from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain, same_plain
+from truehalf.verification.judging.judge import same_outputs
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, measure_plain
 from truehalf.verification.runs import Run
 
 CLASSES = {"outputs": [{"name": "y", "kind": "classes"}]}
@@ -104,7 +106,7 @@ def test_what_is_not_finite_is_infinitely_far(value: float) -> None:
     before = {"y": np.ones((2, 3)), "z": np.ones((2, 1))}
     after = {"y": np.where(np.eye(2, 3) == 1, value, 1.0), "z": np.ones((2, 1))}
     assert measure_plain(run_of(before, after), TENSORS)["tensor_error"] == np.inf
-    assert same_plain(run_of(before, after), TENSORS, OPTIONS.gates)["state"] == "failed"
+    assert same_outputs(Measured([run_of(before, after)], TENSORS, OPTIONS)).state == "failed"
 
 
 def test_an_output_of_zeros_must_stay_zero() -> None:

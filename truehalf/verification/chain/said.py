@@ -10,7 +10,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.precision import FP16_MAX
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
-from truehalf.verification.compare.model_pair import ModelPair
+from truehalf.verification.chain.model_pair import ModelPair
 from truehalf.verification.open_file import FP32_CPU
 from truehalf.verification.runs import Run
 

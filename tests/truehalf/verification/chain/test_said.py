@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.messages import expect
-from truehalf.verification.compare.said import beyond_float16, empty_comparisons, outside_range
+from truehalf.verification.chain.said import beyond_float16, empty_comparisons, outside_range
 from truehalf.verification.runs import Run
 
 

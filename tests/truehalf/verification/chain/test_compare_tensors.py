@@ -8,7 +8,7 @@ import pytest
 from tests.messages import expect
 from tests.truehalf.verification.two_models import ADDED, CLASSES, X, constant, held, model
 from truehalf.codes import codes_in
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 # --- the tensor rule --------------------------------------------------------------------------------------------------
 

@@ -29,23 +29,29 @@ from truehalf.data.image_feeds import ImageFeeds
 from truehalf.errors import StageError
 from truehalf.files import plain
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
-from truehalf.io_spec.outputs import TENSORS, check_spec, task_of
-from truehalf.verification.checks import of_evaluation, shape_findings
-from truehalf.verification.compare.comparison import Comparison
-from truehalf.verification.compare.model_pair import ModelPair
-from truehalf.verification.compare.said import beyond_float16, empty_comparisons, not_compared, outside_range
+from truehalf.io_spec.outputs import DETECTIONS, TENSORS, check_spec, check_values, detecting, task_of
+from truehalf.verification.chain.model_pair import ModelPair
+from truehalf.verification.chain.said import beyond_float16, empty_comparisons, not_compared, outside_range
 from truehalf.verification.findings import (
+    FAILED,
     NOT_VERIFIED,
     PASSED,
+    VERIFIED,
     Finding,
     open_of,
     reasons_of,
     unseen,
     verdict_of,
 )
+from truehalf.verification.judging.checks import of_evaluation, shape_findings
+from truehalf.verification.judging.detections import is_broken
+from truehalf.verification.judging.judge import judge, judge_reactions
+from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
+from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.reaction import reached_outputs
+from truehalf.verification.runs import Run
 
 _ALWAYS = "always"
 
@@ -163,13 +169,15 @@ def compare(
     image = str(entry.get("name", files.reference.graph.inputs[0].name if files.reference.graph.inputs else ""))
     by_samples = task != TENSORS or images is not None
     runs = list(files.run(feeds, feeds.names, batch, by_samples, (image, layout)))
-    seen = Comparison(runs, declared, task, options)
-    judged, worst = seen.judged(), seen.worst_sample()
-    found = judged.findings
+    for run in runs:
+        check_values(run.reference, declared)
+    seen = Measured(runs, declared, options)
+    found, worst = judge(seen), worst_sample(seen)
     found += shape_findings(filter(None, [files.shape_fault]), files.shapes_unknown)
-    seen.judge_reactions(judged, (reached_outputs(files.reference), reached_outputs(files.candidate)))
+    found += judge_reactions(seen, (reached_outputs(files.reference), reached_outputs(files.candidate)))
+    outputs = _judged_outputs(seen, found)
     infinite, zero = empty_comparisons(runs)
-    nothing = len(infinite) == len(judged.outputs)
+    nothing = len(infinite) == len(outputs)
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=nothing) for reason in infinite]
     found += [Finding("tensors", NOT_VERIFIED, reason, decides=False) for reason in zero]
     found += of_evaluation(files.evaluation, files.not_split, files.cpu_nodes)
@@ -179,10 +187,10 @@ def compare(
     left_out = images.left_out if images is not None else {}
     found += [unseen(each) for each in (*said, *(f"image {name}: left out, {why}" for name, why in left_out.items()))]
     report = Report(
-        outputs=judged.outputs,
+        outputs=outputs,
         task=task,
-        detections=judged.detections,
-        classification=judged.classification,
+        detections=seen.summary | seen.self_precision() if task == DETECTIONS else None,
+        classification=seen.classification,
         findings=found,
         first_bad_node=None,
         suspects=[],
@@ -194,7 +202,8 @@ def compare(
         left_out=left_out,
         preprocessing=images.preprocessing.as_dict() if images is not None else None,
     )
-    blamed = any(each.reason in report.reasons and not each.no_node and not each.explains for each in found)
+    deciding = [each for each in found if each.state == FAILED or (each.state == NOT_VERIFIED and each.decides)]
+    blamed = any(not each.no_node for each in deciding)
     if locate == _ALWAYS or (locate and blamed):
         run, row = worst or (runs[0], 0)
         feed = files.one_sample(feeds, run, row)
@@ -203,6 +212,35 @@ def compare(
         behind = f"where it goes wrong behind {', '.join(map(repr, wide))}: not looked for; fix the inputs first"
         found.append(unseen(coded("not-searched", behind)))
     return report
+
+
+def worst_sample(seen: Measured) -> tuple[Run, int] | None:
+    """The run and its sample that differ most; None when nothing differs."""
+    rows, beyond = facts_by_sample(seen.runs, seen.matchings, seen.spec), seen.queries.beyond
+    places = [(run, row) for run in seen.runs for row in range(max(run.rows, 1))]
+    (worst,) = worst_samples(rows, 1, beyond)
+    return places[worst] if any(badness(rows[worst])) or any(beyond) else None
+
+
+def _judged_outputs(seen: Measured, found: list[Finding]) -> dict[str, OutputErrors]:
+    """Errors by output with what follows from the findings on it; one that takes part in detections passes when they
+    do.
+    """
+    of_detections = [one for one in found if one.check in ("detections", "average_precision", "nonfinite")]
+    good = {FAILED: False, NOT_VERIFIED: None, PASSED: True}[verdict_of(of_detections)]
+    outputs = {}
+    for name, errors in seen.errors.items():
+        own = (one for one in found if one.facts.get("output") == name and one.state != VERIFIED and one.decides)
+        said = next(own, None)
+        passed = True if said is None else False if said.state == FAILED else None
+        limit, reason = errors.limit, said.reason if said else ""
+        if name in detecting(seen.spec) and not seen.untrained:
+            limit = None
+            if not good:
+                because = "it is judged as detections, and these did not pass"
+                passed, reason = good, errors.reason if is_broken(seen, errors) else because
+        outputs[name] = replace(errors, passed=passed, limit=limit, reason=reason)
+    return outputs
 
 
 # --- what was asked for -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.messages import expect, raises
 from tests.truehalf.verification.two_models import CLASSES, OVERFLOW, PLAIN, SAME, X, faults, held, model
 from truehalf.codes import codes_in
 from truehalf.config.verification import Evaluation, GatesConfig, VerifyConfig
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from truehalf.codes import codes_in
 from truehalf.config.verification import Evaluation
 from truehalf.errors import StageError
 from truehalf.ir.facts import holds_fp16
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 
 def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.messages import expect
 from tests.tiers import first_of
 from truehalf.codes import codes_in
 from truehalf.models.architectures.ltdetr import DECODERS
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 BOXES = {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True}
 LOGITS = {"name": "logits", "kind": "logits", "activation": "sigmoid"}

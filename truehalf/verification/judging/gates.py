@@ -13,16 +13,19 @@ low_self_ap50_95_drop                          average precision that is lost ag
                                                all six the limit is called <name>_max
 label_flips      <= label_flips_max            reference detections matched as another class: a number, no fraction;
                                                of a classifier the samples whose best class is another
-tensor_error     <= tensor_error_max           of other outputs, see truehalf.verification.metrics.plain_outputs
+tensor_error     <= tensor_error_max           of each other output, see truehalf.verification.metrics.plain_outputs
 nonfinite        <= nonfinite_max              NaN and Inf values in the outputs
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+
+if TYPE_CHECKING:
+    from truehalf.verification.judging.worst import Worst
 
 _OF_DETECTIONS = (
     *("low_self_ap50_95_drop", "matched_fraction", "extra_fraction", "score_error_p99", "score_error_share"),
@@ -30,7 +33,7 @@ _OF_DETECTIONS = (
 )
 # Each measure with the check that its gate is part of.
 MEASURES = {"ap50_95_drop": "average_precision", **dict.fromkeys(_OF_DETECTIONS, "detections")}
-MEASURES |= {"tensor_error": "tensors", "nonfinite": "nonfinite"}
+MEASURES |= {"nonfinite": "nonfinite"}  # of tensor errors: truehalf.verification.judging.tensors
 WORST = 3  # outputs that a failed gate names
 _NO_VALUE = "no value was measured"
 
@@ -39,7 +42,7 @@ def evaluate(
     limits: Mapping[str, float],
     values: Mapping[str, float | None],
     reasons: Mapping[str, str] | None = None,
-    worst: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    worst: Callable[[str], Sequence[Worst]] | None = None,
 ) -> list[Finding]:
     """Hold each value against its limit.
 
@@ -47,7 +50,7 @@ def evaluate(
         limits: of truehalf.config.schema.GatesConfig.
         values: by what the limits' names begin with, those that the model has gates for; None: not measured.
         reasons: by value name, why it was not measured.
-        worst: by value name, the worst outputs first: {sample, output, error}.
+        worst: of the name of a value, what is worst, that first.
 
     Returns:
         one finding per gate, with the facts gate, measures, threshold and value; a failed one has `worst`, one without
@@ -72,7 +75,7 @@ def evaluate(
         bound = "at least" if at_least else "at most"
         reason = f"{name} is {_number(value)}, expected {bound} {_number(threshold)}"
         if not holds:
-            facts["worst"] = [dict(item) for item in (worst or {}).get(name, [])[:WORST]]
+            facts["worst"] = [item.as_dict() for item in worst(name)[:WORST]] if worst else []
         found.append(Finding(check, VERIFIED if holds else FAILED, reason, facts=facts))
     return found
 

@@ -18,41 +18,34 @@ unless verify.require names it: then the file fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from truehalf.codes import coded
-from truehalf.config.verification import Evaluation, GatesConfig
-from truehalf.io_spec.outputs import DETECTIONS, plain_outputs, task_of
-from truehalf.verification.chain.reference import Reference
+from truehalf.config.verification import Evaluation
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, by_check, unseen
-from truehalf.verification.gates import detection_values, evaluate
-from truehalf.verification.metrics.detections import Matching, summarize
-from truehalf.verification.metrics.plain_outputs import same_plain
 from truehalf.verification.reaction import Reactions
-from truehalf.verification.runs import Run
 
 SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
     "as tensor cores do"
 )
 NAMED = 10  # nodes of a sentence; details.json has all
-_OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
+OF_OUTPUTS = ("detections", "average_precision", "classes", "tensors")  # a model has those of what it outputs
 
 
-def checks_of(facts: Mapping[str, Any], reacted: Reactions) -> list[Finding]:
+def checks_of(facts: Mapping[str, Any], reacted: Sequence[Finding]) -> list[Finding]:
     """What is found beside the gates.
 
     Args:
         facts: of the final stage: evaluation, not_split, cpu_nodes, and {state, reason} of `batches` and `adversarial`.
-        reacted: whether its outputs react to the input.
+        reacted: on whether its outputs react to the input.
     """
     batches, images = facts["batches"], facts["adversarial"]
     said = f"adversarial images: {images['reason']}"
     return [
         Finding("batch", batches["state"], batches["reason"], decides=False),
         Finding("adversarial", images["state"], said, decides=False),
-        *reaction_findings(reacted),
+        *reacted,
         *of_evaluation(facts["evaluation"], facts["not_split"], facts["cpu_nodes"]),
     ]
 
@@ -62,44 +55,12 @@ def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]
     rows = by_check(findings)
     reasons = {row["check"]: row["reason"] for row in rows if row["state"] == NOT_VERIFIED}
     has = {row["check"] for row in rows}
-    reasons |= {name: "the model outputs nothing of the kind" for name in _OF_OUTPUTS if name not in has}
+    reasons |= {name: "the model outputs nothing of the kind" for name in OF_OUTPUTS if name not in has}
     return [
         Finding("require", FAILED, f"verify.require names {name}, and it was not verified: {reason}")
         for name, reason in reasons.items()
         if name in required
     ]
-
-
-def same_outputs(reference: Reference, run: Run, matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
-    """Whether a run outputs what is expected, within the gates: {state, reason} of the first kind of output that is not
-    the same, else of the last; beside them the facts of truehalf.verification.metrics.plain_outputs.same_plain or of
-    `same_detections`.
-
-    Args:
-        reference: says what the outputs are, and whether detections can be compared.
-        matchings: of the detections; of other models they are not looked at.
-    """
-    plain: dict[str, Any] = {"state": VERIFIED}
-    if plain_outputs(reference.spec):
-        plain = same_plain(run, reference.spec, limits)
-        if plain["state"] == FAILED or task_of(reference.spec) != DETECTIONS:
-            return plain
-    if reference.unusable:
-        return {"state": NOT_VERIFIED, "reason": reference.unusable}
-    same = same_detections(matchings, limits)
-    return same if same["state"] == FAILED or plain["state"] == VERIFIED else plain
-
-
-def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> dict[str, Any]:
-    """Whether a run finds what another finds, within the gates: {state, reason, matched_fraction, extra}.
-
-    Where the other finds nothing, this one may find nothing, either.
-    """
-    facts = summarize(matchings)
-    row = {"matched_fraction": facts["matched_fraction"], "extra": facts["extra"], "reference": facts["reference"]}
-    failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
-    said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
-    return row | {"state": FAILED if failed else VERIFIED, "reason": "; ".join([said, *failed])}
 
 
 def sums_not_rounded(not_split: Mapping[str, str]) -> str:
@@ -112,8 +73,9 @@ def sums_not_rounded(not_split: Mapping[str, str]) -> str:
 
 def reaction_findings(reacted: Reactions) -> list[Finding]:
     """Whether outputs react to the input; no node is to blame for what is open."""
-    found = [Finding("reaction", FAILED, reason) for reason in reacted.failures.values()]
-    found += [Finding("reaction", NOT_VERIFIED, reason, no_node=True) for reason in reacted.unknown.values()]
+    failures, unknown = reacted.failures.items(), reacted.unknown.items()
+    found = [Finding("reaction", FAILED, why, facts={"output": name}) for name, why in failures]
+    found += [Finding("reaction", NOT_VERIFIED, why, no_node=True, facts={"output": name}) for name, why in unknown]
     found += [Finding("reaction", NOT_VERIFIED, reacted.open, decides=False)] if reacted.open else []
     return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.messages import expect, raises
 from tests.truehalf.verification.two_models import ADDED, CLASSES, PLAIN, X, constant, faults, held, model, options
 from truehalf.codes import codes_in
-from truehalf.verification.compare.compare import compare
+from truehalf.verification.chain.compare import compare
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
 

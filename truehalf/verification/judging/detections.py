@@ -1,0 +1,156 @@
+"""Detections of a file, judged: by the gates, and by what these do not see.
+
+gates          truehalf.verification.judging.gates
+values         an output that is wrong whatever is found: new NaN or Inf, another shape
+count          of a model with top-k inside: as many detections as the reference's file fixes
+queries        values beside what they detect, by the tensor rule: of many queries the verdict needs to know; of a
+               few, rounding may have kept others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import by_kind, detecting
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, verdict_of
+from truehalf.verification.judging import worst
+from truehalf.verification.judging.gates import detection_values, evaluate
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.output_errors import OutputErrors
+
+QUERIES_BEYOND = 0.05  # of a good file: rounding keeps other queries in the last places, 3 in 60 of an image at most
+# Of the queries above the score threshold, one left out: rounding puts 1 % beyond, and of few images up to a quarter.
+CONFIDENT_BEYOND = 0.25
+
+
+@dataclass(frozen=True)
+class Drop:
+    """AP50-95 that is lost against true labels; None, and why, where it was not measured."""
+
+    value: float | None
+    why: str = ""
+
+
+def judge_detections(seen: Measured, drop: Drop | None = None) -> list[Finding]:
+    """What is found of the outputs that make up detections.
+
+    Args:
+        drop: None: there are no labels but the reference's detections, which are taken.
+    """
+    found = _gates(seen, drop)
+    taking_part = {name: seen.errors[name] for name in detecting(seen.spec)}
+    found += [
+        Finding("detections", FAILED, errors.reason, facts={"output": name})
+        for name, errors in taking_part.items()
+        if is_broken(seen, errors)
+    ]
+    if seen.decodable:
+        found += _count(seen)
+    for name, errors in taking_part.items():
+        if errors.nan_reference:
+            said = f"output {name!r}: the reference itself holds {errors.nan_reference} NaN"
+            found.append(_open(name, coded("not-finite", said)))
+        elif seen.untrained and errors.passed is not True and not is_broken(seen, errors):
+            said = f"{errors.reason}; untrained weights keep arbitrary queries"
+            found.append(_open(name, coded("weights-random", said)))
+        elif errors.paired and verdict_of(found) != FAILED and not seen.untrained:
+            found += _values(seen, name, errors)
+            found += [_open(name, seen.queries.hidden[name])] if name in seen.queries.hidden else []
+    return found
+
+
+def gates_of_detections(seen: Measured) -> dict[str, float | None]:
+    """The measures that gates hold, but for average precision against labels; None what was not measured."""
+    values = detection_values({} if seen.meaningless else seen.summary)
+    return values | {"low_self_ap50_95_drop": seen.self_precision()["low_self_ap50_95_drop"]}
+
+
+def is_broken(seen: Measured, errors: OutputErrors) -> bool:
+    """Whether an output is wrong whatever is found: more new NaN or Inf than the gate allows; another shape, unless it
+    is that of another number of detections from top-k inside the model (`_count`).
+    """
+    counted = seen.decodable and "logits" not in by_kind(seen.spec)
+    other_shape = errors.max_abs is None and errors.passed is False and not counted
+    return errors.nonfinite_new > seen.options.gates.nonfinite_max or other_shape
+
+
+def _gates(seen: Measured, drop: Drop | None) -> list[Finding]:
+    why = seen.meaningless or seen.summary.get("reason") or ""
+    own = drop or Drop(seen.self_precision()["self_ap50_95_drop"], why)
+    values = gates_of_detections(seen) | {"ap50_95_drop": own.value}
+    reasons = dict.fromkeys(values, why) | {"ap50_95_drop": seen.meaningless or own.why}
+    ranks, rescored, displaced = worst.other_ranks, worst.rescored_detections, worst.displaced_detections
+    missed, extra = worst.missed_detections, worst.extra_detections
+    named = {
+        "ap50_95_drop": (missed, extra, displaced),
+        "low_self_ap50_95_drop": (missed, extra, ranks),
+        **dict.fromkeys(("score_error_p99", "score_error_share"), (rescored,)),
+        **dict.fromkeys(("rank_error_p99", "rank_error_share"), (ranks,)),
+        "box_error_p99": (displaced,),
+        "matched_fraction": (missed,),
+        "extra_fraction": (extra,),
+        "label_flips": (worst.flipped_detections,),
+    }
+
+    def worst_of(name: str) -> list[worst.Worst]:
+        return [item for list_them in named[name] for item in list_them(seen)]
+
+    found = evaluate(asdict(seen.options.gates), values, reasons, worst_of)
+    misread = seen.misread is not None
+    found = [replace(gate, no_node=gate.state == NOT_VERIFIED and misread) for gate in found]
+    return found if drop is not None else [_renamed(gate) for gate in found]
+
+
+def _renamed(gate: Finding) -> Finding:
+    """A gate of average precision under the name of what was measured: the reference's detections are the labels."""
+    if gate.facts["measures"] != "ap50_95_drop":
+        return gate
+    reason = gate.reason.replace("ap50_95_drop", "self_ap50_95_drop", 1)
+    return replace(gate, reason=reason, facts=dict(gate.facts) | {"measures": "self_ap50_95_drop"})
+
+
+def _count(seen: Measured) -> Iterator[Finding]:
+    """As many detections as the reference's file fixes. Where the number varies from run to run, rounding may move one
+    across a limit inside the model, and the gates judge it.
+    """
+    kinds = by_kind(seen.spec)
+    name = kinds["boxes"]["name"]
+    counts = [(run.reference[name].shape[1], run.candidate[name].shape[1]) for run in seen.runs]
+    different = next((pair for pair in counts if pair[0] != pair[1]), None)
+    if "logits" in kinds or different is None:
+        return
+    said = f"expected {different[0]} detections an image, as the reference has, got {different[1]}"
+    shapes: list[Sequence[object]] = [kind.get("shape") or () for kind in kinds.values()]
+    if any(len(side) > 1 and isinstance(side[1], int) for side in shapes):
+        yield Finding("detections", FAILED, coded("outputs-differ", said))
+    elif len({count for count, _ in counts}) == 1:
+        said += "; nothing says whether the model fixes this number: give the outputs' shapes in the I/O spec (spec=)"
+        yield Finding("detections", NOT_VERIFIED, coded("not-comparable", said))
+
+
+def _values(seen: Measured, name: str, errors: OutputErrors) -> Iterator[Finding]:
+    beyond, sure = errors.queries_beyond or 0.0, seen.queries.confident_beyond[name]
+    measured = (
+        f"values of output {name!r} beside what they detect: {beyond:.1%} of its queries, paired, and {sure:.1%} of "
+        f"those above the score threshold hold one that is beyond the tensor rule, which allows "
+        f"{errors.limit or 0:.4g}, with p99 |d| {errors.p99_abs or 0:.4g}"
+    )
+    if beyond > QUERIES_BEYOND or sure > CONFIDENT_BEYOND:
+        explained = f"rounding explains {QUERIES_BEYOND:.0%} at most, and {CONFIDENT_BEYOND:.0%} of those above it"
+        yield _open(name, coded("queries-beyond", f"{measured}; {explained}, and no gate says whether it matters"))
+    elif _beyond_limit(errors):
+        said = f"{measured}; no gate judges that (locate='always' looks for the node)"
+        yield replace(_open(name, coded("queries-beyond", said)), decides=False)
+
+
+def _beyond_limit(errors: OutputErrors) -> bool:
+    """More than one value in a hundred is beyond the tensor rule. Single ones may be, in a good file: rounding chooses
+    another query for the last place, or the other side of a kink.
+    """
+    return errors.p99_abs is not None and errors.limit is not None and errors.p99_abs > errors.limit
+
+
+def _open(name: str, reason: str) -> Finding:
+    return Finding("detections", NOT_VERIFIED, reason, facts={"output": name})

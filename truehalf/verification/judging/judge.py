@@ -1,0 +1,108 @@
+"""A measured file, judged: one strategy for each task that the I/O spec declares, and what holds of all.
+
+    detections        truehalf.verification.judging.detections; other outputs as tensors
+    classification    label flips, and tensors
+    tensors           truehalf.verification.judging.tensors
+
+Each takes a Measured, which knows the gates, and returns findings; verdicts and lists follow from these
+(truehalf.verification.findings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from truehalf.config.verification import GatesConfig
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, detecting
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+from truehalf.verification.judging import worst
+from truehalf.verification.judging.checks import reaction_findings
+from truehalf.verification.judging.detections import Drop, judge_detections
+from truehalf.verification.judging.gates import detection_values, evaluate
+from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.detections import Matching, summarize
+from truehalf.verification.metrics.plain_outputs import errors_by_sample
+from truehalf.verification.output_shapes import UNLIKE, comparable
+from truehalf.verification.reaction import Reached, observed, reactions
+
+
+def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
+    """What is found of the outputs, but for whether they react to the input.
+
+    Args:
+        drop: of average precision against true labels; None: against the reference's detections.
+    """
+    found: list[Finding] = []
+    if seen.task == DETECTIONS:
+        found += judge_detections(seen, drop)
+    found += judge_classes(seen) if seen.task == CLASSIFICATION else judge_tensors(seen)
+    nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
+    limits = asdict(seen.options.gates)
+    found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.nonfinite_outputs(seen))
+    return sorted(found, key=lambda finding: "gate" not in finding.facts)
+
+
+def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> list[Finding]:
+    """Whether outputs that can be compared react to the input.
+
+    Args:
+        reached: of truehalf.verification.reaction.reached_outputs, of the reference and of the file; None: no graph is
+            asked.
+    """
+    taking = detecting(seen.spec)
+    alike = set.intersection(*({*comparable(run.reference, run.candidate)} for run in seen.runs))
+    names = [name for name in seen.errors if name in alike or (seen.decodable and name in taking)]
+    found = reactions(observed(seen.runs, names, reached, taking, seen.untrained is not None))
+    if len(names) < len(seen.errors):
+        found.open = found.open or UNLIKE
+    return reaction_findings(found)
+
+
+@dataclass(frozen=True)
+class Same:
+    """Whether a run outputs what is expected, within the gates.
+
+    Attributes:
+        state, reason: of the first kind of output that is not the same, else of the last.
+        measured: of detections matched_fraction, extra and reference; of other outputs tensor_error.
+    """
+
+    state: str
+    reason: str
+    measured: Mapping[str, float | None] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, str | float | None]:
+        return {"state": self.state, "reason": self.reason} | dict(self.measured)
+
+
+def same_outputs(seen: Measured) -> Same:
+    """Whether the outputs are the same; those of a detector first that are no detections."""
+    plain = _same_plain(seen) if seen.plain else None
+    if plain is not None and (plain.state == FAILED or seen.task != DETECTIONS):
+        return plain
+    if seen.untrained:
+        return Same(NOT_VERIFIED, seen.untrained)
+    same = same_detections(seen.matchings, seen.options.gates)
+    return plain if plain is not None and plain.state == NOT_VERIFIED and same.state == VERIFIED else same
+
+
+def same_detections(matchings: Sequence[Matching], limits: GatesConfig) -> Same:
+    """Whether a run finds what another finds; where the other finds nothing, this one may find nothing, either."""
+    facts = summarize(matchings)
+    measured = {name: facts[name] for name in ("matched_fraction", "extra", "reference")}
+    failed = [gate.reason for gate in evaluate(asdict(limits), detection_values(facts)) if gate.state == FAILED]
+    said = f"{facts['matched']} of {facts['reference']} detections are matched, {facts['extra']} are extra"
+    return Same(FAILED if failed else VERIFIED, "; ".join([said, *failed]), measured)
+
+
+def _same_plain(seen: Measured) -> Same:
+    found = [*class_gate(seen), *judge_tensors(seen)]
+    error, classes = float(errors_by_sample(seen.runs, seen.plain).max(initial=0.0)), seen.classification
+    said = f"the outputs differ by {error:.2g} of their largest value"
+    said += f", {classes['label_flips']} of {classes['samples']} best classes" if classes else ""
+    states = {finding.state for finding in found}
+    state = next(state for state in (FAILED, NOT_VERIFIED, VERIFIED) if state in states)
+    hidden = next((finding.reason for finding in found if finding.state == NOT_VERIFIED == state), "")
+    return Same(state, hidden or said, {"tensor_error": error})

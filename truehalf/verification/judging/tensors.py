@@ -1,0 +1,68 @@
+"""Outputs that are no detections, judged: each by the tensor rule (truehalf.verification.metrics.output_errors), and by
+what its largest values hide; and class logits by their best classes, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import CLASSIFICATION, TENSORS
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
+from truehalf.verification.judging import worst
+from truehalf.verification.judging.gates import WORST, evaluate
+from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.output_errors import OutputErrors
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, hidden_in
+from truehalf.verification.metrics.row_order import in_another_order
+from truehalf.verification.output_shapes import UNLIKE
+
+
+def judge_classes(seen: Measured) -> list[Finding]:
+    """The gate of label flips and the tensor rule."""
+    return [*class_gate(seen, seen.untrained), *judge_tensors(seen)]
+
+
+def class_gate(seen: Measured, unknown: str | None = None) -> list[Finding]:
+    """The gate of label flips; nothing of other models.
+
+    Args:
+        unknown: why the best classes mean nothing.
+    """
+    if seen.task != CLASSIFICATION:
+        return []
+    flips = None if unknown else (seen.classification or {}).get("label_flips")
+    limits, reasons = asdict(seen.options.gates), {"label_flips": unknown or UNLIKE}
+    return evaluate(limits, {"label_flips": flips}, reasons, lambda name: worst.flipped_classes(seen))
+
+
+def judge_tensors(seen: Measured) -> list[Finding]:
+    """A finding for each output that is no detections; and one for rows that changed places, for which no node is to
+    blame.
+    """
+    moved = in_another_order({name: seen.errors[name] for name in seen.plain}, seen.runs)
+    found = [replace(_judged(seen, name, seen.errors[name]), no_node=name in moved) for name in seen.plain]
+    if moved:
+        named = ", ".join(map(repr, moved))
+        verb = "holds" if len(moved) == 1 else "hold"
+        said = f"output{'s' * (len(moved) > 1)} {named} {verb} the reference's rows in another order"
+        if seen.task == TENSORS:
+            said += ": if they are a detector's queries, declare the outputs (spec=), and rows are paired"
+        found.append(Finding("tensors", FAILED, coded("other-order", said), no_node=True))
+    return found
+
+
+def _judged(seen: Measured, name: str, errors: OutputErrors) -> Finding:
+    tolerance = seen.options.gates.tensor_error_max
+    hidden = hidden_in(name, seen.runs, tolerance) if errors.passed else ""
+    state = NOT_VERIFIED if hidden or errors.passed is None else VERIFIED if errors.passed else FAILED
+    value = None if state == NOT_VERIFIED else float(errors_by_sample(seen.runs, [name]).max(initial=0.0))
+    facts = {"gate": "tensor_error_max", "measures": "tensor_error", "threshold": tolerance, "value": value}
+    facts |= {"output": name}
+    reason = hidden or errors.reason
+    if state == NOT_VERIFIED:
+        facts["why"] = reason
+    if state == FAILED:
+        facts["worst"] = [item.as_dict() for item in worst.worst_tensors(seen, name)[:WORST]]
+    held = f"tensor_error of {name!r} is {value:.4g}, expected at most {tolerance:g}" if value is not None else ""
+    return Finding("tensors", state, reason or held, facts=facts)
