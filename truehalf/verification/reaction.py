@@ -1,10 +1,13 @@
 """Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
 
-    failed         no value of an input reaches the output (reached_outputs), and one does in the reference's file; or
-                   the output is the same on samples that differ, while the reference's moves by more than STEPS of
-                   FP16; or its values move by less than FOLLOWS of what the reference's do that move by more than that
+    failed         no value of an input reaches the output (truehalf.verification.reached), and one does in the
+                   reference's file; or the output is the same on samples that differ, while the reference's moves by
+                   more than STEPS of FP16; or its values move by less than FOLLOWS of what the reference's do that
+                   move by more than that
     not verified   the reference does not react, either, or by so little that FP16 may not show it: then nothing says
-                   that the output is right on any other input; or one of several inputs no longer reaches the output
+                   that the output is right on any other input; or one of several inputs no longer reaches the output;
+                   or its values move otherwise than the reference's: the difference moves by more than those
+                   do (another sample's answer, the wrong way), or a slice of it is the same on all samples
     open           one sample, or samples that are all alike: the same question, left open by the samples; it takes
                    nothing from what was compared on them
 
@@ -18,26 +21,20 @@ several that make up detections: those count where no output reacts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.ir.ops import Trait, has, moved_inputs
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from truehalf.verification.runs import Run
 
 STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number there
 FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
 _KNOWN = ("the input",)  # where no graph is asked
-_OF_EQUALS = frozenset({"Sub", "Xor"})  # and comparisons: of a value and itself they are the same whatever it is
-_NOTHING = frozenset[str]()
-_FIRST = 1024  # values of a weight that are looked at before all of them
 
 
 Reached = Mapping[str, Collection[str]]  # inputs by output
@@ -103,6 +100,8 @@ def reactions(outputs: Sequence[Observed]) -> Reactions:
             named = ", ".join(map(repr, lost))
             said = f"output {output.name!r}: no value of {named} reaches it, and one does in the reference"
             found.unknown[output.name] = coded("input-ignored", said)
+        elif why := _moves_otherwise(output):
+            found.unknown[output.name] = coded("input-ignored", f"output {output.name!r}: {why}")
         elif why := _unmoved(output):
             said = f"output {output.name!r}: {why}; so nothing says that it is right on another input"
             unmoved[output.name] = coded("input-ignored", said)
@@ -127,7 +126,10 @@ def _fault(output: Observed) -> str:
     if len({*output.samples}) < 2:
         return ""
     if not _is_constant(output.candidate):
-        share = _share_of_movement(output.reference, output.candidate)
+        if not _are_floats_of_one_shape(output):
+            return ""
+        moved = _moved(output.reference, output.candidate)
+        share = moved.share(moved.candidate)
         said = f"from sample to sample it moves by {share:.2%} of what the reference's does: it ignores its input"
         return said if share < FOLLOWS else ""
     if not _moves(output.reference):
@@ -135,6 +137,24 @@ def _fault(output: Observed) -> str:
     if not output.always and len({array.shape for array in output.reference}) > 1:
         return ""  # as many detections as there are: their gates judge it
     return f"it is the same on all {len(output.samples)} samples, and the reference's is not: it ignores its input"
+
+
+def _moves_otherwise(output: Observed) -> str:
+    """Why an output that moves as much as the reference's may still not follow its input, or nothing."""
+    if not output.always or len({*output.samples}) < 2 or not _are_floats_of_one_shape(output):
+        return ""
+    moved = _moved(output.reference, output.candidate)
+    if not moved.places.any():
+        return ""
+    if (share := moved.share(moved.difference)) > 1.0:
+        return f"the difference from the reference moves by {share:.2%} of what that does from sample to sample"
+    for axis in range(moved.places.ndim):
+        others = tuple(each for each in range(moved.places.ndim) if each != axis)
+        still = (moved.candidate == 0).all(axis=others)
+        of_reference = np.count_nonzero(moved.places, axis=others) * 2 > moved.places.size // moved.places.shape[axis]
+        if (ignored := np.flatnonzero(still & of_reference)).size:
+            return f"index {ignored[0]} of axis {axis + 1} is the same on all samples, and the reference's is not"
+    return ""
 
 
 def _unmoved(output: Observed) -> str:
@@ -169,28 +189,48 @@ def _by_more_than_steps(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.asarray(high - low > STEPS * np.ldexp(1.0, np.maximum(exponent, -14) - 10))
 
 
-def _share_of_movement(reference: Sequence[np.ndarray], candidate: Sequence[np.ndarray]) -> float:
-    """How much the candidate moves beside the reference, over the values of which the reference's move by more than
-    FP16 may swallow; 1 where there are none, or where the arrays are no floats of one shape.
+@dataclass(frozen=True)
+class _Moved:
+    """Squared distances from the mean over samples, value by value: of both files, and of their difference.
+
+    Attributes:
+        places: where the reference's values move by more than FP16 may swallow.
     """
-    if len({array.shape for array in (*reference, *candidate)}) > 1 or reference[0].dtype.kind != "f":
-        return 1.0
+
+    reference: np.ndarray
+    candidate: np.ndarray
+    difference: np.ndarray
+    places: np.ndarray
+
+    def share(self, of: np.ndarray) -> float:
+        """Root mean square in `places`, beside the reference's; 1 where there are none."""
+        if not self.places.any():
+            return 1.0
+        return float(np.sqrt(max(of[self.places].sum(), 0.0) / self.reference[self.places].sum()))
+
+
+def _are_floats_of_one_shape(output: Observed) -> bool:
+    shapes = {array.shape for array in (*output.reference, *output.candidate)}
+    return len(shapes) == 1 and output.reference[0].dtype.kind == "f"
+
+
+def _moved(reference: Sequence[np.ndarray], candidate: Sequence[np.ndarray]) -> _Moved:
+    """Of floats of one shape."""
     first = [np.asarray(side[0], np.float64) for side in (reference, candidate)]
     low, high = first[0], first[0]
-    sums, squares = ([np.zeros(each.shape) for each in first] for _ in range(2))
+    sums, squares = ([np.zeros(first[0].shape) for _ in range(3)] for _ in range(2))
     with np.errstate(invalid="ignore", over="ignore"):
         for pair in zip(reference, candidate, strict=True):
             low, high = np.minimum(low, pair[0]), np.maximum(high, pair[0])
-            for side, array in enumerate(pair):
-                moved = array - first[side]
-                sums[side] += moved
-                squares[side] += moved * moved
+            moves = [array - start for array, start in zip(pair, first, strict=True)]
+            for i, moved in enumerate((*moves, moves[1] - moves[0])):
+                sums[i] += moved
+                squares[i] += moved * moved
         spread = [square - total * total / len(reference) for square, total in zip(squares, sums, strict=True)]
-        moving = np.isfinite(spread[0]) & np.isfinite(spread[1])
-        moving &= _by_more_than_steps(np.where(moving, low, 0.0), np.where(moving, high, 0.0))
-    if not moving.any():
-        return 1.0
-    return float(np.sqrt(max(spread[1][moving].sum(), 0.0) / spread[0][moving].sum()))
+        places = np.isfinite(spread[0]) & np.isfinite(spread[1])
+        places &= _by_more_than_steps(np.where(places, low, 0.0), np.where(places, high, 0.0))
+    of_reference, of_candidate, of_difference = spread
+    return _Moved(of_reference, of_candidate, of_difference, places)
 
 
 def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
@@ -211,7 +251,8 @@ def observed(
 
     Args:
         names: of outputs that both have.
-        reached: of `reached_outputs`, of the reference and the candidate; None: no graph is asked.
+        reached: of truehalf.verification.reached.reached_outputs, of the reference and the candidate; None: no graph is
+            asked.
         together: outputs that make up detections.
         arbitrary: whether the weights are random, and `together` holds what they choose.
     """
@@ -241,99 +282,3 @@ def _by_sample(values: np.ndarray, samples: int) -> np.ndarray | None:
     if values.ndim and len(values) > samples > 1 and len(values) % samples == 0:
         return values.reshape(samples, -1, *values.shape[1:])
     return None
-
-
-# --- the graph --------------------------------------------------------------------------------------------------------
-
-
-def reached_outputs(model: ir.Model) -> dict[str, list[str]]:
-    """By output, the inputs of which a value can reach it.
-
-    A shape is no value; a product with a weight of zeros, and the side that a constant condition of Where leaves out,
-    pass nothing on. Nodes with bodies pass on all of which these read values.
-    """
-    inputs = {value: frozenset([str(value.name)]) for value in model.graph.inputs if not value.is_initializer()}
-    _spread(model.graph, inputs, model)
-    return {str(value.name): sorted(inputs.get(value, _NOTHING)) for value in model.graph.outputs}
-
-
-def _spread(nodes: Iterable[ir.Node], inputs: dict[ir.Value, frozenset[str]], model: ir.Model) -> None:
-    """Add the inputs of which a value reaches what the nodes write; those behind a function's parameters go into it."""
-    for node in nodes:
-        function = model.functions.get(node.op_identifier())
-        if function is not None:
-            given = [inputs.get(value, _NOTHING) if value is not None else _NOTHING for value in node.inputs]
-            inner = dict(zip(function.inputs, given, strict=False))
-            _spread(function, inner, model)
-            inputs.update(zip(node.outputs, (inner.get(value, _NOTHING) for value in function.outputs), strict=False))
-        elif not has(node, Trait.SHAPE_ONLY):
-            read = _NOTHING.union(*(inputs.get(value, _NOTHING) for value in _passed_on(node)))
-            inputs.update(dict.fromkeys(node.outputs, read))
-
-
-def _passed_on(node: ir.Node) -> list[ir.Value]:
-    """The inputs, and what bodies read, that the outputs depend on."""
-    inputs = [value for value in node.inputs if value is not None]
-    name = node.op_type if node.domain == "" else ""
-    product = has(node, Trait.BILINEAR) or name == "Einsum"
-    if product and any(map(_is_zero, inputs if name == "Einsum" else inputs[:2])):
-        return inputs[2:] if name != "Einsum" else []
-    if name == "Gemm" and node.attributes.get_float("alpha", 1.0) == 0:
-        return inputs[2:]
-    if has(node, Trait.NORMALIZES) and len(inputs) > 1 and _is_zero(inputs[1]):  # the scale; the shift follows
-        return inputs[2:3]
-    if (name in _OF_EQUALS or has(node, Trait.COMPARES)) and len(inputs) == 2 and inputs[0] is inputs[1]:
-        return []
-    if name == "Pow" and _is_zero(inputs[1]):
-        return []
-    if name == "Clip" and len(inputs) == 3 and inputs[1] is inputs[2]:
-        return inputs[1:2]
-    if name == "Where":
-        sides = [value for value, truth in zip(inputs[1:], (True, False), strict=True) if _is_all(inputs[0], truth)]
-        return sides or inputs
-    return [*inputs, *_read_by_bodies(node)]
-
-
-def _is_all(value: ir.Value, truth: bool) -> bool:
-    """Whether it is a constant that is zero (or False) everywhere, or not anywhere."""
-    return _is_nowhere_zero(value) if truth else _is_zero(value)
-
-
-def _is_nowhere_zero(value: ir.Value) -> bool:
-    values = _constant(value)
-    return values is not None and bool(values.all())
-
-
-def _is_zero(value: ir.Value) -> bool:
-    """... also where a constant was cast or moved first."""
-    values, node = _constant(value), value.producer()
-    if values is not None:
-        return not values[:_FIRST].any() and not values.any()
-    if node is None or node.domain != "":
-        return False
-    if node.op_type == "ConstantOfShape":
-        filled = node.attributes.get_tensor("value")
-        return filled is None or not filled.numpy().any()
-    moves = node.op_type == "Cast" or moved_inputs(node) == (0,)
-    return moves and node.inputs[0] is not None and _is_zero(node.inputs[0])
-
-
-def _constant(value: ir.Value) -> np.ndarray | None:
-    """[values], at least one."""
-    import onnx_ir as ir
-
-    tensor = ir.convenience.get_const_tensor(value)
-    return None if tensor is None or not tensor.size else tensor.numpy().ravel()
-
-
-def _read_by_bodies(node: ir.Node) -> Iterator[ir.Value]:
-    import onnx_ir as ir
-
-    for attribute in node.attributes.values():
-        if attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-            continue
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
-        for graph in graphs:
-            yield from graph.outputs
-            for inner in graph:
-                yield from () if has(inner, Trait.SHAPE_ONLY) else _passed_on(inner)

@@ -14,7 +14,8 @@ import pytest
 from tests.messages import expect
 from tests.truehalf.verification.two_models import model, options
 from truehalf.verification.chain.compare import compare
-from truehalf.verification.reaction import Observed, digest, reached_outputs, reactions
+from truehalf.verification.reached import reached_outputs
+from truehalf.verification.reaction import Observed, digest, reactions
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 3)).astype(np.float32)
@@ -147,6 +148,27 @@ def test_an_input_of_several_that_no_longer_reaches_the_output(op: str, tmp_path
 
 def seen(reference: Any, candidate: Any, **more: Any) -> Observed:
     return Observed("y", [*np.array(reference)], [*np.array(candidate)], SAMPLES[: len(reference)], **more)
+
+
+OFFSET = 30 + 0.05 * np.random.default_rng(7).standard_normal((len(SAMPLES), 4, 5))
+STILL = np.broadcast_to(OFFSET.mean(axis=0), OFFSET.shape)
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        2 * STILL - OFFSET,  # the wrong way
+        np.roll(OFFSET, 1, axis=0),  # the answer to another sample
+        np.where(np.arange(4)[:, None] == 2, STILL, OFFSET),  # one channel
+        np.where(np.arange(5) > 2, STILL, OFFSET),  # columns
+    ],
+)
+def test_what_moves_otherwise_is_not_verified(candidate: np.ndarray) -> None:
+    found = reactions([seen(OFFSET, candidate)])
+    assert not found.failures
+    expect(found.unknown["y"], "input-ignored", "'y'")
+    assert not reactions([seen(OFFSET, OFFSET.astype(np.float16).astype(float))]).unknown
+    assert not reactions([seen(OFFSET, candidate, always=False)]).unknown
 
 
 def test_what_float16_swallows_is_not_verified() -> None:

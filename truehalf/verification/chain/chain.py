@@ -65,7 +65,7 @@ from truehalf.verification.open_file import FP32_CPU, opened
 from truehalf.verification.pinning.as_argument import node_argument
 from truehalf.verification.pinning.pins import suggested_pins
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.reaction import reached_outputs
+from truehalf.verification.reached import reached_outputs
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]

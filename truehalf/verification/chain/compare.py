@@ -50,7 +50,7 @@ from truehalf.verification.localize.worst_sample import badness, facts_by_sample
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.reaction import reached_outputs
+from truehalf.verification.reached import reached_outputs
 from truehalf.verification.runs import Run
 
 _ALWAYS = "always"

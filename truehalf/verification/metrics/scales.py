@@ -21,6 +21,10 @@ so that of a part which is mostly 0 those values count that are not. Of a slice 
 what is usual in its like. The second bound is wide, because rounding is relative to what was added up, of which the
 output may show next to nothing behind a Relu or a Sigmoid. FP16's smallest steps and what FP32's rounding leaves of a
 zero are no error.
+
+In an output of less than FEW values a part of less than FEWEST has no scale of its own: it is hidden where each value
+is far smaller than the largest of the output, and off by GROSS of itself and by ROUNDED of that, which is more than
+cancellation leaves of values that were rounded once.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ MIDDLE = 0.1  # ... of half of the values
 SHARE = 0.1  # of the values
 CLUSTER = 0.5
 FEWEST = 4  # values that make a scale
+FEW = 64  # values of an output in all runs, below which single ones are looked at
+ROUNDED = 2.0**-10  # of the output's largest
 _FEWEST_OF_FINE = 8
 _MANY = 16  # values of a decade that is no chance; of a part whose single values count
 _TAKEN = 4.0  # a part may be hidden whose scale is this many tolerances of the output's
@@ -174,7 +180,10 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
     for group in groups:
         axes = tuple(axis for axis in range(r.ndim) if axis not in group)
         fewest = FEWEST if len(group) == 1 else _FEWEST_OF_FINE
-        if np.prod([r.shape[axis] for axis in axes]) < fewest:
+        count = np.prod([r.shape[axis] for axis in axes])
+        if count < FEWEST and r.size < FEW and not among:
+            yield from _few(output, group, axes)
+        if count < fewest:
             continue
         largest, error = r.max(axis=axes), d.max(axis=axes)
         suspicious = (largest <= far) & (error > max(WRONG, output.tolerance) * largest) & (error > _STEPS)
@@ -185,15 +194,29 @@ def _slices(output: _Output, groups: Sequence[tuple[int, ...]], among: str) -> I
         places = np.argwhere(suspicious)
         by_error = np.argsort(-(error[suspicious] / np.maximum(largest[suspicious], output.nothing)), kind="stable")
         for where in places[by_error[:_MOST]]:
-            index: list[int | slice] = [slice(None)] * r.ndim
-            for axis, i in zip(group, where, strict=True):
-                index[axis] = int(i)
+            index = _index(r, group, where)
             name = f"{among}{_called(output, group, where)}"
-            part = _part(
-                name, r[tuple(index)].ravel(), d[tuple(index)].ravel(), output.nothing, output.tolerance, usual
-            )
+            part = _part(name, r[index].ravel(), d[index].ravel(), output.nothing, output.tolerance, usual)
             if _is_wrong(part, output.tolerance, len(group) == 1, fewest):
                 yield part
+
+
+def _few(output: _Output, group: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[_Part]:
+    """Slices of less values than make a scale, all of them wrong."""
+    r, d = output.r, output.d
+    far_smaller = (r > output.nothing) & (r <= FAR_SMALLER * output.whole)
+    wrong = far_smaller & (d > max(GROSS, output.tolerance) * r) & (d > ROUNDED * output.whole)
+    for where in np.argwhere(wrong.all(axis=axes)):
+        largest, error = (float(np.max(each[_index(r, group, where)])) for each in (r, d))
+        yield _Part(_called(output, group, where), largest, error, 1, 1, 1, 0.0)
+
+
+def _index(r: np.ndarray, group: tuple[int, ...], where: np.ndarray) -> tuple[int | slice, ...]:
+    """Of one slice."""
+    index: list[int | slice] = [slice(None)] * r.ndim
+    for axis, i in zip(group, where, strict=True):
+        index[axis] = int(i)
+    return tuple(index)
 
 
 def _usual(

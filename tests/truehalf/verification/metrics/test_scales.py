@@ -139,7 +139,7 @@ def test_runs_of_other_shapes_and_numbers() -> None:
         a[:, 0] *= 900
         pairs.append((a, np.where(a > 10, a, 0)))
     expect(str(hidden_by_scale("y", pairs, 0.01, [["one"], ["two"]])), "hidden-by-scale", "'y'")
-    scalars = [(np.array(value), np.array(value + 1)) for value in (1000.0, 3.0, 1.0)]
+    scalars = [(np.array(value), np.array(value + 1)) for value in (1000.0, 10.0, 20.0)]
     assert hidden_by_scale("y", scalars, 0.01, [["a"], ["b"], ["c"]]) is None
     vectors = [(np.float32([900, 1 + i, 2]), np.float32([900, 0, 2])) for i in range(5)]
     assert hidden_by_scale("y", vectors, 0.01, [["feed"]] * 5) is not None
@@ -154,3 +154,20 @@ def test_rows_that_may_be_others_are_asked_for_columns_alone() -> None:
     b[:, 4] *= -1
     expect(str(hidden_columns("y", [(a, b)], 0.01, [NAMES])), "hidden-by-scale", "column 4")
     assert hidden_columns("y", [(a[:, 0], b[:, 0])], 0.01, [NAMES]) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [
+        ([[600, 1, 2, 3]], [[600, 0, 0, 0]]),
+        ([[600, 1, 2]], [[600, 0, 0]]),
+        ([[600, 1], [601, 2]], [[600, 0], [601, 0]]),
+        ([[500], [1], [2]], [[500], [-1], [-2]]),
+        ([[[-400, 3]], [[-401, 2]]], [[[-400, 9]], [[-401, 9]]]),
+    ],
+)
+def test_few_values_beside_a_large_one(reference: object, candidate: object) -> None:
+    a, b = (np.array(side, np.float32)[:, None] for side in (reference, candidate))
+    names = [[str(i)] for i in range(len(a))]
+    expect(str(hidden_by_scale("y", [*zip(a, b, strict=True)], 0.01, names)), "hidden-by-scale", "'y'")
+    assert hidden_by_scale("y", [*zip(a, a + np.abs(a).max() * 2.0**-11, strict=True)], 0.01, names) is None
