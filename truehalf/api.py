@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truehalf.config.precision import Precision
+from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import REPAIR_PASSES, TraceConfig
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
@@ -94,6 +94,14 @@ def convert(
     from truehalf.slimming.slim import slim_model
 
     precision = precision or Precision()
+    if not isinstance(precision, Precision):
+        raise StageError("wrong-type", f"precision: expected a truehalf.Precision, got {precision!r}")
+    if precision.method is not Method.convert:
+        raise StageError(
+            "not-supported",
+            f"precision.method={precision.method.value} traces a torch module in FP16; expected convert, which "
+            "converts an ONNX model. `python -m pipeline precision.method=...` traces",
+        )
     if samples is not None and ranges is not None:
         raise StageError("in-conflict", "samples and ranges: expected one of them, got both; ranges come of samples")
     with tempfile.TemporaryDirectory(prefix="truehalf-") as name:

@@ -97,6 +97,28 @@ def test_options_are_those_of_precision(tmp_path: Path) -> None:
     assert "s" in [row["node"] for row in found.decisions if row["precision"] == "fp32"]
 
 
+def test_what_asks_for_no_conversion_gets_none() -> None:
+    found = convert(model(), precision=Precision(dtype="fp32"))
+    assert found.report["fp16"]["status"] == "passed on"
+    assert {tensor.dtype for tensor in found.model.graph.initializers.values()} == {ir.DataType.FLOAT}
+    for method in ("half", "autocast"):
+        with raises("not-supported", method):
+            convert(model(), precision=Precision(method=method))
+
+
+@pytest.mark.parametrize("function", [convert, lint, repair, clean_casts])
+@pytest.mark.parametrize("given", [5, b"model"])
+def test_what_is_no_model_is_refused(function: Any, given: object) -> None:
+    with raises("wrong-type", type(given).__name__):
+        function(given)
+
+
+def test_what_is_no_precision_is_refused() -> None:
+    wrong: Any = {"op_block_list": ["Softmax"]}
+    with raises("wrong-type", "precision"):
+        convert(model(), precision=wrong)
+
+
 def test_ranges_serve_many_conversions(tmp_path: Path) -> None:
     ranges = calibrate(model(), SAMPLES)
     (tmp_path / "ranges.json").write_text(json.dumps(ranges))

@@ -5,13 +5,15 @@ minimum-cut placement of Casts. What is not supported here is refused by name.
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 from truehalf.cli.form import BAD_INPUT, guarded, show
-from truehalf.config.precision import Precision
+from truehalf.config.precision import FP16_MAX, Precision
 from truehalf.errors import StageError
 
 _DESCRIPTION = """NVIDIA AutoCast's arguments, rules and defaults (float16 inputs and outputs
@@ -100,6 +102,22 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+def _limit(name: str, value: float) -> float | None:
+    """Of a rule on magnitudes; None, without the rule, for inf."""
+    if value == math.inf:
+        return None
+    if not 0 < value <= FP16_MAX:
+        raise StageError(
+            "out-of-range", f"--{name}: expected a number above 0, at most {FP16_MAX:g}, or inf, got {value:g}"
+        )
+    return value
+
+
+def _from_the_start(patterns: Sequence[str]) -> list[str]:
+    """AutoCast matches names from their first character on (re.match)."""
+    return [f"^(?:{pattern})" for pattern in patterns]
+
+
 def _autocast(given: argparse.Namespace) -> int:
     from truehalf.api import convert
     from truehalf.ir.model_file import load_model
@@ -113,13 +131,13 @@ def _autocast(given: argparse.Namespace) -> int:
         rules="autocast",
         keep_io_types=given.keep_io_types,
         opset=opset,
-        data_max=min(given.data_max, 65504.0),
-        init_max=min(given.init_max, 65504.0),
+        data_max=_limit("data_max", given.data_max),
+        init_max=_limit("init_max", given.init_max),
         init_conversion_max_bytes=given.init_conversion_max_bytes,
         reduction_depth_max=given.max_depth_of_reduction,
-        node_block_list=given.nodes_to_exclude,
+        node_block_list=_from_the_start(given.nodes_to_exclude),
         op_block_list=given.op_types_to_exclude,
-        node_include_list=given.nodes_to_include,
+        node_include_list=_from_the_start(given.nodes_to_include),
         op_include_list=given.op_types_to_include,
     )
     report = convert(source, out, samples=given.calibration_data, slim=False, precision=precision).report

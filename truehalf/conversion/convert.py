@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.calibration.calibrate import calibrate
-from truehalf.config.precision import Placement, Precision
+from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
@@ -165,7 +165,7 @@ def convert_model(
     if precision.custom_rule is not None:
         custom_rule_of(precision.custom_rule)  # before the work
     check_names(model, precision, input_shapes)
-    if reason := _no_work(model):
+    if reason := _no_work(model, precision):
         typed = model.clone()
         InferTypes()(typed)
         found = {"status": "passed on", "reason": reason, "warnings": [], "not_done": [], "model": model_facts(typed)}
@@ -200,8 +200,10 @@ def convert_model(
     return Conversion(model, rows, True, report, result.conversion)
 
 
-def _no_work(model: ir.Model) -> str | None:
+def _no_work(model: ir.Model, precision: Precision) -> str | None:
     """Why a model is passed on as it is; None when there is something to convert."""
+    if precision.dtype is PrecisionName.fp32:
+        return "precision=fp32: the model is passed on as it is"
     if stamp := model.metadata_props.get(PRECISION_KEY):
         return f"the file says that it was converted before ({stamp}); convert the FP32 file to change anything"
     if "FLOAT16" in _types(model) and "FLOAT" not in _types(model):

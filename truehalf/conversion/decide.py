@@ -6,14 +6,14 @@
     overflow                          a measured |x| that float16 cannot hold
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
-    declared, init_max, init_overflow, data_max,     candidate rules: FP32 (stages.graph.rules)
+    declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
     inner, integers, underflow, reduction_depth,
     custom_rule, nonfinite, unmeasured
     fp16_ops                          operator types that are wanted in FP16
     none                              free: whatever is cheaper
 
 No list overrides the first three lines. With rules="autocast", overflow does not speak, and of the candidate rules only
-init_max and data_max do.
+init_max, data_max and reduction_depth do.
 
 A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
 float32 anyway. Attention masks that are proven to be such (truehalf.conversion.masks.masks) are judged by no range.
@@ -167,7 +167,7 @@ class _Judge:
 
 def _candidate_rules(evidence: Evidence) -> list[Rule]:
     if evidence.precision.rules is RuleSet.autocast:
-        return [constants.init_max, activations.data_max]
+        return [constants.init_max, activations.data_max, depth]
     return [
         declared,
         constants.init_max,

@@ -45,6 +45,8 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
         StageError: when the file is missing, truncated or no ONNX model.
     """
     import onnx
+    import onnx.parser
+    from google.protobuf import json_format, text_format
     from google.protobuf.message import DecodeError
 
     path = Path(path)
@@ -59,7 +61,10 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
         raise StageError(
             "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
         ) from error
-    except (DecodeError, ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+    except (
+        *(DecodeError, json_format.ParseError, text_format.ParseError, onnx.parser.ParseError),
+        *(ValueError, TypeError, KeyError, AttributeError, RuntimeError),
+    ) as error:
         raise _no_model(path, error) from error
 
 

@@ -62,7 +62,12 @@ def as_ir(model: Model) -> ir.Model:
     """A model in memory; one that is there already is copied, so that the caller's stays as it is."""
     if isinstance(model, (str, Path)):
         return load_model(model)
-    return model.clone() if isinstance(model, ir.Model) else ir.from_proto(model)
+    if isinstance(model, ir.Model):
+        return model.clone()
+    if not isinstance(model, onnx.ModelProto):
+        expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
+        raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")
+    return ir.from_proto(model)
 
 
 def as_file(model: Model, folder: Path, name: str = "model") -> Path:

@@ -60,6 +60,27 @@ def test_its_lists_short_forms_and_ranges(model: Path, capsys: pytest.CaptureFix
     expect(capsys.readouterr().out, None, "opset 12", "11")
 
 
+def test_names_match_from_their_start_as_there(model: Path) -> None:
+    out = model.with_name("out.onnx")
+    line = ["--onnx_path", str(model), "--output_path", str(out)]
+    assert truehalf(["autocast", *line, "-ne", "e", "m$"]) == 0
+    assert kinds(out)["/e"] == kinds(out)["/m"] == "FLOAT16"
+    assert truehalf(["autocast", *line, "-ne", "/e|/m"]) == 0
+    assert kinds(out)["/e"] == kinds(out)["/m"] == "FLOAT"
+
+
+def test_its_limits(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = model.with_name("out.onnx")
+    line = ["--onnx_path", str(model), "--output_path", str(out), "-d", str(model.with_name("data.npz"))]
+    assert truehalf(["autocast", *line, "--data_max", "inf", "--init_max", "inf"]) == 0
+    assert kinds(out)["/big"] == "FLOAT16"
+    assert truehalf(["autocast", *line, "--max_depth_of_reduction", "1"]) == 0
+    assert kinds(out)["/m"] == "FLOAT"
+    for option in ("--data_max", "--init_max"):
+        assert truehalf(["autocast", *line, option, "1e5"]) == 2
+        expect(capsys.readouterr().err, "out-of-range", option, "100000")
+
+
 def test_every_argument_of_its_command_line() -> None:
     """Names, short forms, defaults and lists of modelopt.onnx.autocast 0.47.0."""
     found = {

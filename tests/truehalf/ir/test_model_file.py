@@ -331,3 +331,11 @@ def test_no_space_left(tmp_path: Path, limit: int) -> None:
     expect(done.stderr, "file-unwritable", f"out.onnx: {os.strerror(errno.EFBIG)}")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in.onnx", "out.onnx", "out.onnx.data", "w.bin"]
     assert (tmp_path / "out.onnx").read_text() == (tmp_path / "out.onnx.data").read_text() == "earlier"
+
+
+@pytest.mark.parametrize("ending", ["json", "txtpb", "textproto", "onnxtxt"])
+def test_broken_text_of_a_model_is_refused(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m.{ending}"
+    path.write_text("{ no model")
+    with raises(None, path.name):
+        load_model(path)
