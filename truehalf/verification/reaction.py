@@ -51,6 +51,7 @@ class Observed:
         always: whether it counts alone, see above.
         reached: the inputs of which a value reaches it in the reference's file, and in the candidate.
         arbitrary: whether the weights are random and it holds what they choose.
+        failed: whether its values are known to be wrong.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Observed:
     always: bool = True
     reached: tuple[Collection[str], Collection[str]] = (_KNOWN, _KNOWN)
     arbitrary: bool = False
+    failed: bool = False
 
 
 @dataclass
@@ -141,7 +143,7 @@ def _fault(output: Observed) -> str:
 
 def _moves_otherwise(output: Observed) -> str:
     """Why an output that moves as much as the reference's may still not follow its input, or nothing."""
-    if not output.always or len({*output.samples}) < 2 or not _are_floats_of_one_shape(output):
+    if output.failed or not output.always or len({*output.samples}) < 2 or not _are_floats_of_one_shape(output):
         return ""
     moved = _moved(output.reference, output.candidate)
     if not moved.places.any():
@@ -245,6 +247,7 @@ def observed(
     reached: tuple[Reached, Reached] | None,
     together: Collection[str],
     arbitrary: bool = False,
+    failed: Collection[str] = (),
 ) -> list[Observed]:
     """Outputs of two files; by sample where axis 0 of inputs counts them and an axis of the outputs
     does (the first of that length, or axis 0 of a multiple of it), else by run.
@@ -255,6 +258,7 @@ def observed(
             asked.
         together: outputs that make up detections.
         arbitrary: whether the weights are random, and `together` holds what they choose.
+        failed: outputs whose values are known to be wrong.
     """
     found = []
     for name in names:
@@ -271,7 +275,7 @@ def observed(
         always = pairs[0][1].dtype.kind == "f" and name not in together
         reaches = (reached[0].get(name, ()), reached[1].get(name, ())) if reached else (_KNOWN, _KNOWN)
         chosen = arbitrary and name in together
-        found.append(Observed(name, reference, candidate, samples, always, reaches, chosen))
+        found.append(Observed(name, reference, candidate, samples, always, reaches, chosen, name in failed))
     return found
 
 

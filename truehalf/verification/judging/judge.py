@@ -48,13 +48,14 @@ def judge_reactions(seen: Measured, reached: tuple[Reached, Reached] | None) -> 
     """Whether outputs that can be compared react to the input.
 
     Args:
-        reached: of truehalf.verification.reaction.reached_outputs, of the reference and of the file; None: no graph is
+        reached: of truehalf.verification.reached.reached_outputs, of the reference and of the file; None: no graph is
             asked.
     """
     taking = detecting(seen.spec)
     alike = set.intersection(*({*comparable(run.reference, run.candidate)} for run in seen.runs))
     names = [name for name in seen.errors if name in alike or (seen.decodable and name in taking)]
-    found = reactions(observed(seen.runs, names, reached, taking, seen.untrained is not None))
+    failed = {name for name, errors in seen.errors.items() if errors.passed is False}
+    found = reactions(observed(seen.runs, names, reached, taking, seen.untrained is not None, failed))
     if len(names) < len(seen.errors):
         found.open = found.open or UNLIKE
     return reaction_findings(found)
