@@ -21,9 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DRAWN = ROOT / "benchmarks" / "results" / "mutants.json"
 MODULES = (
-    *(f"truehalf/conversion/{name}.py" for name in ("place", "decide", "convert", "casts", "masks/masks")),
+    *(f"truehalf/conversion/{name}.py" for name in ("partition", "decide", "rewrite", "casts", "masks/masks")),
     "truehalf/emulation/emulate.py",
-    *(f"truehalf/verification/{name}.py" for name in ("compare/comparison", "metrics/detections", "gates")),
+    *(f"truehalf/verification/{name}.py" for name in ("judging/detections", "metrics/detections", "judging/gates")),
 )
 EACH, SEED = 11, 19
 
