@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import half_tracing, trace_config
@@ -26,16 +24,13 @@ from tests.truehalf.models.sources.hf_families import (
     CLASSIFIERS,
     DETECTORS,
     NAMES,
-    PROCESSOR,
     configuration,
     saved,
     write_processor,
 )
-from truehalf.config.schema import Config
-from truehalf.data.preprocessing import Preprocessing
+from tests.truehalf.models.sources.hf_opened import choice_of, config, opened, pictures, refused
 from truehalf.exporting.export import export
 from truehalf.exporting.routes.half_trace import trace_in_fp16
-from truehalf.models.configuration import validated
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of
 from truehalf.models.sources.huggingface import LOGITS, files
@@ -45,35 +40,6 @@ SIGMOID, SOFTMAX = {"activation": "sigmoid"}, {"activation": "softmax", "no_obje
 SOFTMAX_FAMILIES = {"detr", "table-transformer", "yolos"}
 SLOW_IN_DYNAMO = set(DETECTORS) - {"yolos"}  # each takes seconds: five to sixteen
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-def config(identity: Path | str, *overrides: str, model: str = "huggingface") -> Config:
-    return validated(composed(f"model={model}", "data.folder=pictures", f"model.options.id={identity}", *overrides))
-
-
-def opened(folder: Path, *overrides: str, model: str = "huggingface") -> Model:
-    return open_model(config(folder, *overrides, model=model), folder)
-
-
-def choice_of(model_type: str) -> str:
-    return "huggingface" if model_type in DETECTORS else "huggingface_classifier"
-
-
-def pictures(count: int, size: int = 64) -> torch.Tensor:
-    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(count))
-
-
-def refused(folder: Path, *overrides: str, code: str, model: str = "huggingface") -> str:
-    with raises(code) as error:
-        opened(folder, *overrides, model=model)
-    return str(error.value)
-
-
-@pytest.fixture
-def yolos(tmp_path: Path) -> Path:
-    """The family that is made and run fastest."""
-    saved(tmp_path / "yolos", "yolos")
-    return tmp_path / "yolos"
 
 
 # --- every family -----------------------------------------------------------------------------------------------------
@@ -297,129 +263,6 @@ def test_a_size_that_the_model_does_not_take(tmp_path: Path) -> None:
     saved(tmp_path, "vit")
     said = refused(tmp_path, "model.image_size=[32,32]", code="module-fails", model="huggingface_classifier")
     in_order(said, "model.image_size", "vit", [32, 32], "ValueError")
-
-
-# --- preprocessing ----------------------------------------------------------------------------------------------------
-
-
-def preprocessed(folder: Path, *overrides: str) -> np.ndarray:
-    """[3, height, width] of a picture of one size with the model."""
-    (declared,) = opened(folder, *overrides).inputs
-    assert declared.preprocessing is not None
-    return declared.preprocessing.apply(picture())
-
-
-def picture() -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"do_normalize": False},
-        {"do_rescale": False},
-        {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0]},
-        {"do_pad": True, "pad_size": {"height": 64, "width": 64}},
-        {"do_flip_channel_order": True, "do_normalize": False},
-        {"rescale_factor": None, "do_rescale": None},
-    ],
-)
-def test_pixels_are_what_the_processor_makes_of_them(changes: dict[str, Any], yolos: Path) -> None:
-    write_processor(yolos, **changes)
-    said = {key: value for key, value in (PROCESSOR | changes).items() if value is not None}
-    expected = np.asarray(picture(), np.float64)
-    if said.get("do_rescale", True):
-        expected = expected * said.get("rescale_factor", 1 / 255)
-    if said["do_normalize"]:
-        expected = (expected - said["image_mean"]) / said["image_std"]
-    if said.get("do_flip_channel_order"):
-        expected = expected[..., ::-1]
-    largest = np.abs(expected).max()
-    np.testing.assert_allclose(preprocessed(yolos), expected.transpose(2, 0, 1), atol=1e-6 * largest, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
-        ({"size": {"shortest_edge": 800, "longest_edge": 1333}}, ["shortest_edge 800, longest_edge 1333"]),
-        ({"size": {"max_height": 64, "max_width": 64}}, ["max_height 64, max_width 64"]),
-        ({"size": 224}, [224]),
-        ({"size": None}, []),
-        ({"do_resize": False}, ["do_resize: false"]),
-        (
-            {"do_center_crop": True, "crop_size": {"height": 48, "width": 48}},
-            ["height 64, width 64", "height 48, width 48"],
-        ),
-        (
-            {"do_pad": True, "pad_size": {"height": 96, "width": 96}},
-            ["height 64, width 64", "height 96, width 96"],
-        ),
-    ],
-)
-def test_a_processor_without_a_size_of_ours_asks_for_one(
-    changes: dict[str, Any], facts: list[object], yolos: Path
-) -> None:
-    write_processor(yolos, **changes)
-    said = refused(yolos, code="needs-value")
-    in_order(said, "model.preprocessing", yolos / "preprocessor_config.json", "size", *facts)
-    expect(said, None, "model.image_size=[height, width]")
-    (declared,) = opened(yolos, "model.image_size=[64,96]", "model.preprocessing.resize=letterbox").inputs
-    assert declared.preprocessing is not None
-    assert (declared.preprocessing.size, declared.preprocessing.resize) == ([64, 96], "letterbox")
-
-
-@pytest.mark.parametrize(
-    ("changes", "facts"),
-    [
-        ({"do_normalize": None}, ["do_normalize", "true", "false", "None"]),
-        ({"image_mean": None}, ["image_mean", "None"]),
-        ({"image_std": [0.5, 0.0, 0.5]}, ["image_std", 0, "[0.5, 0.0, 0.5]"]),
-        ({"rescale_offset": True}, ["rescale_offset", 1]),
-        ({"rescale_factor": 0}, ["rescale_factor", 0, 0]),
-    ],
-)
-def test_pixels_that_ours_cannot_be_are_refused_until_they_are_given(
-    changes: dict[str, Any], facts: list[object], yolos: Path
-) -> None:
-    write_processor(yolos, **changes)
-    keys = ("model.preprocessing.range", "model.preprocessing.mean", "model.preprocessing.std")
-    said = refused(yolos, code="needs-value")
-    in_order(said, "model.preprocessing", yolos / "preprocessor_config.json", *facts, *keys)
-    given = ("range=[0,255]", "mean=[1,2,3]", "std=[4,5,6]")
-    got = preprocessed(yolos, *(f"model.preprocessing.{each}" for each in given))
-    expected = (np.asarray(picture(), np.float32) - [1, 2, 3]) / [4, 5, 6]
-    np.testing.assert_allclose(got, expected.transpose(2, 0, 1), atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("written", "resample"), [(0, "nearest"), (1, "lanczos"), (2, "bilinear"), (3, "bicubic"), ("BICUBIC", "bicubic")]
-)
-def test_pictures_are_resampled_as_the_processor_says(written: int | str, resample: str, yolos: Path) -> None:
-    write_processor(yolos, resample=written)
-    (declared,) = opened(yolos).inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == resample
-    (declared,) = opened(yolos, "model.preprocessing.resample=box").inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == "box"
-
-
-@pytest.mark.parametrize("written", [6, "cubic", True])
-def test_an_unknown_filter_is_refused_until_one_is_given(written: Any, yolos: Path) -> None:
-    write_processor(yolos, resample=written)
-    said = refused(yolos, code="needs-value")
-    in_order(said, yolos / "preprocessor_config.json", "resample", 0, 5, "bicubic", repr(written))
-    expect(said, None, "model.preprocessing.resample")
-    (declared,) = opened(yolos, "model.preprocessing.resample=nearest").inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == "nearest"
-
-
-def test_without_a_processor_everything_is_given(yolos: Path) -> None:
-    (yolos / "preprocessor_config.json").unlink()
-    said = refused(yolos, code="needs-value")
-    in_order(said, yolos / "preprocessor_config.json", "size", "model.image_size", "range, mean, std")
-    given = [f"model.preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")]
-    (declared,) = opened(yolos, "model.image_size=[64,64]", *given).inputs
-    assert declared.preprocessing == Preprocessing(size=[64, 64])
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,330 @@
+"""What stands around a build: Ctrl-C, plugins, the timing cache, the driver, the script alone."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.messages import expect, raises
+from tests.truehalf.conftest import Planner, typed
+from tests.truehalf.runtime.tensorrt.alone import HALF, alone
+from tests.truehalf.runtime.tensorrt.recording import World, module
+from truehalf.runtime.tensorrt import plan_content, plugins, versions
+from truehalf.runtime.tensorrt.build import build
+from truehalf.runtime.tensorrt.plugins import load_plugins, registered_ops
+from truehalf.runtime.tensorrt.proof import precision_doubt, precision_fault, precision_unknown
+from truehalf.runtime.tensorrt.versions import BuildError, unavailable_reason, version_of
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_the_builder_at_its_next_step(world: World, plan: Planner, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
+    world.interrupts = 2
+    with pytest.raises(KeyboardInterrupt):
+        build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
+    assert world.steps == 3, "of 10"
+    assert (signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)) == before
+    assert not (tmp_path / "model.engine").exists() and not (tmp_path / "caches").exists()
+    world.interrupts = 0
+    build(plan(), tmp_path)
+    assert world.steps == 10 and (tmp_path / "model.engine").exists()
+
+
+def test_the_script_ends_as_ctrl_c_asks(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.interrupts = 1
+    (tmp_path / "plan.json").write_text(json.dumps(plan()))
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 130
+    assert not (tmp_path / "engine.json").exists()
+
+
+def test_a_caller_s_own_handler_gets_the_signal_when_the_builder_has_stopped(
+    world: World, plan: Planner, tmp_path: Path
+) -> None:
+    given: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: given.append(number))
+    world.interrupts = 1
+    try:
+        with raises("no-engine", error=BuildError):
+            build(plan(), tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert given == [signal.SIGINT]
+
+
+def test_signals_are_left_alone_outside_the_main_thread(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned, built = plan(), []
+    thread = threading.Thread(target=lambda: built.append(build(planned, tmp_path)))
+    thread.start()
+    thread.join()
+    assert built and "set IBuilderConfig.progress_monitor" not in world.called()
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_library_is_loaded_once_in_a_process(world: World, tmp_path: Path) -> None:
+    world.libraries = {"libmine.so"}
+    trt = module(world)
+    for _ in range(2):
+        assert load_plugins(trt, object(), [tmp_path / "libmine.so"]) == [["Twist0"]], "the operators that it brings"
+    assert len(world.arguments("IPluginRegistry.load_library")) == 1
+
+
+def test_what_libraries_register_is_known_where_tensorrt_is(world: World, tmp_path: Path) -> None:
+    world.libraries = {"libmine.so", "libother.so"}
+    assert registered_ops([tmp_path / "libmine.so", tmp_path / "libother.so"]) == [["Twist0"], ["Twist1"]]
+    assert registered_ops([tmp_path / "libother.so"]) == [["Twist1"]], "once in a process, and known all the same"
+    assert registered_ops([tmp_path / "libgone.so"]) is None
+
+
+def test_plugins_and_builders_are_given_one_logger(world: World, plan: Planner, tmp_path: Path) -> None:
+    """TensorRT keeps the first that it gets, for good."""
+    assert registered_ops([]) == []
+    world.messages = [("ERROR", "the-first")]
+    build(plan(), tmp_path)
+    world.messages, world.builds = [("ERROR", "the-second")], False
+    with raises("no-engine", "the-second", error=BuildError) as error:
+        build(plan(), tmp_path)
+    assert "the-first" not in str(error.value), "each quotes its own"
+    (first, _), *others = world.arguments("init_libnvinfer_plugins")
+    given = [logger for logger, _ in others] + [logger for (logger,) in world.arguments("Builder")]
+    assert len(given) == 4 and all(one is first for one in given)
+
+
+def test_a_library_that_is_none_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_text("no library")
+    with raises("file-unreadable", library, error=BuildError):
+        build(plan(plugins=[str(library)]), tmp_path)
+
+
+def test_a_library_without_plugins_is_refused(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda path, mode: None)
+    with raises("wrong-file", tmp_path / "libmine.so", "getCreators()", error=BuildError):
+        load_plugins(module(world), plugins.message_log(module(world)), [tmp_path / "libmine.so"])
+
+
+def test_a_library_that_registers_itself_is_taken(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def opened(path: str, mode: int) -> None:
+        world.loaded += 1
+
+    monkeypatch.setattr(ctypes, "CDLL", opened)
+    load_plugins(module(world), object(), [tmp_path / "libmine.so"])
+    assert str(tmp_path / "libmine.so") in plugins._LOADED_PLUGINS
+
+
+def test_another_plugin_than_the_plan_s_is_refused(world: World, plan: Planner, tmp_path: Path) -> None:
+    library = tmp_path / "libmine.so"
+    library.write_bytes(b"one")
+    planned = plan(plugins=[str(library)])
+    library.write_bytes(b"two")
+    with raises("wrong-file", library, planned["plugins"][0]["sha256"], plan_content.sha256(library), error=BuildError):
+        build(planned, tmp_path)
+
+
+# --- the timing cache -------------------------------------------------------------------------------------------------
+
+
+def test_a_timing_cache_is_kept_per_gpu_and_version(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan(timing_cache=str(tmp_path / "caches"))
+    first, second = build(planned, tmp_path)["timing_cache"], build(planned, tmp_path)["timing_cache"]
+    file = tmp_path / "caches" / f"nvidia-l4-tensorrt-{module(world).__version__}.cache"
+    assert first == {"file": str(file), "loaded": False, "saved": True}
+    assert second == {"file": str(file), "loaded": True, "saved": True}
+    assert [path.name for path in file.parent.iterdir()] == [file.name], "nothing half written is left"
+    assert file.read_bytes() == b"+timed+" + b"+timed+timed", "the second build's, with the file's entries"
+    assert [ignored for _, ignored in world.arguments("IBuilderConfig.set_timing_cache")] == [False, False]
+
+
+def test_two_builds_that_end_together_lose_no_timings(
+    world: World, plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a build reads, combines and writes, no other process gets the folder."""
+    fcntl = pytest.importorskip("fcntl")
+    held: list[bool] = []
+    combine = type.__getattribute__(sys.modules["tensorrt"].ITimingCache, "combine")
+
+    def watched(*arguments: Any) -> Any:
+        with _opened(caches) as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(False)
+            except BlockingIOError:
+                held.append(True)
+        return combine(*arguments)
+
+    caches = tmp_path / "caches"
+    planned = plan(timing_cache=str(caches))
+    build(planned, tmp_path)
+    monkeypatch.setattr(sys.modules["tensorrt"].ITimingCache, "combine", watched)
+    build(planned, tmp_path)
+    assert held == [True]
+    with _opened(caches) as after:
+        fcntl.flock(after, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)
+
+
+def test_an_editable_cache_is_a_file_of_its_own(world: World, plan: Planner, tmp_path: Path) -> None:
+    facts = build(plan(timing_cache=str(tmp_path / "caches"), editable_timing_cache=True), tmp_path)
+    assert facts["timing_cache"]["file"].endswith("-editable.cache")
+
+
+def test_a_cache_that_tensorrt_refuses_gives_way_to_an_empty_one(world: World, plan: Planner, tmp_path: Path) -> None:
+    planned = plan(timing_cache=str(tmp_path))
+    Path(build(planned, tmp_path)["timing_cache"]["file"]).write_bytes(b"of another driver")
+    world.takes_cache = lambda data: data == b""
+    world.calls.clear()
+    facts = build(planned, tmp_path)
+    assert facts["timing_cache"]["loaded"] is False and facts["timing_cache"]["saved"] is True
+    assert [data for (data,) in world.arguments("IBuilderConfig.create_timing_cache")][:2] == [
+        b"of another driver",
+        b"",
+    ]
+    assert Path(facts["timing_cache"]["file"]).read_bytes() == b"+timed"
+
+
+def test_a_cache_that_cannot_be_kept_is_no_fault(world: World, plan: Planner, tmp_path: Path) -> None:
+    (tmp_path / "caches").write_text("a file where the folder should be")
+    facts = build(plan(timing_cache=str(tmp_path / "caches")), tmp_path)
+    assert facts["timing_cache"]["saved"] is False and (tmp_path / "model.engine").exists()
+
+
+# --- small ones -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_is_named() -> None:
+    assert unavailable_reason(True, "11.4") is None
+    for gpus, tensorrt in ((None, None), (None, "11.4"), ([{}], None)):
+        reason = str(unavailable_reason(bool(gpus), tensorrt))
+        assert ("nvidia-smi" in reason, "truehalf[tensorrt]" in reason) == (gpus is None, tensorrt is None)
+
+
+def test_versions_are_told_by_their_first_number() -> None:
+    assert version_of("10.0.1") is versions.VERSIONS[10] and version_of("11.4.0.106") is versions.VERSIONS[11]
+
+
+def test_there_is_no_gpu_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    assert versions.gpu_name() is None
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, "NVIDIA L4"), (100, None)])
+def test_the_driver_names_the_gpu(monkeypatch: pytest.MonkeyPatch, status: int, expected: str | None) -> None:
+    class Driver:
+        def __init__(self, name: str) -> None: ...
+
+        def cuInit(self, number: int) -> int:
+            return status
+
+        def cuDeviceGet(self, device: Any, number: int) -> int:
+            return status
+
+        def cuDeviceGetName(self, name: Any, length: int, device: Any) -> int:
+            name.value = b"NVIDIA L4"
+            return status
+
+    monkeypatch.setattr(ctypes, "CDLL", Driver)
+    assert versions.gpu_name() == expected
+
+
+# --- the script alone -------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_float_layers_and_a_reformat_to_half_are_not_fp16(
+    world: World, plan: Planner, tmp_path: Path
+) -> None:
+    reformat = typed("Half", LayerType="Reformat")
+    kernel = [{"Name": "__myl_CastReshTran_myl0_3", "LayerType": "kgen", "Outputs": [{"Format/Datatype": "Half"}]}]
+    world.layers = [*typed("Float", 999), *reformat, *kernel]
+    facts = build(planned := plan(), tmp_path)
+    assert (facts["half_layers"], facts["half_layers_fraction"], facts["half_io_fraction"]) == (0, 0.0, 2 / 1001)
+    assert planned["graph"]["float_nodes"] == 1 and planned["graph"]["fp16_nodes"] == 0
+    expect(str(precision_fault(facts, "fp16", planned["graph"])), None, "fp16", 1001, "Half")
+    world.layers = [*typed("Float", 999), *typed("Half")]
+    facts = build(planned, tmp_path)
+    doubt = precision_doubt(facts, "fp16", {"float_nodes": 10, "fp16_nodes": 10})
+    expect(str(doubt), None, "0.1%", "100.0%", "Half")
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "layers", "expected"),
+    [
+        ("none", ["a", "b"], ["engine.profiling_verbosity=none", "detailed"]),
+        ("detailed", [{"Name": "a", "Outputs": [{"Name": "t", "Kind": "?"}]}], ["JSON", "Kind", "Name"]),
+        ("detailed", ["a"], ["JSON", "none"]),
+        ("detailed", [*typed("Half"), *typed("?", 3)], [1, 4]),
+        ("detailed", typed("Half", 2), None),
+    ],
+)
+def test_what_hides_the_types_is_said(
+    world: World, plan: Planner, tmp_path: Path, verbosity: str, layers: list[Any], expected: list[object] | None
+) -> None:
+    world.layers = layers
+    said = precision_unknown(build(plan(profiling_verbosity=verbosity), tmp_path), verbosity)
+    assert (said is None) == (expected is None)
+    expect(str(said), None, *expected or ())
+
+
+FLOAT = [{"Name": "a", "Inputs": [{"Format/Datatype": "Float"}], "Outputs": [{"Format/Datatype": "Float"}]}]
+
+
+def test_the_script_builds_from_the_files_alone(
+    world: World,
+    plan: Planner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    carried, planned = tmp_path / "carried", plan()
+    carried.mkdir()
+    shutil.move(planned["onnx"], carried / "model.onnx")
+    (carried / "plan.json").write_text(json.dumps(planned | {"onnx": "artifacts/cast_cleanup/model.onnx"}))
+    world.layers = HALF
+    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 0
+    assert json.loads((carried / "engine.json").read_text())["half_layers"] == 1
+    expect(capsys.readouterr().out, None, carried / "model.engine", "100.0%", "Half", "not verified")
+    world.layers = FLOAT
+    assert alone(carried, monkeypatch, str(carried / "plan.json"), "--out", str(tmp_path / "out")) == 1
+    expect(capsys.readouterr().err, None, "build_engine", "fp16", 1, "Half")
+    assert (tmp_path / "out" / "model.engine").exists(), "kept for inspection"
+    world.layers = [{"Name": "a", "Outputs": [{"Kind": "half"}]}]
+    assert alone(carried, monkeypatch, str(carried / "plan.json")) == 3
+    expect(capsys.readouterr().err, None, "build_engine", "not verified", "fp16", "Kind")
+
+
+def test_the_script_says_what_is_missing(
+    plan: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    (tmp_path / "plan.json").write_text(json.dumps(plan()))
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "plan.json")) == 1
+    expect(capsys.readouterr().err, "package-missing", "build_engine", "tensorrt")
+    assert alone(tmp_path, monkeypatch, str(tmp_path / "other.json")) == 1
+    assert "other.json" in capsys.readouterr().err
