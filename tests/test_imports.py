@@ -1,6 +1,7 @@
 """Rooms keep to themselves: who may import whom, how large they are, and what stays out until it is needed."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections import Counter
@@ -37,7 +38,7 @@ FOR_PIPELINE = (
     "truehalf.report",
     "truehalf.models.configuration",
 )
-MOST_MODULES, MOST_LINES = 14, 350
+MOST_MODULES, MOST_LINES, MOST_LINES_OF_TESTS = 14, 350, 500
 MOST_LINES_OF_STAGES = 60  # but for the frame that they share
 FRAME = ("frame", "restore")
 
@@ -46,14 +47,8 @@ FRAME = ("frame", "restore")
 LONG: set[str] = set()
 # torch, outside the rooms that are for it
 TORCH = {
-    *(
-        "truehalf.verification.chain.configured",
-        "truehalf.api",
-        "truehalf.provenance.software",
-        "truehalf.runtime.gpu_clocks",
-    ),
-    *("truehalf.runtime.machine", "truehalf.runtime.tensorrt.latency", "truehalf.runtime.tensorrt.run"),
-    *("truehalf.verification.chain.reference", "truehalf.engines.carry_out"),
+    *("truehalf.provenance.software", "truehalf.engines.carry_out", "truehalf.verification.chain.reference"),
+    *("truehalf.runtime.gpu_clocks", "truehalf.runtime.tensorrt.latency", "truehalf.runtime.tensorrt.run"),
 }
 # ONNX Runtime, outside its room
 ORT = {"truehalf.calibration.instrument"}
@@ -126,6 +121,28 @@ def test_files_and_rooms_are_small() -> None:
     assert {path.stem for path in stages if len(path.read_text().splitlines()) > MOST_LINES_OF_STAGES} == set()
     rooms = Counter(path.parent.relative_to(ROOT).as_posix() for path in MODULES)
     assert {room: count for room, count in rooms.items() if count > MOST_MODULES} == {}
+
+
+def test_tests_are_small_and_import_no_benchmark() -> None:
+    files = [path for path in (ROOT / "tests").rglob("*.py") if "corpus" not in path.parts]
+    assert {path.name for path in files if len(path.read_text().splitlines()) > MOST_LINES_OF_TESTS} == set()
+    assert {path.name for path in files if "benchmarks" in {top(one) for one in imports_of(path)}} == set()
+
+
+def test_no_circle_of_imports() -> None:
+    """Of whole modules; what a function imports when it runs is not one."""
+    names = {module_name(path).removesuffix(".__init__") for path in MODULES}
+    graph = {}
+    for path in MODULES:
+        name = module_name(path).removesuffix(".__init__")
+        graph[name] = (imports_of(path, top_level_only=True) & names) - {name}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_no_exception_is_out_of_date() -> None:
+    found = {module_name(path): {top(one) for one in imports_of(path)} for path in MODULES}
+    assert {name for name in TORCH if not found[name] & {"torch", "transformers"}} == set()
+    assert {name for name in ORT if "onnxruntime" not in found[name]} == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
