@@ -36,7 +36,7 @@ from truehalf.exporting.baked.places import (
 )
 from truehalf.exporting.baked.reads import Read, reads
 from truehalf.exporting.baked.report import SHOWN, Baked
-from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, other_batches, variations
+from truehalf.exporting.baked.variations import NATURAL, SEARCHING, disturbed, longer_axes, other_batches, variations
 from truehalf.exporting.source_files import is_own
 from truehalf.exporting.source_lint import lint_source
 from truehalf.linting.finding import Finding
@@ -103,8 +103,9 @@ def what_was_baked(subject: Subject) -> Baked:
     seen = [subject.example, *(feed for feed, _ in alike)]
     own = _has_own_code(subject, findings) and not subject.followed
     runs = _read(subject, [subject.example, *(feed for feed, _ in subject.pairs)]) if own else []
+    longer = _longer(subject, base) if runs else []
     found = places_of(subject.caught, findings, runs or [])
-    settle(found, runs, "", subject.followed)
+    settle(found, runs, "", subject.followed, longer)
     searched = runs is None or any(place.state == OPEN for place in found.values())
     tried = list(variations(subject.spec, base, seen, NATURAL | (SEARCHING if searched else {})))
     tried += other_batches(subject.spec, seen)
@@ -114,7 +115,7 @@ def what_was_baked(subject: Subject) -> Baked:
         more = _read(subject, list(compared.values()))
         runs = None if more is None else runs + more
         found = places_of(subject.caught, findings, runs or [])
-    settle(found, runs, open_state, subject.followed)
+    settle(found, runs, open_state, subject.followed, longer)
     if runs:
         _open_where_rounding_decides(subject, hanging, found)
     said = {
@@ -187,6 +188,12 @@ def _read(subject: Subject, feeds: Sequence[Arrays]) -> list[list[Read]] | None:
         except Exception:  # whatever the module raises, or torch.jit.trace
             return None
     return runs
+
+
+def _longer(subject: Subject, base: Arrays) -> list[list[Read]]:
+    """What Python reads where an axis that varies in the file is twice as long, so which sizes are others then."""
+    runs = [_read(subject, [feed]) for feed in longer_axes(subject.spec, base)]
+    return [run for each in runs for run in each or []]
 
 
 def _compared(

@@ -104,7 +104,11 @@ def places_of(
 
 
 def settle(
-    found: Mapping[Statement, Place], runs: Sequence[Sequence[Read]] | None, state: str, followed: bool = False
+    found: Mapping[Statement, Place],
+    runs: Sequence[Sequence[Read]] | None,
+    state: str,
+    followed: bool = False,
+    longer: Sequence[Sequence[Read]] = (),
 ) -> None:
     """Say of each place what it is.
 
@@ -112,7 +116,9 @@ def settle(
         runs: what was read on each of the compared inputs; None where that could not be followed.
         state: why writes to the module are open; empty where they are not.
         followed: whether the exporter follows values itself, and refuses where Python decides by one (dynamo).
+        longer: what was read on inputs of other sizes, which say what sizes vary and settle nothing.
     """
+    others = [_by_statement(run) for run in longer]
     sorted_runs = None if runs is None else [_by_statement(run) for run in runs]
     judged = {}
     for key, place in found.items():
@@ -126,7 +132,9 @@ def settle(
             place.state, place.reason = OPEN, state
         elif not followed and (of_values or any(events or [])) and not _only_says(key, events):
             judged[key] = events
-    live = {key: _live(events) for key, events in judged.items() if events is not None}
+    live = {
+        key: _live(events, [run.get(key, []) for run in others]) for key, events in judged.items() if events is not None
+    }
     alone = sum(any(events) for events in live.values()) == 1
     for key, events in judged.items():
         place = found[key]
@@ -141,9 +149,9 @@ def turned(runs: Sequence[Sequence[Read]]) -> list[Statement]:
     return [key for key in values if any([read.value for read in run.get(key, [])] != values[key] for run in others)]
 
 
-def _live(events: Sequence[Sequence[Read]]) -> list[list[Read]]:
-    """By run, what is read of the inputs, and of sizes that vary from run to run."""
-    sizes = {tuple(sorted(size for read in run for size in read.sizes)) for run in events}
+def _live(events: Sequence[Sequence[Read]], others: Sequence[Sequence[Read]]) -> list[list[Read]]:
+    """By run, what is read of the inputs, and of sizes that vary from run to run, or to one of the others."""
+    sizes = {tuple(sorted(size for read in run for size in read.sizes)) for run in [*events, *filter(None, others)]}
     return [[read for read in run if read.data or (read.sizes and len(sizes) > 1)] for run in events]
 
 

@@ -103,6 +103,16 @@ def other_batches(spec: Mapping[str, Any], seen: Sequence[Arrays]) -> Iterator[t
         yield f"of {size} sample{'s' * (size > 1)}", feed
 
 
+def longer_axes(spec: Mapping[str, Any], base: Arrays) -> Iterator[dict[str, np.ndarray]]:
+    """Feeds with one of the named axes twice as long, wherever it stands."""
+    axes = {name: found for name, found in named_axes(spec).items() if name in base}
+    for symbol in dict.fromkeys(symbol for found in axes.values() for symbol in found.values()):
+        feed = dict(base)
+        for name, axis in [(name, axis) for name, found in axes.items() for axis in found if found[axis] == symbol]:
+            feed[name] = np.concatenate([feed[name], feed[name]], axis)
+        yield feed
+
+
 def disturbed(feed: Arrays, rng: np.random.Generator, size: float = 1e-5) -> dict[str, np.ndarray]:
     """The floats of a feed, each off by a share of itself of about `size`, as rounding in the first layers would be."""
     return {

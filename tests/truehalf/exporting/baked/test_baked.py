@@ -131,6 +131,34 @@ def test_other_numbers_of_samples_are_tried_where_all_samples_have_one(body: str
     assert found["parity"]["status"] == "verified", found["baked"]
 
 
+OF_MANY = {
+    "a large batch": "if x.shape[0] > 16:\n    y = y * 2",
+    "a batch of a multiple": "y = y * 2 if x.shape[0] % 8 == 0 else y",
+    "the batch of a feature map": "y = y * 2 if self.conv(x).size(0) >= 9 else y",
+    "all values": "if x.numel() > 5000:\n    y = y * 2",
+    "the length": "n = len(x)\nif n > 16:\n    y = y * 2",
+}
+
+
+@pytest.mark.parametrize("body", OF_MANY.values(), ids=OF_MANY)
+def test_a_decision_by_the_number_of_samples_is_open_where_all_samples_have_one(body: str, tmp_path: Path) -> None:
+    report = traced(tmp_path, body, check_feeds=[pictures(3, 4)])
+    assert report["parity"]["status"] == "not verified"
+    fixed = {kind: [SPEC[kind][0] | {"shape": [2, *SPEC[kind][0]["shape"][1:]]}] for kind in ("inputs", "outputs")}
+    assert traced(tmp_path, body, check_feeds=[pictures(3, 4)], spec=fixed)["parity"]["status"] == "verified"
+
+
+def test_a_decision_by_a_height_that_varies_is_open(tmp_path: Path) -> None:
+    spec = {"inputs": [SPEC["inputs"][0] | {"shape": ["n", 3, "h", 8]}]}
+    report = traced(tmp_path, "if x.shape[2] > 16:\n    y = y * 2", check_feeds=[pictures(3, 4)], spec=spec)
+    assert report["parity"]["status"] == "not verified"
+
+
+@pytest.mark.parametrize("body", FINE.values(), ids=FINE)
+def test_what_is_fixed_is_no_alarm_where_all_samples_have_one_size(body: str, tmp_path: Path) -> None:
+    assert traced(tmp_path, body, check_feeds=[pictures(3, 4)])["parity"]["status"] == "verified"
+
+
 def test_it_is_one_for_random_weights_too_and_names_input_and_line(tmp_path: Path) -> None:
     with raises("outputs-differ", "dim", ".py:17", "py-tensor-if"):
         traced(tmp_path, DIFFERS["the mean in a window"], spec={"trained": False})
