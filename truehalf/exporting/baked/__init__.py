@@ -124,6 +124,8 @@ def what_was_baked(subject: Subject) -> Baked:
     }
     if open_state and not any(open_state in sentence for sentence in said[OPEN]):
         said[OPEN].append(open_state)
+    if _draws(subject, base):
+        said[OPEN].append(f"on the inputs that were tried outputs are the same, and yet {_RANDOM}")
     return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
 
 
@@ -259,17 +261,26 @@ def _open_where_rounding_decides(
 
 def _steady(subject: Subject, feed: Arrays, rule: Rule) -> dict[str, np.ndarray]:
     """What torch computes; twice, where it has drawn random numbers."""
-    import torch
-
-    def generators() -> tuple[Any, ...]:
-        drawn = np.random.get_state(legacy=False)["state"]
-        return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(drawn)
-
-    before = generators()
+    before = _generators()
     outputs = subject.run(feed)
-    if generators() != before and (said := rule.difference(outputs, subject.run(feed))):
+    if _generators() != before and (said := rule.difference(outputs, subject.run(feed))):
         raise StageError("module-varies", f"torch run twice on the same input: {said}; {_RANDOM}")
     return outputs
+
+
+def _generators() -> tuple[Any, ...]:
+    """States of the generators of random numbers that a module may draw from."""
+    import torch
+
+    drawn = np.random.get_state(legacy=False)["state"]
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(drawn)
+
+
+def _draws(subject: Subject, feed: Arrays) -> bool:
+    """Whether a module of the user's draws random numbers: outputs may be others where a draw is a rare one."""
+    before = _generators()
+    subject.run(feed)
+    return _generators() != before and any(map(_is_own, subject.module.modules()))
 
 
 def _hangs_on_rounding(subject: Subject, feed: Arrays, outputs: Arrays, rule: Rule) -> bool:

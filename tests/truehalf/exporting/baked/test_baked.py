@@ -178,6 +178,15 @@ def test_what_the_inputs_do_not_exercise_is_not_verified(body: str, tmp_path: Pa
     assert report["baked"]["open"]
 
 
+@pytest.mark.parametrize(
+    "draw", ["torch.rand(1)", "torch.rand(1).item()", "np.random.rand()", "__import__('random').random()"]
+)
+def test_a_rare_draw_is_not_verified(draw: str, tmp_path: Path) -> None:
+    report = traced(tmp_path, f"if {draw} < 1e-6:\n    y = y * 2")
+    assert report["parity"]["status"] == "not verified"
+    expect(report["parity"]["reason"], "trace-open")
+
+
 @pytest.mark.parametrize("body", FINE.values(), ids=FINE)
 def test_what_is_fixed_in_any_case_is_no_alarm(body: str, tmp_path: Path) -> None:
     report = traced(tmp_path, body)
