@@ -317,7 +317,7 @@ def refuse(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
     return "mine"
 
 
-def test_autocast_knows_data_max_init_max_and_the_lists_alone() -> None:
+def test_autocast_knows_its_three_limits_and_the_lists_alone() -> None:
     text = """(float[2] x) => (float[2] y) <float[2] w = {2049.0, 1e-9}, float eps = {1e-9}>
         { [a] a = Add(x, w) [b] b = Add(a, eps) [c] c = Log(b) [d] y = ReduceSum(c) }"""
     ranges = {"a": 1e-6, "b": 1e9, "c": 1.0, "y": 1.0, "x": 1.0}
@@ -325,7 +325,7 @@ def test_autocast_knows_data_max_init_max_and_the_lists_alone() -> None:
     found = rules_of(
         text, ranges, rules="autocast", custom_rule="tests.truehalf.conversion.test_decide:refuse", **options
     )
-    assert found == {"a": "none", "b": "data_max", "c": "data_max", "d": "none"}
+    assert found == {"a": "none", "b": "data_max", "c": "data_max", "d": "reduction_depth"}
 
 
 def test_many_nodes_are_judged_in_time_that_grows_with_them() -> None:
