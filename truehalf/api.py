@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch as torch_
 
-    from truehalf.calibration.ranges_form import Ranges
+    from truehalf.calibration.ranges_form import RangesFile
     from truehalf.ir.model_forms import Model
     from truehalf.linting.report import LintReport
     from truehalf.verification.chain.compare import Report
@@ -134,7 +134,7 @@ def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
     return in_memory(written) if out is None else written
 
 
-def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> Ranges:
+def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesFile:
     """Ranges of every float32 tensor inside a model, over real inputs.
 
     Args:

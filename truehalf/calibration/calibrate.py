@@ -30,7 +30,7 @@ from truehalf.calibration.checkpoints import checkpoints
 from truehalf.calibration.hazards import Reduction, reductions, sensitive
 from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
 from truehalf.calibration.ranges import Counter, Counts, Scan, Scanner, Small, float_tensors, roots
-from truehalf.calibration.ranges_form import InnerSum, Ranges, SmallShares, TensorRange
+from truehalf.calibration.ranges_form import InnerEntry, RangesFile, SmallEntry, TensorEntry
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
 from truehalf.ir.model_file import load_model
@@ -53,7 +53,7 @@ def calibrate(
     names: Sequence[str] | None = None,
     ladder: Sequence[float] = LADDER,
     nonfinite_outputs: Literal["error", "warn"] = "error",
-) -> Ranges:
+) -> RangesFile:
     """Measure every FLOAT tensor of an FP32 model (graph inputs included, constants not) over samples.
 
     Args:
@@ -168,10 +168,10 @@ class _Facts:
         known = self.small or Small(0, 0, 0)
         self.small = Small(known.nonzero + small.nonzero, known.zero + small.zero, known.subnormal + small.subnormal)
 
-    def entry(self, ladder: Sequence[float]) -> TensorRange:
+    def entry(self, ladder: Sequence[float]) -> TensorEntry:
         share = {f"{rung:g}": self.above.get(rung, 0) / self.elements if self.elements else 0.0 for rung in ladder}
         large = self.absmax is not None and self.absmax > _INTEGERS_EXACT
-        small: SmallShares | None = None
+        small: SmallEntry | None = None
         if self.small is not None:
             zero, subnormal = _shares(self.small)
             small = {"zero": zero, "subnormal": subnormal, "sample": self.small_sample}
@@ -210,7 +210,7 @@ class _Run:
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
         self.facts = {root: _Facts() for root in dict.fromkeys(self.roots.values())}
-        self.inner: dict[str, InnerSum] = {}
+        self.inner: dict[str, InnerEntry] = {}
         self.warnings: list[str] = []
         if untyped:
             names = ", ".join(map(repr, untyped[:_LISTED])) + (", ..." if len(untyped) > _LISTED else "")

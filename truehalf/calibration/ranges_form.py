@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class SmallShares(TypedDict):
+class SmallEntry(TypedDict):
     """Shares of the nonzero finite elements with |x| <= 2^-25 and < 2^-14; the sample with the most of the first."""
 
     zero: float
@@ -13,7 +13,7 @@ class SmallShares(TypedDict):
     sample: str | None
 
 
-class TensorRange(TypedDict):
+class TensorEntry(TypedDict):
     """Of one tensor over all samples.
 
     min, max and absmax are over finite elements, and None, with `sample`, when there is none; `sample` holds the
@@ -31,10 +31,10 @@ class TensorRange(TypedDict):
     neginf: int
     above: dict[str, float]
     integral: bool | None
-    small: SmallShares | None
+    small: SmallEntry | None
 
 
-class InnerSum(TypedDict):
+class InnerEntry(TypedDict):
     """The largest sum ("sum") or mean square ("mean_square") inside a node, and its sample."""
 
     quantity: str
@@ -42,11 +42,11 @@ class InnerSum(TypedDict):
     sample: str
 
 
-class Ranges(TypedDict):
+class RangesFile(TypedDict):
     """`tensors` by name, `inner` by node: where extremes alone do not prove that a sum stays within 8192."""
 
     samples: int
     ladder: list[float]
     warnings: list[str]
-    tensors: dict[str, TensorRange]
-    inner: dict[str, InnerSum]
+    tensors: dict[str, TensorEntry]
+    inner: dict[str, InnerEntry]

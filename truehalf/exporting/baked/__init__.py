@@ -125,7 +125,7 @@ def what_was_baked(subject: Subject) -> Baked:
     if open_state and not any(open_state in sentence for sentence in said[OPEN]):
         said[OPEN].append(open_state)
     if _draws(subject, base):
-        said[OPEN].append(f"on the inputs that were tried outputs are the same, and yet {_RANDOM}")
+        said[OPEN].append("the module draws random numbers, though outputs are the same on the inputs that were tried")
     return Baked(list(compared), skipped, said[OPEN], said[SETTLED], said[INSTALLED], unread)
 
 

@@ -135,12 +135,11 @@ def compare(
     Args:
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
             against float32 is no difference.
-        inputs: samples, as `calibration` of stages.fp16.to_fp16: an .npz file, a folder of them, Polygraphy's JSON,
+        inputs: samples, see truehalf.data.given.given_samples: an .npz file, a folder of them, Polygraphy's JSON,
             arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
         spec: I/O spec that declares the kinds of outputs (truehalf.io_spec.outputs), as a mapping or a YAML or JSON
-            file;
-            default: the one in the reference's metadata; {}: no kinds.
+            file; default: the one in the reference's metadata; {}: no kinds.
         preprocessing: of images (truehalf.data.preprocessing), as a mapping or a YAML or JSON file; default: what the
             I/O spec says of the input.
         locate: look for the node where it goes wrong: False, "always", or True: unless it passed, or what is wrong is
