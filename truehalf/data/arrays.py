@@ -1,4 +1,6 @@
-"""Arrays by name in .npz files, as numpy writes and reads them, but by any name that ONNX gives a tensor.
+"""Arrays by name in .npz files, folders of them, Polygraphy's JSON and dicts.
+
+In .npz files, as numpy writes and reads them, but by any name that ONNX gives a tensor:
 
 np.savez takes names as keywords, so it has none for `file`; np.load gives the array of `a` for `a.npy`, too; and both
 end a name at a NUL.
@@ -6,19 +8,28 @@ end a name at a NUL.
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
+from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.output_files import written_whole
 
 _ENDING = ".npy"
 _LONGEST = 0xFFFF  # bytes of a member's name in a zip archive
+_EXPECTED = (
+    "expected an .npz file, a folder of .npz files, a JSON file of Polygraphy, or a dict of arrays by input name"
+)
 
 
 @dataclass(frozen=True)
@@ -102,3 +113,149 @@ def read_header(stream: Any, member: str) -> Header:
     if dtype.hasobject:
         raise ValueError(f"{member!r} in it is pickled, and unpickling runs code; save it as an array of numbers")
     return Header(tuple(shape), dtype, bool(fortran_order))
+
+
+# --- what holds samples: files, folders, objects ----------------------------------------------------------------------
+
+
+class Source:
+    """Arrays by name that lie in memory.
+
+    Attributes:
+        label: what its feeds are called.
+        headers: shape and type by name.
+    """
+
+    def __init__(self, label: str, arrays: Mapping[str, np.ndarray]) -> None:
+        self.label, self._arrays = label, dict(arrays)
+        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
+
+    def load(self) -> dict[str, np.ndarray]:
+        return self._arrays
+
+
+class NpzSource(Source):
+    """Arrays in an .npz file, read when they are asked for; their headers at once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path.stem, {})
+        self._path = path
+        self.headers = read_headers(path)
+
+    def load(self) -> dict[str, np.ndarray]:
+        try:
+            return read_arrays(self._path)
+        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise StageError(
+                "file-unreadable", f"{self._path}: expected arrays in .npz, got a broken file ({error})"
+            ) from error
+
+
+def sources_of(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+    if isinstance(source, (str, Path)):
+        return _from_path(Path(source), inputs, faults)
+    if isinstance(source, Mapping):
+        return [Source("feed", _as_arrays(source))]
+    if isinstance(source, Sequence) and all(isinstance(each, Mapping) for each in source):
+        return [Source(f"feed[{i}]", _as_arrays(each)) for i, each in enumerate(source)]
+    faults.append(coded("wrong-type", f"{_EXPECTED}, got {type(source).__name__}"))
+    return []
+
+
+def _as_arrays(feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {str(name): np.asarray(array) for name, array in feed.items()}
+
+
+def _from_path(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix == ".npz" and file.is_file())
+        if not files:
+            faults.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
+        return [opened for file in files if (opened := _from_npz(file, faults)) is not None]
+    if not path.is_file():
+        faults.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
+        return []
+    if path.suffix == ".json":
+        return _from_json(path, inputs, faults)
+    return [opened for opened in [_from_npz(path, faults)] if opened is not None]
+
+
+def _from_npz(path: Path, faults: list[str]) -> Source | None:
+    try:
+        return NpzSource(path)
+    except zipfile.BadZipFile:
+        said = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
+        faults.append(coded("file-unreadable", said))
+    except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
+        faults.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
+    return None
+
+
+# --- Polygraphy's JSON ------------------------------------------------------------------------------------------------
+
+# An object of one of its classes carries the class's name; an array is an .npy file (of old: also an .npz file, and
+# in latin-1) within a string.
+_CLASS = "polygraphy_class"
+_OLD_CLASS = "__polygraphy_encoded_"
+
+
+def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[Source]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        faults.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
+        return []
+    feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
+    if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
+        got = f"got an object of class {_class_of(content)}" if isinstance(content, dict) else "got something else"
+        faults.append(coded("wrong-file", f"{path}: expected a list of feeds, each an object of arrays by name, {got}"))
+        return []
+    sources = []
+    for i, feed in enumerate(feeds):
+        label, arrays = f"{path.stem}[{i}]", {}
+        for name, encoded in feed.items():
+            try:
+                arrays[name] = _decoded(encoded, inputs.get(name))
+            except (ValueError, OverflowError, TypeError, EOFError, zipfile.BadZipFile) as error:
+                faults.append(coded("file-unreadable", f"{label}: {name!r} cannot be read as an array: {error}"))
+        sources.append(Source(label, arrays))
+    return [] if faults else sources
+
+
+def _class_of(item: Mapping[str, Any]) -> str | None:
+    old = [key.removeprefix(_OLD_CLASS) for key in item if key.startswith(_OLD_CLASS)]
+    return str(item[_CLASS]) if _CLASS in item else next(iter(old), None)
+
+
+def _decoded(item: Any, value: ir.Value | None) -> np.ndarray:
+    """An array of Polygraphy's, or numbers in nested lists."""
+    if not isinstance(item, dict):
+        return _typed(item, value)
+    match _class_of(item):
+        case "ndarray":
+            return _npy(item.get("array"))
+        case "LazyArray" | "LazyNumpyArray":
+            return _decoded(item.get("values"), value)
+        case other:
+            raise ValueError(f"expected an array of numpy, got an object of class {other}; save it as a numpy array")
+
+
+def _typed(item: Any, value: ir.Value | None) -> np.ndarray:
+    """Numbers in JSON have no type, so they take that of their input; but 1.5 is no integer, and 1 no truth value."""
+    array = np.array(item)
+    if value is None or value.dtype is None or value.dtype == ir.DataType.STRING:
+        return array
+    wanted = value.dtype.numpy()
+    changes_kind = array.dtype.kind != wanted.kind and (wanted.kind in "iub" or array.dtype.kind not in "iu")
+    return array if changes_kind and array.size else np.array(item, wanted)
+
+
+def _npy(text: Any) -> np.ndarray:
+    if not isinstance(text, str):
+        raise ValueError(f"expected its bytes as text, got {type(text).__name__}")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        data = text.encode("latin-1")
+    loaded = np.load(io.BytesIO(data), allow_pickle=False)
+    return loaded if isinstance(loaded, np.ndarray) else next(iter(loaded.values()))

@@ -2,6 +2,8 @@
 
     an array of its input's own rank     one feed as it stands, scalars and empty arrays included
     with one more leading axis           a stack of samples, one feed each
+    of the input's rank, with more or    rows in feeds of the number of rows that the model fixes, the last row again
+    fewer rows than all inputs fix       where the last feed has too few
 
 Within one file or dict every input has as many samples as the others. Nothing is cast: an array of another type is a
 fault. All faults of a source are collected and reported together, before the first array is used.
@@ -9,12 +11,7 @@ fault. All faults of a source are collected and reported together, before the fi
 
 from __future__ import annotations
 
-import base64
 import copy
-import io
-import json
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,13 +21,10 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.data.arrays import Header, read_arrays, read_headers
+from truehalf.data.arrays import Source, sources_of
 from truehalf.errors import StageError
 
 _FAULTS_SHOWN = 20
-_EXPECTED = (
-    "expected an .npz file, a folder of .npz files, a JSON file of Polygraphy, or a dict of arrays by input name"
-)
 
 
 class Feeds:
@@ -62,7 +56,7 @@ class Feeds:
         varies = isinstance(axis, ir.SymbolicDim) and (axis.value is not None or len(inputs) == 1)
         if len(self) > 1 or part.stacked or len(axes) > 1 or len(rows) > 1 or not varies or count < (2,):
             return self
-        return Feeds([replace(part, samples=count[0], rows=True)])
+        return Feeds([replace(part, samples=count[0], rows=1)])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -96,7 +90,8 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
     """
     faults: list[str] = []
     inputs = {str(value.name): value for value in model.graph.inputs}
-    parts = [_checked(opened, inputs, faults) for opened in _sources(source, inputs, faults)]
+    batch = _fixed_rows(inputs)
+    parts = [_checked(opened, inputs, faults, batch) for opened in sources_of(source, inputs, faults)]
     feeds = Feeds(parts)
     if not faults and not feeds.names:
         faults.append(coded("too-few-samples", "there is no sample in it"))
@@ -117,32 +112,56 @@ def load_feeds(source: Any, model: ir.Model, what: str = "calibration") -> Feeds
 class _Part:
     """A source that was checked: how many feeds it holds, and which arrays are stacks, or whether each row is one."""
 
-    source: _Source
+    source: Source
     samples: int = 0
     stacked: set[str] = field(default_factory=set)
-    rows: bool = False
+    rows: int = 0  # of each feed, where arrays are cut into rows; else 0
 
     def of(self, name: str, array: np.ndarray, index: int) -> np.ndarray:
         """The part of an array that belongs to a feed."""
-        return array[index : index + 1] if self.rows else array[index, ...] if name in self.stacked else array
+        if not self.rows:
+            return array[index, ...] if name in self.stacked else array
+        part = array[index * self.rows : (index + 1) * self.rows]
+        return np.concatenate([part, np.repeat(part[-1:], self.rows - len(part), axis=0)])
 
     def names(self) -> list[str]:
         several = self.samples > 1 or self.stacked
         return [f"{self.source.label}[{i}]" if several else self.source.label for i in range(self.samples)]
 
 
-def _checked(source: _Source, inputs: Mapping[str, ir.Value], faults: list[str]) -> _Part:
+def _fixed_rows(inputs: Mapping[str, ir.Value]) -> int:
+    """The number of rows that all inputs are fixed to on axis 0; 0 where they are not."""
+    axes = {value.shape[0] if value.shape else None for value in inputs.values()}
+    axis = axes.pop() if len(axes) == 1 else None
+    return axis if isinstance(axis, int) else 0
+
+
+def _rows_to_cut(source: Source, inputs: Mapping[str, ir.Value], batch: int) -> int:
+    """The number of rows of a source whose arrays are inputs but for having more or fewer of them than the model fixes;
+    0 of others.
+    """
+    if not batch:
+        return 0
+    known = {name: header.shape for name, header in source.headers.items() if name in inputs}
+    rows = {shape[0] if len(shape) == len(inputs[name].shape or ()) else 0 for name, shape in known.items()}
+    count = rows.pop() if len(rows) == 1 else 0
+    return 0 if count == batch else count
+
+
+def _checked(source: Source, inputs: Mapping[str, ir.Value], faults: list[str], batch: int) -> _Part:
     part, counts = _Part(source), {}
+    total = _rows_to_cut(source, inputs, batch)
+    part.rows = batch if total else 0
     wrong: list[str] = []
     for name, header in source.headers.items():
-        shape, dtype = header.shape, header.dtype
+        shape, dtype = (batch, *header.shape[1:]) if total else header.shape, header.dtype
         if name not in inputs:
             known = ", ".join(f"{each!r}" for each in inputs) or "none"
             wrong.append(coded("wrong-name", f"{name!r} is no input of the model; it has {known}"))
         elif text := _misfit(inputs[name], shape, dtype):
             wrong.append(f"{name!r}: {text}")
         else:
-            counts[name] = 1
+            counts[name] = -(-total // batch) if total else 1
             if _is_stack(inputs[name], shape):
                 part.stacked.add(name)
                 counts[name] = shape[0]
@@ -202,149 +221,3 @@ def _wanted(value: ir.Value) -> str:
     if value.shape is None:
         return f"{dtype} of any shape"
     return f"{dtype} [{', '.join(str(dim) if isinstance(dim, int) else str(dim.value or '?') for dim in value.shape)}]"
-
-
-# --- where the arrays are ---------------------------------------------------------------------------------------------
-
-
-class _Source:
-    """Arrays by name that lie in memory.
-
-    Attributes:
-        label: what its feeds are called.
-        headers: shape and type by name.
-    """
-
-    def __init__(self, label: str, arrays: Mapping[str, np.ndarray]) -> None:
-        self.label, self._arrays = label, dict(arrays)
-        self.headers = {name: Header(array.shape, array.dtype) for name, array in self._arrays.items()}
-
-    def load(self) -> dict[str, np.ndarray]:
-        return self._arrays
-
-
-class _NpzSource(_Source):
-    """Arrays in an .npz file, read when they are asked for; their headers at once."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path.stem, {})
-        self._path = path
-        self.headers = read_headers(path)
-
-    def load(self) -> dict[str, np.ndarray]:
-        try:
-            return read_arrays(self._path)
-        except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-            raise StageError(
-                "file-unreadable", f"{self._path}: expected arrays in .npz, got a broken file ({error})"
-            ) from error
-
-
-def _sources(source: Any, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[_Source]:
-    if isinstance(source, (str, Path)):
-        return _from_path(Path(source), inputs, faults)
-    if isinstance(source, Mapping):
-        return [_Source("feed", _as_arrays(source))]
-    if isinstance(source, Sequence) and all(isinstance(each, Mapping) for each in source):
-        return [_Source(f"feed[{i}]", _as_arrays(each)) for i, each in enumerate(source)]
-    faults.append(coded("wrong-type", f"{_EXPECTED}, got {type(source).__name__}"))
-    return []
-
-
-def _as_arrays(feed: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {str(name): np.asarray(array) for name, array in feed.items()}
-
-
-def _from_path(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[_Source]:
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix == ".npz" and file.is_file())
-        if not files:
-            faults.append(coded("file-missing", f"{path}: expected a folder of .npz files, there is none in it"))
-        return [opened for file in files if (opened := _from_npz(file, faults)) is not None]
-    if not path.is_file():
-        faults.append(coded("file-missing", f"{path}: no such file or folder; {_EXPECTED}"))
-        return []
-    if path.suffix == ".json":
-        return _from_json(path, inputs, faults)
-    return [opened for opened in [_from_npz(path, faults)] if opened is not None]
-
-
-def _from_npz(path: Path, faults: list[str]) -> _Source | None:
-    try:
-        return _NpzSource(path)
-    except zipfile.BadZipFile:
-        said = f"{path}: {_EXPECTED}, got a file that is none of them ({path.stat().st_size} bytes)"
-        faults.append(coded("file-unreadable", said))
-    except (OSError, ValueError, EOFError, zlib.error, RuntimeError) as error:  # the last: encrypted, or packed unknown
-        faults.append(coded("file-unreadable", f"{path}: expected arrays in .npz, but {error}"))
-    return None
-
-
-# --- Polygraphy's JSON ------------------------------------------------------------------------------------------------
-
-# An object of one of its classes carries the class's name; an array is an .npy file (of old: also an .npz file, and
-# in latin-1) within a string.
-_CLASS = "polygraphy_class"
-_OLD_CLASS = "__polygraphy_encoded_"
-
-
-def _from_json(path: Path, inputs: Mapping[str, ir.Value], faults: list[str]) -> list[_Source]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        faults.append(coded("file-unreadable", f"{path}: expected JSON, got a file that is none ({error})"))
-        return []
-    feeds = [content] if isinstance(content, dict) and not _class_of(content) else content
-    if not isinstance(feeds, list) or not all(isinstance(feed, dict) and not _class_of(feed) for feed in feeds):
-        got = f"got an object of class {_class_of(content)}" if isinstance(content, dict) else "got something else"
-        faults.append(coded("wrong-file", f"{path}: expected a list of feeds, each an object of arrays by name, {got}"))
-        return []
-    sources = []
-    for i, feed in enumerate(feeds):
-        label, arrays = f"{path.stem}[{i}]", {}
-        for name, encoded in feed.items():
-            try:
-                arrays[name] = _decoded(encoded, inputs.get(name))
-            except (ValueError, OverflowError, TypeError, EOFError, zipfile.BadZipFile) as error:
-                faults.append(coded("file-unreadable", f"{label}: {name!r} cannot be read as an array: {error}"))
-        sources.append(_Source(label, arrays))
-    return [] if faults else sources
-
-
-def _class_of(item: Mapping[str, Any]) -> str | None:
-    old = [key.removeprefix(_OLD_CLASS) for key in item if key.startswith(_OLD_CLASS)]
-    return str(item[_CLASS]) if _CLASS in item else next(iter(old), None)
-
-
-def _decoded(item: Any, value: ir.Value | None) -> np.ndarray:
-    """An array of Polygraphy's, or numbers in nested lists."""
-    if not isinstance(item, dict):
-        return _typed(item, value)
-    match _class_of(item):
-        case "ndarray":
-            return _npy(item.get("array"))
-        case "LazyArray" | "LazyNumpyArray":
-            return _decoded(item.get("values"), value)
-        case other:
-            raise ValueError(f"expected an array of numpy, got an object of class {other}; save it as a numpy array")
-
-
-def _typed(item: Any, value: ir.Value | None) -> np.ndarray:
-    """Numbers in JSON have no type, so they take that of their input; but 1.5 is no integer, and 1 no truth value."""
-    array = np.array(item)
-    if value is None or value.dtype is None or value.dtype == ir.DataType.STRING:
-        return array
-    wanted = value.dtype.numpy()
-    changes_kind = array.dtype.kind != wanted.kind and (wanted.kind in "iub" or array.dtype.kind not in "iu")
-    return array if changes_kind and array.size else np.array(item, wanted)
-
-
-def _npy(text: Any) -> np.ndarray:
-    if not isinstance(text, str):
-        raise ValueError(f"expected its bytes as text, got {type(text).__name__}")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except ValueError:
-        data = text.encode("latin-1")
-    loaded = np.load(io.BytesIO(data), allow_pickle=False)
-    return loaded if isinstance(loaded, np.ndarray) else next(iter(loaded.values()))

@@ -171,6 +171,34 @@ def test_wrong_shapes(shape: tuple[int, ...]) -> None:
     expect(fault, "wrong-shape", "feed", "'images'", "float32 [N, 2, 3]", f"float32 {list(shape)}")
 
 
+@pytest.mark.parametrize(
+    ("fixed", "rows", "feeds"),
+    [
+        (1, 3, [[0], [1], [2]]),
+        (2, 4, [[0, 1], [2, 3]]),
+        (2, 3, [[0, 1], [2, 2]]),
+        (4, 1, [[0, 0, 0, 0]]),
+        (2, 2, [[0, 1]]),
+    ],
+)
+def test_rows_are_cut_into_the_batch_that_the_model_fixes(fixed: int, rows: int, feeds: list[list[int]]) -> None:
+    text = f"(float[{fixed},3] a, int64[{fixed}] b) => (float[{fixed},3] y) {{ y = Relu(a) }}"
+    a, b = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3), np.arange(rows, dtype=np.int64)
+    read = load_feeds({"a": a, "b": b}, model_of(text))
+    assert [feed["b"].tolist() for feed in read] == feeds
+    for feed, chosen in zip(read, feeds, strict=True):
+        np.testing.assert_array_equal(feed["a"], a[chosen])
+
+
+def test_rows_are_not_cut_where_inputs_have_different_numbers_of_them() -> None:
+    text = "(float[2,3] a, int64[4] b) => (float[2,3] y) { y = Relu(a) }"
+    (fault,) = faults({"a": np.zeros((4, 3), np.float32), "b": np.zeros(4, np.int64)}, text)
+    expect(fault, "wrong-shape", "'a'", "float32 [2, 3]", "float32 [4, 3]")
+    same = "(float[2,3] a, int64[2] b) => (float[2,3] y) { y = Relu(a) }"
+    found = faults({"a": np.zeros((4, 3), np.float32), "b": np.zeros(3, np.int64)}, same)
+    assert [codes_in(fault) for fault in found] == [["wrong-shape"], ["wrong-shape"]]
+
+
 def test_missing_inputs_and_unequal_counts() -> None:
     (fault,) = faults({"images": X})
     expect(fault, "missing-key", "feed", "'size'", "int64 [2]")
