@@ -18,7 +18,7 @@ from truehalf.verification.declared_boxes import box_format_problem
 from truehalf.verification.metrics.decoded import confident_queries, detections_of
 from truehalf.verification.metrics.detections import Detections, Matching, match, summarize
 from truehalf.verification.metrics.output_errors import OutputErrors, output_errors
-from truehalf.verification.metrics.plain_outputs import classes_in_runs
+from truehalf.verification.metrics.plain_outputs import classes_in_runs, judged_alone
 from truehalf.verification.metrics.precision import self_precision
 from truehalf.verification.metrics.query_rows import rows_beyond, without_last_places
 from truehalf.verification.metrics.scales import hidden_columns
@@ -70,7 +70,7 @@ class Measured:
     Attributes:
         runs, spec, options: as given.
         task: of the I/O spec.
-        plain: names of the outputs that make up no detections.
+        plain: names of the outputs that are judged by themselves.
         untrained: why detections and classes mean nothing; None where the weights are trained.
         found: by sample, what the reference finds, and the candidate; empty where one side has another shape than
             detections have, and of other models.
@@ -94,7 +94,7 @@ class Measured:
             untrained: see above; default: what the I/O spec says.
         """
         self.runs, self.spec, self.options, self.task = runs, spec, options, task_of(spec)
-        self.plain = plain_outputs(spec, runs[0].reference)
+        self.plain = judged_alone(runs, spec)
         self.untrained = untrained or (None if spec.get("trained", True) else UNTRAINED)
         self.decodable = all(decodable(run.reference, run.candidate, spec) for run in runs)
         self.found: list[tuple[Detections, Detections]] = []
@@ -187,7 +187,8 @@ class Measured:
                 found[name] = self.queries.errors.get(name) or self._by_tensor_rule(name, pairs)
             else:
                 found[name] = OutputErrors(str(np.asarray(first).dtype), np.size(first), passed=False, reason=UNLIKE)
-        return found
+        counts = {*plain_outputs(self.spec, found)} - {*self.plain}
+        return found | {name: replace(found[name], passed=True, reason="") for name in counts}
 
     @cached_property
     def classification(self) -> dict[str, Any] | None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.io_spec.outputs import plain_outputs
 from truehalf.verification.metrics.detections import Matching
-from truehalf.verification.metrics.plain_outputs import errors_by_sample
+from truehalf.verification.metrics.plain_outputs import errors_by_sample, judged_alone
 from truehalf.verification.runs import Run
 
 _SPREADS = ("box_error_px_max", "score_error_max", "low_score_error_max", "rank_error_max")
@@ -25,7 +24,7 @@ def facts_by_sample(
         matchings: by sample; empty where nothing was compared.
         spec: says which outputs have a tensor error (truehalf.verification.metrics.plain_outputs).
     """
-    errors = errors_by_sample(runs, plain_outputs(spec, runs[0].reference))
+    errors = errors_by_sample(runs, judged_alone(runs, spec))
     places = [(run, row, name) for run in runs for row, name in enumerate(run.names[: max(run.rows, 1)])]
     rows = []
     for i, (run, row, name) in enumerate(places):

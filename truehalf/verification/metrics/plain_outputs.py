@@ -4,10 +4,12 @@
                    infinite where o is not finite, has another shape, or is another integer, bool or string
     label flips    of class logits: samples whose best class is another
 
-    hidden         what the largest values of an output hide from that (truehalf.verification.metrics.scales): not
-    verified
+    hidden         what the largest values of an output hide from that (truehalf.verification.metrics.scales), and
+                   other whole numbers in an output or column that holds whole numbers alone, as labels are, up to 2^11,
+                   where FP16 has all of them: not verified
 
-All outputs of a model that is no detector are looked at so; of a detector those that are neither boxes nor scores.
+All outputs of a model that is no detector are looked at so; of a detector those that are neither boxes nor scores,
+nor count the detections of each image.
 """
 
 from __future__ import annotations
@@ -17,10 +19,32 @@ from typing import Any
 
 import numpy as np
 
-from truehalf.io_spec.outputs import CLASSIFICATION, classes_of, plain_outputs, task_of
+from truehalf.codes import coded
+from truehalf.io_spec.outputs import CLASSIFICATION, DETECTIONS, Outputs, by_kind, classes_of, plain_outputs, task_of
 from truehalf.verification.metrics.classification import classification_metrics
 from truehalf.verification.metrics.scales import hidden_by_scale
 from truehalf.verification.runs import Run
+
+_MOST_WHOLE = 2.0**11  # FP16 holds all whole numbers up to here
+
+
+def judged_alone(runs: Sequence[Run], spec: Mapping[str, Any]) -> list[str]:
+    """Names of the reference's outputs that make up no detections; without counts of the scores above 0 of each image,
+    [N] or [N, 1], that count in both files: of those the detections say all.
+    """
+    names = plain_outputs(spec, runs[0].reference)
+    scores = by_kind(spec).get("scores") if task_of(spec) == DETECTIONS else None
+    if scores is None:
+        return names
+    sides = [side for run in runs for side in (run.reference, run.candidate)]
+    return [name for name in names if not all(_counts(side, name, scores["name"]) for side in sides)]
+
+
+def _counts(outputs: Outputs, name: str, scores: str) -> bool:
+    if name not in outputs or scores not in outputs:
+        return False
+    count, positive = np.asarray(outputs[name]), np.asarray(outputs[scores]) > 0
+    return count.shape in ((len(positive),), (len(positive), 1)) and bool((count.ravel() == positive.sum(axis=1)).all())
 
 
 def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +54,7 @@ def measure_plain(run: Run, spec: Mapping[str, Any]) -> dict[str, Any]:
         tensor_errors by output, tensor_error: the largest (None without such outputs); classification:
         truehalf.verification.metrics.classification.classification_metrics, None of other models and other shapes.
     """
-    errors = {name: float(errors_by_sample([run], [name]).max()) for name in plain_outputs(spec)}
+    errors = {name: float(errors_by_sample([run], [name]).max()) for name in judged_alone([run], spec)}
     return {
         "tensor_errors": errors,
         "tensor_error": max(errors.values(), default=None),
@@ -71,7 +95,24 @@ def hidden_in(name: str, runs: Sequence[Run], tolerance: float) -> str:
         tolerance: the largest tensor error that passes.
     """
     pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-    return hidden_by_scale(name, pairs, tolerance, [run.names for run in runs]) or ""
+    return hidden_by_scale(name, pairs, tolerance, [run.names for run in runs]) or _other_whole_numbers(name, pairs)
+
+
+def _other_whole_numbers(name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
+    if any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
+        return ""
+    rows = [[side.reshape(-1, side.shape[-1] if side.ndim > 1 else 1) for side in pair] for pair in pairs]
+    if len({a.shape[1] for a, _ in rows}) > 1:  # columns of runs that have other ones
+        rows = [[side.reshape(-1, 1) for side in pair] for pair in rows]
+    a, b = (np.concatenate([pair[side] for pair in rows]) for side in (0, 1))
+    whole = np.ones(a.shape[1], bool)
+    for side in (a, b):
+        whole &= (np.isfinite(side) & (np.rint(side) == side) & (np.abs(side) <= _MOST_WHOLE)).all(axis=0)
+    different = int((a != b)[:, whole].sum())
+    if not different:
+        return ""
+    said = f"{different} of {int(whole.sum()) * len(a)} whole numbers in output {name!r} are others"
+    return coded("hidden-by-scale", f"{said}; the tensor rule allows it, and rounding to FP16 explains none of them")
 
 
 def _largest(values: np.ndarray) -> float:

@@ -1,0 +1,69 @@
+"""Whole numbers: labels as floats, which the largest of them hides, and counts of the detections of each image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tests.corpus.pairs import Pair, numbers, replayed
+from tests.corpus.pairs.detections import FAILED, PASSED, as_top_k, scene, spec_of
+
+SAMPLES, LABELS, LIMIT = 8, 1000, 0.25
+
+
+def pairs() -> Iterator[Pair]:
+    yield from labels()
+    yield from counts()
+
+
+def labels() -> Iterator[Pair]:
+    rng = np.random.default_rng(5)
+    for seed, shape in enumerate([(), (1,), (300,), (17, 3), (9, 8, 8)]):
+        whole = rng.integers(0, LABELS, (SAMPLES, *shape)).astype(np.float32)
+        whole.flat[0] = LABELS - 1
+        yield _values(f"labels-next-{seed}", whole, np.maximum(whole - 1, 0), "not verified")
+        other = whole.copy()
+        other.flat[rng.integers(whole.size)] += 1
+        yield _values(f"labels-one-other-{seed}", whole, other, "not verified")
+    rows = np.concatenate([rng.uniform(0, 640, (SAMPLES, 300, 5)), rng.integers(0, 80, (SAMPLES, 300, 1))], axis=2)
+    start = rows.astype(np.float32)
+    rounded = start.astype(np.float16).astype(np.float32)
+    yield _values("labels-in-a-column", start, rounded, PASSED)
+    yield _values("labels-in-a-column-next", start, rounded + np.float32([0, 0, 0, 0, 0, 1]), "not verified")
+    large = rng.integers(0, 60000, (SAMPLES, 40)).astype(np.float32)
+    yield _values("whole-numbers-rounded", large, large.astype(np.float16).astype(np.float32), PASSED)
+
+
+def _values(name: str, reference: np.ndarray, candidate: np.ndarray, expected: str) -> Pair:
+    codes = ("hidden-by-scale",) if expected != PASSED else ()
+    models = (replayed({"y": values}) for values in (reference, candidate.astype(np.float32)))
+    return Pair(name, *models, {"x": numbers(SAMPLES)}, expected, codes=codes)
+
+
+def counts() -> Iterator[Pair]:
+    start = scene()
+    cut = np.where(start.scores < LIMIT, np.float32(0), start.scores)
+    more = cut.copy()
+    more[0, np.count_nonzero(cut[0])] = LIMIT + 1e-4  # and the candidate's is below, which the model leaves out
+    before, after = (as_top_k(replace(start, scores=scores)) for scores in (more, cut))
+    for name, dtype, shape in (("int64", np.int64, (-1,)), ("column", np.int64, (-1, 1)), ("float", np.float32, (-1,))):
+        both = [_counted(each, dtype, shape) for each in (before, after)]
+        yield _detector(f"count-{name}-limit-inside", both[0], both[1], PASSED)
+        wrong = both[1] | {"num": both[1]["num"] - 1}
+        yield _detector(f"count-{name}-wrong", both[0], wrong, FAILED)
+    fewer = as_top_k(replace(start, scores=np.where(start.scores < 0.9, np.float32(0), start.scores)))
+    yield _detector("count-of-what-was-lost", *(_counted(each, np.int64, (-1,)) for each in (before, fewer)), FAILED)
+
+
+def _counted(outputs: Mapping[str, np.ndarray], dtype: type, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    count = np.count_nonzero(outputs["scores"] > 0, axis=1).astype(dtype).reshape(shape)
+    return dict(outputs) | {"num": count}
+
+
+def _detector(name: str, reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray], expected: str) -> Pair:
+    spec = spec_of({key: values for key, values in reference.items() if key != "num"})
+    spec["outputs"].append({"name": "num"})
+    models = (replayed(outputs) for outputs in (reference, candidate))
+    return Pair(name, *models, {"x": numbers(len(reference["num"]))}, expected, spec)
