@@ -174,6 +174,7 @@ class VerifyReport(TypedDict, total=False):
     missed: int
     extra: int
     label_flips: int
+    metrics: dict[str, float]
     top1_agreement: float | None
     tensor_error: float | None
     box_error_px_p99: float | None

@@ -20,6 +20,7 @@ def run(stage: Stage) -> dict[str, object]:
     data, left_out = fingerprint_data(config, root)
     used = {
         "custom_rule": None if rule is None else {"rule": rule} | fingerprint_code("precision.custom_rule", rule, root),
+        "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in config.verify.metric_functions},
         "weights": fingerprint_files(files, root),
         "software": versions(config),
         "tracing_device": tracing_device(config),

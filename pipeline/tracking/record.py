@@ -225,6 +225,7 @@ def metrics(reports: Reports) -> dict[str, float]:
         found[f"casts/{stage}"] = model.get("casts")
     verify, cleanup = reports.get("verify", {}), reports.get("cast_cleanup", {})
     found |= {f"verify/{name}": verify.get(name) for name in _VERIFY_METRICS}
+    found |= {f"verify/metrics/{name.replace(':', '.')}": value for name, value in verify.get("metrics", {}).items()}
     found |= {f"verify/max_abs_error/{name}": value for name, value in verify.get("max_abs_error", {}).items()}
     fp16 = reports.get("fp16", {})
     found["fp16/nodes_fp16_fraction"] = fp16.get("model", {}).get("fp16_fraction")

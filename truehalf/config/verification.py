@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +17,7 @@ VERIFIABLE = (
     "accumulation",
     *("trace", "slim", "engine"),
 )
+METRIC = re.compile(r"(\w+(?:\.\w+)*:\w+)\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")  # of verify.metrics
 
 
 class Evaluation(Enum):
@@ -100,6 +102,9 @@ class VerifyConfig(Options):
         "emulated-fp16: rounding on the CPU; emulated-fp16-pessimistic: sums inside nodes rounded, too; cuda",
     )
     gates: GatesConfig = GatesConfig()
+    metrics: list[str] = key(
+        (), "functions of yours, (reference, candidate) -> number, with a limit: 'my_metrics:mean_iou >= 0.98'"
+    )
     pictures: int = key(3, "drawn in the report, worst first", least=0)
     profile: bool = key(
         True,
@@ -119,7 +124,19 @@ class VerifyConfig(Options):
     )
     suggest_runs: int = key(300, "runs that this search may take, 10 or more", least=10)
 
+    @property
+    def metric_functions(self) -> list[str]:
+        """module:function of each entry of `metrics`."""
+        return [found[1] for entry in self.metrics if (found := METRIC.fullmatch(entry))]
+
     def faults(self) -> Iterator[str]:
+        for i, entry in enumerate(self.metrics):
+            if not METRIC.fullmatch(entry):
+                yield coded(
+                    "bad-syntax",
+                    f"verify.metrics[{i}]: expected module:function <= number, or >=, such as "
+                    f"'my_metrics:mean_iou >= 0.98', got {entry!r}",
+                )
         for i, name in enumerate(self.require):
             if name not in VERIFIABLE:
                 yield coded(

@@ -57,6 +57,7 @@ from truehalf.verification.findings import (
     unseen,
     verdict_of,
 )
+from truehalf.verification.judging.own_metrics import CHECK as OWN_METRICS
 from truehalf.verification.localize.failing import failing_of
 from truehalf.verification.localize.locate import error_profile, locate
 from truehalf.verification.localize.worst_sample import worst_samples
@@ -317,6 +318,7 @@ def report_of(verdict: Mapping[str, Any], stages: Mapping[str, StageResult], cla
         "max_abs_error_all_queries": max_abs(facts["tensors"]),
         "nan": facts["nan"],
         "inf": facts["inf"],
+        "metrics": {row["gate"]: row["value"] for row in verdict["findings"] if row["check"] == OWN_METRICS},
         "stages": {name: _short(stages[name].facts) if name in stages else NO_FILE for name in MEASURED_STAGES}
         | {"engine": {"state": NOT_VERIFIED, "reason": NO_ENGINE}},
         "checks": verdict["checks"],

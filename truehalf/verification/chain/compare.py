@@ -46,6 +46,7 @@ from truehalf.verification.findings import (
 from truehalf.verification.judging.checks import of_evaluation, shape_findings
 from truehalf.verification.judging.detections import is_broken
 from truehalf.verification.judging.judge import judge, judge_reactions
+from truehalf.verification.judging.own_metrics import own_metrics
 from truehalf.verification.localize.worst_sample import badness, facts_by_sample, worst_samples
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.output_errors import OutputErrors
@@ -157,6 +158,7 @@ def compare(
     if locate not in (True, False, _ALWAYS):
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
+    own_metrics(options.metrics)  # before the work
     files = ModelPair(Path(reference), Path(candidate), options.evaluation.value)
     declared = _spec_of(files, spec)
     entry: Mapping[str, Any] = next(iter(declared.get("inputs") or []), {})

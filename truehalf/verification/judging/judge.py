@@ -4,6 +4,8 @@
     classification    label flips, and tensors
     tensors           truehalf.verification.judging.tensors
 
+    all               NaN and Inf, and metrics of the user's own (truehalf.verification.judging.own_metrics)
+
 Each takes a Measured, which knows the gates, and returns findings; verdicts and lists follow from these
 (truehalf.verification.findings).
 """
@@ -20,6 +22,7 @@ from truehalf.verification.judging import worst
 from truehalf.verification.judging.checks import reaction_findings
 from truehalf.verification.judging.detections import Drop, judge_detections
 from truehalf.verification.judging.gates import detection_values, evaluate
+from truehalf.verification.judging.own_metrics import judge_metrics
 from truehalf.verification.judging.tensors import class_gate, judge_classes, judge_tensors
 from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.detections import Matching, summarize
@@ -41,6 +44,7 @@ def judge(seen: Measured, drop: Drop | None = None) -> list[Finding]:
     nonfinite = sum(errors.nonfinite_new for errors in seen.errors.values())
     limits = asdict(seen.options.gates)
     found += evaluate(limits, {"nonfinite": nonfinite}, {}, lambda name: worst.nonfinite_outputs(seen))
+    found += judge_metrics(seen.runs, seen.options.metrics)
     return sorted(found, key=lambda finding: "gate" not in finding.facts)
 
 

@@ -1,0 +1,107 @@
+"""Metrics of the user's own: functions of what both files output, held against a limit.
+
+    "my_metrics:mean_iou >= 0.98"        function(reference, candidate) -> a number; both {output: [samples, ...]}
+
+A function is called once, with the outputs of all samples in their order; where shapes differ between runs, once for
+each shape, and the worst value counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from truehalf.config.verification import METRIC
+from truehalf.errors import StageError
+from truehalf.user_code import imported, said
+from truehalf.verification.findings import FAILED, VERIFIED, Finding
+from truehalf.verification.runs import Arrays, Run
+
+CHECK = "metrics"
+
+
+@dataclass(frozen=True)
+class OwnMetric:
+    """One entry of verify.metrics.
+
+    Attributes:
+        name: module:function.
+        function: of both files' outputs.
+        at_least: whether the limit is the smallest value that passes, else the largest.
+        limit: of the value.
+    """
+
+    name: str
+    function: Callable[[Arrays, Arrays], float]
+    at_least: bool
+    limit: float
+
+    def value(self, runs: Sequence[Run]) -> float:
+        """The worst value over all runs; NaN is worse than any.
+
+        Raises:
+            StageError: when the function raises, or returns something else than a number.
+        """
+        values = [self._called(*sides) for sides in _joined(runs)]
+        worst = np.min if self.at_least else np.max  # both keep a NaN
+        return float(worst(values))
+
+    def _called(self, reference: Arrays, candidate: Arrays) -> float:
+        try:
+            value = self.function(reference, candidate)
+        except Exception as error:
+            raise StageError("function-fails", f"verify.metrics: {self.name!r} {said(error)}") from error
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise StageError(
+                "wrong-return", f"verify.metrics: {self.name!r} returned {value!r}; expected a number"
+            ) from error
+
+
+def own_metrics(entries: Sequence[str]) -> list[OwnMetric]:
+    """The functions that entries of verify.metrics name, in the current folder or in what is installed.
+
+    Raises:
+        StageError: see truehalf.user_code.imported.
+    """
+    found = []
+    for entry in entries:
+        name, sign, limit = METRIC.fullmatch(entry).groups()  # type: ignore[union-attr]  # VerifyConfig has checked it
+        found.append(OwnMetric(name, imported("verify.metrics", name, Path.cwd()), sign == ">=", float(limit)))
+    return found
+
+
+def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
+    """A gate for each entry of verify.metrics; outputs that a file does not have are missing in what it is given."""
+    found = []
+    for metric in own_metrics(entries):
+        value = metric.value(runs)
+        holds = value >= metric.limit if metric.at_least else value <= metric.limit  # NaN holds neither
+        bound = "at least" if metric.at_least else "at most"
+        reason = f"{metric.name} is {value:.4g}, expected {bound} {metric.limit:.4g}"
+        facts = {"gate": metric.name, "measures": metric.name, "threshold": metric.limit, "value": value}
+        found.append(Finding(CHECK, VERIFIED if holds else FAILED, reason, facts=facts))
+    return found
+
+
+def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
+    """Both files' outputs of the runs whose rows are samples of equal shapes together, of each other run alone."""
+    groups: dict[object, list[Run]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault((_shapes(run.reference), _shapes(run.candidate)) if run.rows else number, []).append(run)
+    for group in groups.values():
+        yield _concatenated([run.reference for run in group]), _concatenated([run.candidate for run in group])
+
+
+def _shapes(outputs: Mapping[str, np.ndarray]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, np.shape(values)[1:]) for name, values in outputs.items())
+
+
+def _concatenated(sides: Sequence[Arrays]) -> dict[str, np.ndarray]:
+    if len(sides) == 1:
+        return dict(sides[0])
+    return {name: np.concatenate([side[name] for side in sides]) for name in sides[0]}
